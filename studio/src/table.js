@@ -153,11 +153,22 @@ class TablePage {
     this.limits = sizeLimits([this.table, this.before].filter(Boolean));
     this.#showAll();
     this.#fillReleases();
+  }
+
+  /** Offer files with the rules for the operators that are viewed. */
+  async #fillExports() {
+    const { operators } = this.view;
+    const shown = `${this.table.version} ${operators}`;
+    if (this.exported === shown) return;
+    this.exported = shown;
     try {
-      const section = await exportSection(this.table);
-      if (!isLate()) fill(this.exports, section);
+      const forms = await getJson(`/v1/tables/${this.table.version}/formats?operators=${operators}`);
+      if (this.exported !== shown) return;
+      const open = [...this.exports.querySelectorAll("details[open]")].map((one) => one.id);
+      fill(this.exports, exportSection(this.table, forms, operators, (value) => this.#change({ operators: value })));
+      for (const one of this.exports.querySelectorAll("details")) one.open = open.includes(one.id);
     } catch (error) {
-      if (!isLate()) this.#showProblem(error);
+      if (this.exported === shown) this.#showProblem(error);
     }
   }
 
@@ -193,6 +204,7 @@ class TablePage {
     this.#fillHeadline();
     this.#fillChanges();
     this.draw();
+    this.#fillExports();
     this.#showCall();
   }
 

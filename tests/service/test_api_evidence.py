@@ -176,6 +176,25 @@ def test_the_formats_of_a_library_and_how_to_use_them(own: httpx.Client, library
         assert set(each["options"]) <= {"operators", "ranks", "fallback_algorithm"}
 
 
+def test_a_file_says_which_rules_it_leaves_out(own: httpx.Client) -> None:
+    record = a_table("binomial", LIBRARY)
+    (first, *_) = record["rules"]
+    key = {**first["key"], "collective": "allreduce"}
+    default = {**first, "key": key, "stop_bytes": "inf", "choice": {"algorithm": "default"}}
+    safe = {**key, "operators": "commutative"}
+    record["rules"] += [default, {**default, "key": safe, "choice": {"algorithm": "ring"}}]
+    path = f"/v1/tables/{stored(own, record)}/formats"
+    files = {each["name"]: each for each in good(own.get(path))}
+    ring = "allreduce on 1x4 ranks, all sizes: ring, for commutative operators alone"
+    assert (files["openmpi"]["file"], files["openmpi"]["left_out"]) == ("openmpi.rules", [ring])
+    chosen = {each["name"]: each for each in good(own.get(f"{path}?operators=commutative"))}
+    assert chosen["openmpi"]["file"] == "openmpi-commutative.rules"
+    assert chosen["openmpi"]["file"] in chosen["openmpi"]["command"]
+    assert (chosen["openmpi"]["left_out"], chosen["openmpi"]["refusal"]) == ([], "")
+    assert "--format openmpi)" in files["openmpi-json"]["refusal"]
+    problem(own.get(f"{path}?operators=none"), 422)
+
+
 @pytest.mark.parametrize("part", ["overview", "checks", "formats", "call"])
 def test_an_unknown_version_is_a_problem(own: httpx.Client, part: str) -> None:
     params = CALL if part == "call" else {}

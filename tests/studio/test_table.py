@@ -129,21 +129,26 @@ def test_what_is_copied_and_saved(page: Any, address: str, versions: tuple[int, 
     assert saved(page, "PNG of map").read_bytes().startswith(b"\x89PNG")
 
 
-def test_native_files_are_downloaded_with_their_commands(
+def test_native_files_hold_the_rules_that_are_viewed(
     page: Any, address: str, versions: tuple[int, int]
 ) -> None:
     opened(page, f"{address}/studio/table")
-    page.get_by_role("button", name="Download openmpi.rules", exact=True).wait_for()
-    anything = saved(page, "Download openmpi.rules").read_text()
-    page.get_by_label("Rules for").first.select_option("commutative")
-    commutative = saved(page, "Download openmpi.rules").read_text()
-    assert anything != commutative
-    expected = page.request.get(
-        f"{address}/v1/tables/{versions[1]}?format=openmpi&operators=commutative"
-    )
-    assert commutative == expected.text()
+    page.get_by_text("all of whose reduction operators commute").wait_for()
+    commutative = saved(page, "Download openmpi-commutative.rules").read_text()
+    expected = f"{address}/v1/tables/{versions[1]}?format=openmpi&operators=commutative"
+    assert commutative == page.request.get(expected).text()
     text = page.locator("main").inner_text()
-    assert "--mca coll_tuned_dynamic_rules_filename $PWD/openmpi.rules" in text
+    assert "--mca coll_tuned_dynamic_rules_filename $PWD/openmpi-commutative.rules" in text
+    assert "Not to be had: openmpi 5.0.11 drops a JSON file" in text
+    details = page.locator("#export-openmpi-others")
+    details.locator("summary").click()
+    page.get_by_label("Rules for").select_option("any")
+    left_out = page.locator("#export-openmpi-left-out")
+    left_out.locator("summary").click()
+    assert "from 16KiB: ring, for commutative operators alone" in left_out.inner_text()
+    assert saved(page, "Download openmpi.rules").read_text() != commutative
+    assert page.get_by_label("Operators").input_value() == "any"
+    assert details.get_attribute("open") is not None
 
 
 def test_publishing_and_rolling_back_are_confirmed(

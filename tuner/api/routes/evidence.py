@@ -14,20 +14,12 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from tuner import db
+from tuner.api.native_offers import NativeFormat, offer_formats
 from tuner.api.problems import problem_responses
-from tuner.api.schemas import (
-    API_PREFIX,
-    CollectiveName,
-    Count,
-    Identifier,
-    PathId,
-    QueryParameters,
-    example_config,
-)
+from tuner.api.schemas import API_PREFIX, CollectiveName, Count, Identifier, PathId, QueryParameters
 from tuner.api.service import Service, ServiceDep
 from tuner.core.measurement import Measurements
 from tuner.core.table import MEASURED, Rule, RuleKey, TuningTable
-from tuner.formats.registry import FORMATS, Format
 from tuner.report.summary import describe_outcome, geometric_mean_speedup, split_control
 from tuner.select.call_evidence import describe_call
 from tuner.select.table_diff import visible_rules
@@ -161,22 +153,10 @@ class CallEvidence(BaseModel):
     candidates: list[CandidateTime]
 
 
-class NativeFormat(BaseModel):
-    """A format of the table's library, and how the library is given the file."""
+class OperatorsQuery(QueryParameters):
+    """The operators that the files are for, where a format cannot tell them apart."""
 
-    model_config = example_config(
-        name="openmpi",
-        file="openmpi.rules",
-        command="mpirun --mca coll_tuned_use_dynamic_rules 1",
-        note="",
-        options=["operators"],
-    )
-
-    name: str
-    file: str = Field(description="a name for it")
-    command: str = Field(description="with which a program is started, less its own words")
-    note: str
-    options: list[str] = Field(description="of the query that it heeds")
+    operators: Literal["any", "commutative"] = "any"
 
 
 @router.get("/{version}/overview")
@@ -218,11 +198,16 @@ def get_checks(service: ServiceDep, version: PathId) -> TableChecks:
 
 
 @router.get("/{version}/formats")
-def list_formats(service: ServiceDep, version: PathId) -> list[NativeFormat]:
-    """The formats of the table's library; `GET /v1/tables/{version}?format=` returns the file."""
+def list_formats(
+    service: ServiceDep, version: PathId, query: Annotated[OperatorsQuery, Query()]
+) -> list[NativeFormat]:
+    """The formats of the table's library, and the rules that each leaves out.
+
+    `GET /v1/tables/{version}?format=` returns the file.
+    """
     with db.read_session(service.engine) as session:
-        library = db.describe_table(session, version).library.partition(" ")[0]
-    return [_native_format(form) for form in FORMATS.values() if library in form.libraries]
+        table = db.load_table(session, version)
+    return offer_formats(table, query.operators, service.generic_rules)
 
 
 @router.get(
@@ -310,18 +295,3 @@ def _gains(rule: Rule) -> list[float]:
 def _mean(gains: Sequence[float]) -> float:
     """Return the geometric mean; 1 without any."""
     return math.exp(math.fsum(map(math.log, gains)) / len(gains)) if gains else 1.0
-
-
-def _native_format(form: Format) -> NativeFormat:
-    is_sourced = form.usage.startswith("`. ")
-    is_rules = form.media_type.endswith("-rules")
-    suffix = "json" if form.is_json else "sh" if is_sourced else "rules" if is_rules else "conf"
-    file = f"{form.name}.{suffix}"
-    asked = {"commutative_only": "operators"}
-    return NativeFormat(
-        name=form.name,
-        file=file,
-        command=form.usage.split("`", 2)[1].replace("FILE", file),
-        note=form.usage_note,
-        options=sorted(asked.get(each, each) for each in form.used_options - {"base_rules"}),
-    )
