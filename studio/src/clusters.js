@@ -101,8 +101,8 @@ function draw(place, library, current, overview, staleness) {
     h("h3", {}, library.name),
     h("dl.facts", {},
       fact("In force", inForce(library, current)),
-      fact("Fresh", freshness(library, staleness, shown)),
-      fact("Gain", gain(overview)),
+      fact("Does it still hold?", freshness(library, staleness, shown)),
+      fact("Times as fast as the default", gain(overview)),
       fact("Next", nextStep(place, library, current, overview, staleness))),
     overview ? coverage(overview, shown) : "",
     library.tables.length ? versions(library, current) : "",
@@ -130,23 +130,17 @@ function freshness(library, staleness, shown) {
   if (!staleness) return "…";
   const table = library.tables.find((one) => one.version === shown);
   const age = `made ${formatAge(table?.stored_at ?? Date.now())}`;
-  if (staleness.stale) return [h("span.big.bad", {}, "stale"), h("span.muted", {}, `${staleness.reason}; ${age}`)];
-  if (staleness.ratio === null) return [h("span.big", {}, "unknown"), h("span.muted", {}, `${staleness.reason}; ${age}`)];
-  return [h("span.big", {}, "holds"), h("span.muted", {}, `${staleness.reason}; ${age}`)];
+  if (staleness.stale) return [h("span.big.bad", {}, "no: stale"), h("span.muted", {}, `${staleness.reason}; ${age}`)];
+  if (staleness.ratio === null) return [h("span.big", {}, "not known"), h("span.muted", {}, `${staleness.reason}; ${age}`)];
+  return [h("span.big", {}, "yes"), h("span.muted", {}, `${staleness.reason}; ${age}`)];
 }
 
 function gain(overview) {
   if (!overview) return "…";
-  if (overview.proved) {
-    const [mean, low, high] = overview.proved;
-    return [h("span.big", {}, formatRatio(mean)),
-      h("span.muted", {}, `as fast where the table leaves the default, at sizes that no decision was made from (95 % interval ${low.toFixed(2)} to ${high.toFixed(2)})`)];
-  }
-  if (overview.outcome) return [h("span.big", {}, "none"), h("span.muted", {}, overview.outcome)];
-  if (overview.changing && overview.gain === 1) return [h("span.big", {}, "expected"), h("span.muted", {}, "rules leave the default, none of them measured")];
-  if (!overview.changing) return [h("span.big", {}, "none"), h("span.muted", {}, "all rules leave calls to the default")];
-  return [h("span.big", {}, formatRatio(overview.gain)),
-    h("span.muted", {}, "as fast where measured rules leave the default; not proved at other sizes")];
+  const { proved, compared, changing } = overview;
+  const isMeasured = !compared && overview.changing_bases.measured > 0;
+  const big = proved ? formatRatio(proved[0]) : isMeasured ? formatRatio(overview.gain) : !compared && changing ? "expected" : "none";
+  return [h("span.big", {}, big), h("span.muted", {}, overview.outcome)];
 }
 
 /** Return the one thing to do now: a sentence with a link or a command. */
@@ -167,8 +161,8 @@ function nextStep(place, library, current, overview, staleness) {
       commandLine(`tuner tune --measurements again.ndjson --out again.json && tuner publish again.json --service ${location.origin}`)];
   }
   if (!overview) return "…";
-  if (!overview.proved && !overview.outcome) {
-    return ["Prove the gain at sizes that no decision was made from:",
+  if (!overview.compared) {
+    return ["Compare the table with the default at other sizes than those it was made from:",
       commandLine(`${curl(`/v1/tables/${current.version}`, "-o table.json")} && tuner table compare table.json`)];
   }
   if (staleness?.reports === 0) {
@@ -192,7 +186,7 @@ function coverage(overview, version) {
     ([, a], [, b]) => a.nodes * a.ppn - b.nodes * b.ppn || a.nodes - b.nodes,
   );
   const sizes = [...new Set(every.flatMap((call) => call.sizes))].sort((a, b) => a - b);
-  const span = sizes.length ? `, at ${plural(sizes.length, "size")} from ${formatSize(sizes[0])} to ${formatSize(sizes.at(-1))}` : "";
+  const span = sizes.length ? `, with evidence from ${formatSize(sizes[0])} to ${formatSize(sizes.at(-1))}` : "";
   const cell = (collective, shape) => {
     const call = calls.get(`${collective}/${shape}`);
     return h("td", {}, call ? coverageLink(call, shape, version) : h("span.muted", { title: "no rule" }, "–"));
@@ -200,10 +194,10 @@ function coverage(overview, version) {
   return h("div", {},
     h("p.coverage-title", {}, h("strong", {}, "Coverage: "),
       `${plural(collectives.length, "collective")} on ${plural(shapes.length, "shape")}${span}. `,
-      h("span.muted", {}, "Cells: times as fast as the default where the table leaves it, dashed where only learned or simulated; = is the default at all sizes.")),
+      h("span.muted", {}, "Cells, each a link to its rules: times as fast as the default where the table leaves it, dashed where only learned or simulated; = is the default at all sizes.")),
     h("div.scroll", { tabindex: 0, role: "region", "aria-label": `Coverage and gain of version ${version}` },
       h("table.coverage", {},
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "nodes × ranks"), shapes.map(([shape]) => h("th", { scope: "col" }, shape.replace("x", "×"))))),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "nodes × ranks"), shapes.map(([shape]) => h("th", { scope: "col" }, shape.replace("x", " × "))))),
         h("tbody", {}, collectives.map((collective) =>
           h("tr", {}, h("th", { scope: "row" }, collective), shapes.map(([shape]) => cell(collective, shape))))))),
     h("p.muted", {}, basisSentence(overview)));
@@ -215,16 +209,24 @@ function coverageLink(call, shape, version) {
   const text = isChanged ? formatRatio(call.gain) : "=";
   const isMeasured = call.measured > 0;
   const told = isChanged ? `${text} as fast, ${isMeasured ? "measured" : "not measured"}` : "the default";
-  const link = h(isMeasured || !isChanged ? "a.cell" : "a.cell.expected", { href: `/studio/table/${version}?${query}`, "aria-label": `${call.collective} on ${shape}: ${told}` }, text);
+  const link = h(isMeasured || !isChanged ? "a.cell" : "a.cell.expected", { href: `/studio/table/${version}?${query}`, "aria-label": `${call.collective} on ${shape.replace("x", " × ")}: ${told}`, title: `Show the rules for ${call.collective} on ${shape.replace("x", " × ")}` }, text);
   link.style.setProperty("--strength", isChanged ? `${Math.round(Math.min(1, Math.log(call.gain) / Math.log(3)) * 46 + 8)}%` : "0%");
   return link;
 }
 
-function basisSentence({ rules, changing, bases, validated, confirmed }) {
-  const kinds = ["measured", "learned", "simulated"].filter((name) => bases[name]).map((name) => `${bases[name]} ${name}`);
-  const rest = bases.none ? `${bases.none} without evidence, which leave calls to the default` : "";
-  const told = validated ? ` ${confirmed} of ${plural(validated, "rule")} that were tried in the library were confirmed.` : "";
-  return `${plural(rules, "rule")}, of which ${changing} ${changing === 1 ? "leaves" : "leave"} the default: ${[...kinds, rest].filter(Boolean).join(", ")}.${told}`;
+function basisSentence({ rules, changing, bases, changing_bases: changed, validated, confirmed }) {
+  const kept = Object.fromEntries(Object.entries(bases).map(([name, count]) => [name, count - (changed[name] ?? 0)]));
+  const told = validated
+    ? ` ${confirmed} of ${plural(validated, "rule")} that were tried in the library were confirmed: it ran the algorithm that they name.`
+    : " None was tried in the library itself.";
+  return `${plural(rules, "rule")}: ${changing} leave the default${basesOf(changed)}, ${rules - changing} keep it${basesOf(kept)}.${told}`;
+}
+
+/** Return " (19 measured, 1 learned)" for counts of rules by their basis. */
+function basesOf(counts) {
+  const names = { measured: "measured", learned: "learned", simulated: "simulated", none: "without evidence" };
+  const parts = Object.entries(names).filter(([name]) => counts[name]).map(([name, text]) => `${counts[name]} ${text}`);
+  return parts.length ? ` (${parts.join(", ")})` : "";
 }
 
 function versions(library, current) {

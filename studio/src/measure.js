@@ -1,6 +1,6 @@
 // The page "Measure": jobs while they run, what a probe has found so far, and hosts that are slow.
 import { allItems, getJson, problemText, send } from "./api.js";
-import { h } from "./dom.js";
+import { commandLine, h } from "./dom.js";
 import { formatSize } from "./format.js";
 import { showMeasurements } from "./measurements.js";
 import { setAlgorithms } from "./palette.js";
@@ -43,11 +43,13 @@ class Measure {
   }
 
   async start() {
-    const [session, target, catalogue] = await Promise.all(
-      ["/studio/session", "/v1/probes/target", "/v1/what-if/catalogue"].map(getJson),
+    const [session, target, catalogue, tables] = await Promise.all(
+      ["/studio/session", "/v1/probes/target", "/v1/what-if/catalogue", "/v1/tables?limit=1"].map(getJson),
     );
     setAlgorithms(catalogue.algorithms);
     this.maySubmit = session.scopes.includes("submit");
+    this.mayMeasure = target.is_allowed && this.maySubmit;
+    this.hasTables = tables.items.length > 0;
     this.#fillForm(target, Object.keys(catalogue.algorithms));
     await this.#refreshLists();
     await this.show();
@@ -79,7 +81,7 @@ class Measure {
         history.replaceState(null, "", `${PATH}/${job}`);
         await this.#showJob(place, job);
       }
-      else place.replaceChildren(nothingYet());
+      else place.replaceChildren(nothingYet(this.hasTables, this.mayMeasure));
     } catch (error) {
       place.replaceChildren(h("h1", {}, "Measure"), h("p.error", { role: "alert" }, problemText(error)));
     }
@@ -143,7 +145,7 @@ class Measure {
   }
 
   #fillForm(target, collectives) {
-    if (!target.is_allowed || !this.maySubmit) {
+    if (!this.mayMeasure) {
       this.form.replaceChildren(...cannotMeasure(target));
       return;
     }
@@ -199,23 +201,26 @@ class Measure {
 function cannotMeasure(target) {
   const why = target.is_allowed
     ? "Your token may only read; measuring needs the scope submit."
-    : "This service measures nothing itself; its operator allows it with:";
+    : "This service measures nothing itself. Whoever runs it allows that with:";
   return [
     h("h2", {}, "Measure"),
     h("p.muted", {}, why),
-    !target.is_allowed && h("pre", { tabindex: 0 }, "tuner serve --measure"),
+    !target.is_allowed && commandLine("tuner serve --measure"),
     h("p.muted", {}, "The hosts of a cluster are measured from its login node:"),
-    h("pre", { tabindex: 0 }, "tuner tune --hosts n[0-7] \\\n  --measurements m.ndjson --out t.json"),
+    commandLine("tuner tune --hosts n[0-7] --measurements m.ndjson --out t.json"),
   ].filter(Boolean);
 }
 
-function nothingYet() {
+function nothingYet(hasTables, mayMeasure) {
+  const start = mayMeasure ? "Start a measurement in the form Measure, or send" : "Send";
   return h(
     "section.card.empty",
     {},
-    h("h1", {}, "Nothing was measured yet"),
-    h("p", {}, "Start a measurement at the side, or send what a probe has written:"),
-    h("pre", { tabindex: 0 },
-      `tuner probe --out measurements.ndjson\n${curl("/v1/measurements", "\\\n  --data-binary @measurements.ndjson")}`),
+    h("h1", {}, hasTables ? "No measurements are stored here" : "Nothing was measured yet"),
+    hasTables && h("p", {}, "The tables of this service were made from measurements that it does not have: it was given the tables " +
+      "alone. So it knows the times in their rules, but neither the samples nor what else was tried."),
+    h("p", {}, `${start} the file that a probe, which times calls and messages on the nodes, has written:`),
+    commandLine("tuner probe --out measurements.ndjson"),
+    commandLine(curl("/v1/measurements", "--data-binary @measurements.ndjson")),
   );
 }

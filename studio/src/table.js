@@ -174,12 +174,13 @@ class TablePage {
 
   /** Return a version and the one that it is compared with, and what is known of both. */
   async #versions(version, against) {
-    const [[table, before = null], outcome, diff] = await Promise.all([
+    const [[table, before = null], outcome, overview, diff] = await Promise.all([
       Promise.all([version, against].filter(Boolean).map((one) => this.#table(one))),
       this.#checks(version),
+      getJson(`/v1/tables/${version}/overview`),
       against ? getJson(`/v1/tables/${version}?against=${against}`) : null,
     ]);
-    return { table, before, outcome, diff };
+    return { table, before, outcome, overview, diff };
   }
 
   async #table(version) {
@@ -291,7 +292,7 @@ class TablePage {
       this.subtitle,
       h(`span.state${current?.version === table.version ? ".good" : ""}`, {}, state),
       changing.length
-        ? `${changing.length} of ${plural(rules.length, "rule")} ${changing.length === 1 ? "leaves" : "leave"} the default, on ${plural(new Set([...table.keys.values()].map(shapeOf)).size, "shape")}. ${gainSentence(changing)} ${heldoutSentence(this.outcome.heldout)}`
+        ? `${changing.length} of ${plural(rules.length, "rule")} ${changing.length === 1 ? "leaves" : "leave"} the default, on ${plural(new Set([...table.keys.values()].map(shapeOf)).size, "shape")}.${unmeasuredSentence(changing)} ${this.overview.outcome}`
         : `All ${plural(rules.length, "rule")} leave calls to the library's default: nothing was surely faster.`,
     );
   }
@@ -579,20 +580,9 @@ function largestGain(rules) {
   return rules.reduce((best, rule) => (weight(rule) > weight(best) ? rule : best));
 }
 
-function gainSentence(rules) {
-  const measured = rules.filter(({ evidence }) => evidence.basis === "measured" && evidence.gain > 0);
-  const rest = rules.length - measured.length;
-  const others = rest ? ` ${rest} of them are learned or simulated.` : "";
-  if (!measured.length) return others;
-  const mean = Math.exp(measured.reduce((sum, rule) => sum + Math.log(rule.evidence.gain), 0) / measured.length);
-  return `Where that was measured, calls are ${mean.toFixed(2)} times as fast.${others}`;
-}
-
-function heldoutSentence(heldout) {
-  const changed = heldout.filter((one) => one.algorithm !== DEFAULT);
-  if (!changed.length) return "";
-  const mean = Math.exp(changed.reduce((sum, one) => sum + Math.log(one.ratio), 0) / changed.length);
-  return `At ${plural(changed.length, "held-out size")} they were ${mean.toFixed(2)} times as fast.`;
+function unmeasuredSentence(rules) {
+  const count = rules.filter(({ evidence }) => evidence.basis !== "measured").length;
+  return count ? ` ${count} of them ${count === 1 ? "is" : "are"} learned or simulated, not measured.` : "";
 }
 
 function checkbox(id, title, checked, onChange) {

@@ -91,7 +91,10 @@ def test_a_table_in_a_few_figures(own: httpx.Client) -> None:
     assert (call["collective"], call["nodes"], call["ppn"]) == ("bcast", 1, 4)
     assert (call["sizes"], call["changed"], call["measured"]) == ([2048, 8192], 2, 2)
     assert call["gain"] == found["gain"] == pytest.approx(2.0)
-    assert (found["proved"], found["outcome"], found["validated"]) == (None, "", 0)
+    assert (found["proved"], found["compared"], found["validated"]) == (None, 0, 0)
+    assert "calls were 2.00 times as fast in the measurements" in found["outcome"]
+    assert "over 2 calls" in found["outcome"]
+    assert (found["bases"]["measured"], found["changing_bases"]) == (2, {"measured": 1})
     expected = good(own.get(f"/v1/tables/{stored(own, with_evidence('learned'))}/overview"))
     assert (expected["gain"], expected["calls"][0]["measured"]) == (1.0, 0)
     assert expected["calls"][0]["gain"] == pytest.approx(2.0)
@@ -119,6 +122,7 @@ def test_the_checks_that_a_table_underwent(client: httpx.Client, engine: Engine)
     assert found == {"validations": [VALIDATION], "heldout": [HELDOUT]}
     overview = good(client.get(f"/v1/tables/{version}/overview"))
     assert overview["proved"] == pytest.approx([1.5, 1.4, 1.6])
+    assert overview["compared"] == 1
     assert (overview["validated"], overview["confirmed"]) == (1, 1)
     assert "1.50 times as fast" in overview["outcome"]
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.service.serving import good, running, served
 from tests.studio.browsing import COMPLETE, WIDE_ENOUGH, WIDTHS, copied, query, saved
+from tests.studio.tables import publish_two_versions
 from tests.support.reported import swept_measurements
 from tuner import db
 from tuner.api.settings import Settings
@@ -135,3 +136,9 @@ def test_where_nothing_may_be_measured_the_page_says_who_allows_it(page: Any, ad
     page.goto(f"{address}/studio/measure")
     page.get_by_text("tuner serve --measure").wait_for()
     page.get_by_text("Nothing was measured yet").wait_for()
+    with httpx.Client(base_url=address, trust_env=False) as client:
+        publish_two_versions(client)
+    page.reload()
+    page.get_by_text("made from measurements that it does not have").wait_for()
+    command = "tuner probe --out measurements.ndjson"
+    assert copied(page, f"Copy: {command}") == command

@@ -146,12 +146,25 @@ def _noise(compared: Sequence[Record]) -> list[str]:
 
 
 def validation_cautions(validations: Sequence[Record]) -> list[str]:
-    """Return a sentence on rules that were not confirmed, if there are any."""
+    """Return a sentence on rules that the library was not seen to follow, if there are any."""
     missing = sum(not validation["confirmed"] for validation in validations)
     if not missing:
         return []
+    if not any(was_tried(validation) for validation in validations):
+        return [
+            "No rule was tried in the library: whether it then runs the algorithms that the rules"
+            " name is not known."
+        ]
     are = "is" if missing == 1 else "are"
-    return [f"{missing} of {plural(len(validations), 'rule')} {are} not confirmed."]
+    return [
+        f"{missing} of {plural(len(validations), 'rule')} {are} not confirmed: the library was not"
+        " seen to run the algorithm."
+    ]
+
+
+def was_tried(validation: Record) -> bool:
+    """Return whether the library was started with the rule."""
+    return bool(validation.get("sizes", True))
 
 
 def measurement_cautions(measurements: Measurements) -> list[str]:

@@ -92,16 +92,19 @@ def _tiles(figures: Record) -> str:
     changed = figures["changed"]
     rest = changed["calls"] - changed["faster"] - changed["slower"]
     departing = figures["rules_total"] - figures["rules_default"]
-    tiles = [(f"{departing} of {figures['rules_total']}", "rules depart from the default")]
+    tiles = [(f"{departing} of {figures['rules_total']}", "rules leave the default")]
     if changed["calls"]:
-        time = 1 / changed["geomean_speedup"]
-        tiles.insert(0, (f"{time:.2f}\u00d7", "of the default's time for the calls that changed"))
+        gain = f"{changed['geomean_speedup']:.2f}\u00d7"
+        tiles.insert(0, (gain, "as fast as the default, for the calls that changed"))
         tiles.append(
             (
                 f"{changed['faster']} / {rest} / {changed['slower']}",
                 "faster / within noise / slower",
             )
         )
+    elif figures["measured"]["calls"] and not figures["heldout"]:
+        gain = f"{figures['measured']['geomean_speedup']:.2f}\u00d7"
+        tiles.insert(0, (gain, "as fast as the default, as measured for the rules"))
     items = "".join(f"<div><dt>{name}</dt><dd>{number}</dd></div>" for number, name in tiles)
     return f'<dl class="tiles">{items}</dl>'
 
@@ -111,9 +114,9 @@ def _comparison(result: LibraryResult) -> str:
     bounds = [1 / bound for record in result.heldout for bound in record["ci95"]]
     limits = min(0.8, *bounds), max(1.25, *bounds)
     parts = [
-        '<p class="muted">Times with the table relative to those of the default, at sizes that were'
-        " used for nothing else; bars are 95 % confidence intervals. Left of the line of 1.0:"
-        " faster. Grey: the noise hides any difference.</p>",
+        '<p class="muted">Times as fast with the table as with the default, at sizes that were'
+        " used for nothing else. Bars are 95 % intervals of the time relative to the default: left"
+        " of the line it is shorter. Grey: the noise hides any difference.</p>",
         _launches_compared(result),
         _comparison_table(changed, limits) if changed else "",
     ]
@@ -129,19 +132,19 @@ def _comparison(result: LibraryResult) -> str:
 def _comparison_table(records: Sequence[Record], limits: tuple[float, float]) -> str:
     ordered = sorted(records, key=lambda one: (one["collective"], one["p"], one["nbytes"]))
     rows = "".join(_comparison_row(record, limits) for record in ordered)
-    names = ("call", "ranks", "size", "algorithm", "", "relative time", "95 % interval", "default")
+    names = ("call", "ranks", "size", "algorithm", "", "times as fast", "95 % interval", "default")
     head = _head(names, (1, 5, 6, 7))
     return f'<div class="wide"><table class="compared">{head}<tbody>{rows}</tbody></table></div>'
 
 
 def _comparison_row(record: Record, limits: tuple[float, float]) -> str:
-    ratio, (high, low) = 1 / record["ratio"], (1 / bound for bound in record["ci95"])
+    ratio, (low, high) = record["ratio"], record["ci95"]
     cells = (
         escape(record["collective"]),
         f'<td class="n">{record["p"]}</td>',
         format_size(record["nbytes"]),
         escape(record["algorithm"]),
-        interval_bar(ratio, low, high, limits),
+        interval_bar(1 / ratio, 1 / high, 1 / low, limits),
         f'<td class="n">{ratio:.2f}\u00d7</td>',
         f'<td class="n">{low:.2f} to {high:.2f}</td>',
         f'<td class="n">{format_time(record["default_s"])}</td>',
@@ -265,7 +268,7 @@ def _value_row(call: CallTime, name: str) -> str:
 
 
 def _rules(result: LibraryResult) -> str:
-    columns = ("call", "ranks", "operators", "sizes", "algorithm", "relative time", "95 % interval")
+    columns = ("call", "ranks", "operators", "sizes", "algorithm", "times as fast", "95 % interval")
     rows = (
         (key, _rule_cells(key, rule))
         for key in result.table.keys
@@ -278,7 +281,7 @@ def _rule_cells(key: RuleKey, rule: Rule) -> tuple[str, ...]:
     gain, (low, high) = rule.evidence.gain, rule.evidence.gain_ci95
     relative = ("", "")
     if not rule.choice.is_default and min(gain, low, high) > 0:
-        relative = (f"{1 / gain:.2f}\u00d7", f"{1 / high:.2f} to {1 / low:.2f}")
+        relative = (f"{gain:.2f}\u00d7", f"{low:.2f} to {high:.2f}")
     return (
         str(key.collective),
         str(key.p) if key.nodes == 1 else key.shape,

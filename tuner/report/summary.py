@@ -13,6 +13,7 @@ from tuner.core.measurement import Measurements
 from tuner.core.table import DEFAULT, TuningTable
 from tuner.report import cautions
 from tuner.report.cautions import control_departure, is_slower
+from tuner.report.measured_gain import describe_measured_gain, mean_gain, measured_gains
 
 Record = Mapping[str, Any]
 NOT_IN_VALIDATED_FILE = "the file that was proved does not hold it"
@@ -50,13 +51,23 @@ def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
         for r in results
     }
     libraries = {
-        r.name: _figures(validations_per_rule(r.table, r.validations), r.heldout, noticed[r.name])
+        r.name: _figures(
+            validations_per_rule(r.table, r.validations),
+            r.heldout,
+            noticed[r.name],
+            describe_gain(r.table, r.heldout),
+        )
         for r in results
     }
     for result in results:
         libraries[result.name]["library"] = result.table.library
         libraries[result.name]["cluster"] = result.table.cluster.name
         libraries[result.name]["use"] = result.launch_settings
+        gains = measured_gains(result.table.rules)
+        libraries[result.name]["measured"] = {
+            "calls": len(gains),
+            "geomean_speedup": mean_gain(gains),
+        }
         libraries[result.name]["acceptance"] = result.table.provenance.get("acceptance", {})
     validations = [
         {"library": r.name, **validation}
@@ -68,7 +79,16 @@ def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
         f"{result.table.library}: {libraries[result.name]['verdict']}" for result in results
     )
     every = [sentence for sentences in noticed.values() for sentence in sentences]
-    return {**_figures(validations, heldout, every), "verdict": verdict, "libraries": libraries}
+    gain = describe_outcome(heldout) if heldout else _describe_measured(results)
+    return {
+        **_figures(validations, heldout, every, gain),
+        "verdict": verdict,
+        "libraries": libraries,
+    }
+
+
+def _describe_measured(results: Sequence[LibraryResult]) -> str:
+    return " ".join(describe_measured_gain(result.table) for result in results)
 
 
 def validations_per_rule(
@@ -104,7 +124,7 @@ def validations_per_rule(
 
 
 def _figures(
-    validations: Sequence[Record], heldout: Sequence[Record], noticed: Sequence[str]
+    validations: Sequence[Record], heldout: Sequence[Record], noticed: Sequence[str], gain: str
 ) -> dict[str, Any]:
     changed, control = split_control(heldout)
     warnings = [
@@ -112,7 +132,6 @@ def _figures(
         *cautions.validation_cautions(validations),
         *noticed,
     ]
-    result = describe_outcome(heldout)
     unconfirmed = [
         {
             "rule": rule_name(validation),
@@ -123,9 +142,9 @@ def _figures(
         if not validation["confirmed"]
     ]
     return {
-        "verdict": " ".join([*warnings, result]),
+        "verdict": " ".join([*warnings, gain]),
         "cautions": warnings,
-        "result": result,
+        "result": gain,
         **_mean(heldout),
         "changed": {
             "calls": len(changed),
@@ -197,6 +216,11 @@ def geometric_mean_speedup(heldout: Sequence[Record]) -> tuple[float, float, flo
     columns = zip(*((record["ratio"], *record["ci95"]) for record in heldout), strict=True)
     mean, low, high = (math.exp(fmean(map(math.log, column))) for column in columns)
     return mean, low, high
+
+
+def describe_gain(table: TuningTable, heldout: Sequence[Record]) -> str:
+    """Return what the comparison says of the gain, else what the measured rules say."""
+    return describe_outcome(heldout) if heldout else describe_measured_gain(table)
 
 
 def describe_outcome(heldout: Sequence[Record]) -> str:

@@ -15,6 +15,7 @@ from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
 from tuner.report import LibraryResult, cautions, geometric_mean_speedup, split_control, summarise
 from tuner.report.curves import measured_curves, predicted_curves, prediction_error
+from tuner.report.measured_gain import describe_measured_gain
 from tuner.report.page import render_page
 from tuner.report.summary import describe_confirmed_rules, describe_outcome
 
@@ -143,11 +144,40 @@ def test_the_result_opens_with_the_truth(heldout: list[dict[str, Any]], opening:
     assert describe_outcome(heldout).startswith(opening)
 
 
+def test_without_a_comparison_the_gain_is_that_of_the_measurements(result: LibraryResult) -> None:
+    told = summarise([replace(result, heldout=(), validations=())])
+    figures = told["libraries"]["openmpi"]
+    assert figures["cautions"][0].startswith("No rule was tried in the library")
+    calls, gain = figures["measured"]["calls"], figures["measured"]["geomean_speedup"]
+    assert calls > 0
+    assert f"calls were {gain:.2f} times as fast in the measurements" in figures["result"]
+    assert f"over {calls} call" in figures["result"]
+    assert told["result"] == figures["result"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "basis", "told"),
+    [
+        ("default", "measured", "All rules leave calls to the library's default"),
+        ("ring", "learned", "None of the rules that leave the library's default was measured"),
+    ],
+)
+def test_a_gain_that_was_not_measured_is_not_told(
+    result: LibraryResult, choice: str, basis: str, told: str
+) -> None:
+    rules = [
+        replace(rule, choice=AlgorithmConfig(choice), evidence=replace(rule.evidence, basis=basis))
+        for rule in result.table.rules
+    ]
+    table = TuningTable(CLUSTER, result.table.library, tuple(rules))
+    assert describe_measured_gain(table).startswith(told)
+
+
 def test_cautions_come_before_the_result(result: LibraryResult) -> None:
     record = summarise([result])["libraries"]["openmpi"]
     assert record["cautions"] == [
         "1 call became slower, at most 2.00 times (allreduce of 2.93KiB on 4 ranks).",
-        "1 of 2 rules is not confirmed.",
+        "1 of 2 rules is not confirmed: the library was not seen to run the algorithm.",
         "The ranks were launched only once, so only gains that hardly vary are seen. Measure with"
         " more launches.",
     ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
+from collections import Counter
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -19,8 +18,9 @@ from tuner.api.problems import problem_responses
 from tuner.api.schemas import API_PREFIX, CollectiveName, Count, Identifier, PathId, QueryParameters
 from tuner.api.service import Service, ServiceDep
 from tuner.core.measurement import Measurements
-from tuner.core.table import MEASURED, Rule, RuleKey, TuningTable
-from tuner.report.summary import describe_outcome, geometric_mean_speedup, split_control
+from tuner.core.table import RuleKey, TuningTable
+from tuner.report.measured_gain import mean_gain, measured_gains, rule_gains
+from tuner.report.summary import describe_gain, geometric_mean_speedup, split_control
 from tuner.select.call_evidence import describe_call
 from tuner.select.table_diff import visible_rules
 
@@ -52,8 +52,10 @@ class CallGain(BaseModel):
 class TableOverview(BaseModel):
     """A table in a few figures.
 
-    gain        over the default where measured rules leave it, geometric mean; 1 without any
-    outcome     of the comparison at held-out sizes, in words; empty where there was none
+    gain        over the default where measured rules leave it, geometric mean over their calls, at
+                the sizes that the rules were made from; 1 without any
+    compared    calls that were compared with the default at held-out sizes
+    outcome     what is known of the gain, in words: of that comparison, else of `gain`
     proved      gain of changed calls at held-out sizes with its 95 % interval
     """
 
@@ -61,9 +63,13 @@ class TableOverview(BaseModel):
     changing: int = Field(examples=[9], description="rules that leave the default")
     calls: list[CallGain]
     bases: dict[str, int] = Field(examples=[{"measured": 12, "none": 9}])
+    changing_bases: dict[str, int] = Field(
+        examples=[{"measured": 9}], description="of the rules that leave the default"
+    )
     gain: float = Field(examples=[1.31])
     proved: tuple[float, float, float] | None = Field(examples=[[1.28, 1.21, 1.35]])
-    outcome: str = Field(examples=["Nothing was compared, so nothing is known about the gain."])
+    compared: int = Field(examples=[30])
+    outcome: str = Field(examples=["All rules leave calls to the library's default."])
     validated: int = Field(examples=[20], description="rules that were tried in the library")
     confirmed: int = Field(examples=[20], description="of them, those that it followed")
 
@@ -167,18 +173,18 @@ def get_overview(service: ServiceDep, version: PathId) -> TableOverview:
         heldout = db.load_heldout(session, version)
         validations = db.load_validations(session, version)
     calls = [_call_gain(table, key) for key in table.keys]
-    bases: dict[str, int] = {}
-    for rule in table.rules:
-        bases[rule.evidence.basis] = bases.get(rule.evidence.basis, 0) + 1
+    changing = [rule for rule in table.rules if not rule.choice.is_default]
     changed, _ = split_control(heldout)
     return TableOverview(
         rules=len(table.rules),
-        changing=sum(not rule.choice.is_default for rule in table.rules),
+        changing=len(changing),
         calls=calls,
-        bases=bases,
-        gain=_mean([gain for rule in table.rules if _is_measured(rule) for gain in _gains(rule)]),
+        bases=Counter(rule.evidence.basis for rule in table.rules),
+        changing_bases=Counter(rule.evidence.basis for rule in changing),
+        gain=mean_gain(measured_gains(table.rules)),
         proved=geometric_mean_speedup(changed) if changed else None,
-        outcome=describe_outcome(heldout) if heldout else "",
+        compared=len(heldout),
+        outcome=describe_gain(table, heldout),
         validated=len(validations),
         confirmed=sum(each["confirmed"] for each in validations),
     )
@@ -264,7 +270,7 @@ def _measurements_of(
 
 def _call_gain(table: TuningTable, key: RuleKey) -> CallGain:
     rules = table.rules_for(key)
-    gains = [gain for rule in rules for gain in _gains(rule)]
+    gains = [gain for rule in rules for gain in rule_gains(rule)]
     return CallGain(
         collective=key.collective.value,
         nodes=key.nodes,
@@ -274,24 +280,6 @@ def _call_gain(table: TuningTable, key: RuleKey) -> CallGain:
         placement=key.placement,
         sizes=sorted({nbytes for rule in rules for nbytes in rule.evidence.nbytes}),
         changed=len(gains),
-        measured=sum(len(_gains(rule)) for rule in rules if _is_measured(rule)),
-        gain=_mean(gains),
+        measured=len(measured_gains(rules)),
+        gain=mean_gain(gains),
     )
-
-
-def _is_measured(rule: Rule) -> bool:
-    return rule.evidence.basis == MEASURED
-
-
-def _gains(rule: Rule) -> list[float]:
-    """Return the gains of a rule at its sizes with valid times; empty for the default."""
-    if rule.choice.is_default:
-        return []
-    pairs = zip(rule.evidence.default_s, rule.evidence.chosen_s, strict=True)
-    ratios = [default / chosen for default, chosen in pairs if 0 < chosen < math.inf]
-    return [ratio for ratio in ratios if 0 < ratio < math.inf]
-
-
-def _mean(gains: Sequence[float]) -> float:
-    """Return the geometric mean; 1 without any."""
-    return math.exp(math.fsum(map(math.log, gains)) / len(gains)) if gains else 1.0
