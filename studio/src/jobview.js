@@ -9,7 +9,7 @@ import { curl } from "./shell.js";
 
 const INTERVAL_MS = 1000;
 const PATIENT_INTERVAL_MS = 5000; // while the service does not answer
-const ENDED = ["done", "failed", "cancelled"];
+export const ENDED = ["done", "failed", "cancelled"];
 const MAX_NEXT = 12; // calls of the next batch that are shown
 
 export class JobView {

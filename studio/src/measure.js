@@ -5,7 +5,7 @@ import { formatSize } from "./format.js";
 import { showMeasurements } from "./measurements.js";
 import { setAlgorithms } from "./palette.js";
 import { curl } from "./shell.js";
-import { JobView } from "./jobview.js";
+import { ENDED, JobView } from "./jobview.js";
 
 const PATH = "/studio/measure";
 const LIST_INTERVAL_MS = 3000;
@@ -23,6 +23,7 @@ class Measure {
     this.main = main;
     this.main.classList.add("measure");
     this.form = h("section", { "aria-label": "Start" });
+    [this.endedJobs, this.stored] = [[], []]; // as they were when the lists were filled
     this.jobs = h("ul.entries");
     this.measured = h("ul.entries");
     this.answer = h("div.answer");
@@ -98,15 +99,23 @@ class Measure {
     this.show();
   }
 
+  /** Fetch what may have changed: jobs from the first that had not ended on, and new measurements. */
   async #refreshLists() {
-    const [jobs, measured] = await Promise.all([allItems("/v1/jobs"), allItems("/v1/measurements")]);
+    const last = (items) => items.at(-1)?.id ?? 0;
+    const [rest, added] = await Promise.all([
+      allItems("/v1/jobs", last(this.endedJobs)), allItems("/v1/measurements", last(this.stored)),
+    ]);
+    const jobs = [...this.endedJobs, ...rest];
+    const open = jobs.findIndex((job) => !ENDED.includes(job.state));
+    this.endedJobs = open < 0 ? [...jobs] : jobs.slice(0, open);
+    const measured = (this.stored = [...this.stored, ...added]);
     this.newest = jobs.at(-1)?.id;
     const seen = JSON.stringify([jobs, measured]);
     if (seen === this.seen) return; // so that what is read or has the focus stays
     this.seen = seen;
     const focused = document.activeElement?.dataset.name;
-    this.jobs.replaceChildren(...jobs.reverse().map((job) => this.#jobEntry(job)));
-    this.measured.replaceChildren(...measured.reverse().map((one) => this.#measuredEntry(one)));
+    this.jobs.replaceChildren(...jobs.toReversed().map((job) => this.#jobEntry(job)));
+    this.measured.replaceChildren(...measured.toReversed().map((one) => this.#measuredEntry(one)));
     for (const list of [this.jobs, this.measured]) {
       if (!list.children.length) list.append(h("li.muted", {}, "none yet"));
     }

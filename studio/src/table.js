@@ -11,12 +11,13 @@ import { drawMap, followArrows } from "./table_map.js";
 import {
   DEFAULT, Table, changesOf, choiceName, mostChanged, pointsOf, regionSentence, rowsOf, ruleAt, shapeOf, sizeLimits,
 } from "./table_model.js";
-import { changesTable, formatInterval, rulePanel, sizesTable, swatch, validationsOf } from "./table_panel.js";
+import { basesTable, changesTable, formatInterval, rulePanel, sizesTable, swatch, validationsOf } from "./table_panel.js";
 import { exportSection, publicationSection } from "./table_release.js";
 
 const PATH = "/studio/table";
 const NO_EVIDENCE = { rules: [], candidates: [], measurements_id: null };
 const MAX_ROWS = 60; // of all collectives together; with more one is shown
+const MAX_UNSCROLLED = 8; // rows of a list of changes that is shown whole
 const PICTURE_WIDTH = 1100;
 
 export async function showTable(main) {
@@ -311,20 +312,30 @@ class TablePage {
     const shown = changes.filter((one) => !this.view.collective || one.collective === this.view.collective);
     const { calls, calls_kept: kept, gain } = this.diff;
     const text = changes.length
-      ? `${calls - kept} of ${plural(calls, "call")} decided otherwise at some size, in ${plural(changes.length, "range")}.` +
-        (gain ? ` Where both versions have evidence, calls become ${gain.toFixed(2)} times as fast.` : "")
+      ? `${calls - kept} of ${plural(calls, "call")} decided otherwise at some size, in ${plural(changes.length, "range")}` +
+        (shown.length < changes.length ? `, ${shown.length} of them of ${this.view.collective}.` : ".") +
+        (gain ? ` Where both versions have evidence, calls become ${gain.toFixed(2)} times as fast.` : "") +
+        " The largest difference comes first."
       : `Both versions decide alike, for all of ${plural(calls, "call")}.`;
+    const anew = this.diff.evidence_changes.filter((one) => !this.view.collective || one.collective === this.view.collective);
+    const others = anew.filter((one) => one.basis !== one.basis_before);
     fill(
       this.changes,
       h("h2", {}, `What changed since version ${this.before.version}`), h("p", {}, text),
       shown.length
-        ? h("div.scroll.tall", { tabindex: 0, role: "region", "aria-label": "Changes" },
+        ? h(`div.scroll${shown.length > MAX_UNSCROLLED ? ".tall" : ""}`, { tabindex: 0, role: "region", "aria-label": "Changes" },
             changesTable(shown, (change) => this.#change({
               call: `${change.collective}/${shapeOf(change)}`, at: change.start, collective: "",
               operators: change.operators === "any" ? "" : change.operators,
               memory: change.memory, placement: change.placement ?? "",
             })))
         : "",
+      others.length > 0 && h("h3.bases", {}, "Decided alike on another basis"),
+      others.length > 0 && h(`div.scroll${others.length > MAX_UNSCROLLED ? ".tall" : ""}`, { tabindex: 0, role: "region", "aria-label": "Other bases" },
+        basesTable(others, (change) => this.#change({
+          call: `${change.collective}/${shapeOf(change)}`, at: change.start_bytes, collective: "",
+        }))),
+      anew.length > others.length && h("p.muted", {}, `${plural(anew.length - others.length, "range")} decided alike on other times.`),
     );
   }
 
@@ -332,9 +343,9 @@ class TablePage {
   draw() {
     if (!this.table || !this.row || !this.map.clientWidth) return;
     const focused = document.activeElement?.closest?.(".region");
-    const mark = focused && this.map.contains(focused) ? [focused.dataset.row, focused.dataset.start] : null;
+    const mark = focused && this.map.contains(focused) ? [focused.dataset.row, focused.dataset.start, focused.dataset.former] : null;
     this.map.replaceChildren(this.#drawMap(this.map.clientWidth, false));
-    if (mark) this.map.querySelector(`.region[data-row="${mark[0]}"][data-start="${mark[1]}"]`)?.focus();
+    if (mark) this.map.querySelector(`.region[data-row="${mark[0]}"][data-start="${mark[1]}"][data-former="${mark[2]}"]`)?.focus();
     this.#fillMapNote();
     this.#drawCurves();
   }

@@ -61,7 +61,7 @@ function drawRow(table, row, y, lane, place, view, on) {
   const before = view.before;
   const lanes = before
     ? [
-        ...before.rulesFor(row).flatMap((rule) => drawRegion(row, rule, y, lane, place, view, null)),
+        ...before.rulesFor(row).flatMap((rule) => drawRegion(row, rule, y, lane, place, view, on, before.version)),
         ...table.rulesFor(row).flatMap((rule) => drawRegion(row, rule, y + lane + 1, lane, place, view, on)),
         ...changesOf(row, before, table).map((change) => drawChange(row, change, y, 2 * lane + 1, place, view)),
       ]
@@ -69,16 +69,19 @@ function drawRow(table, row, y, lane, place, view, on) {
   return [shape, ...lanes];
 }
 
-/** Return the drawing of one rule, with its name beside the button, whose own name is whole. */
-function drawRegion(row, rule, y, lane, place, view, on) {
+/** Return the drawing of one rule, with its name beside the button, whose own name is whole.
+ *
+ * former   the version that the rule is of, if not the one that is shown
+ */
+function drawRegion(row, rule, y, lane, place, view, on, former = null) {
   const { left, inner, limits, ink } = place;
   const [x, end] = [rule.start, rule.stop].map((size) => sizePlace(size, limits, left, inner));
   const bar = { x, y, width: Math.max(1, end - x - 1), height: lane, rx: 2 };
-  const isSelected = Boolean(on && view.selected.row === row && view.selected.start === rule.start);
+  const isSelected = Boolean(on && former === null && view.selected.row === row && view.selected.start === rule.start);
   const contents = [...regionBars(rule, bar, place), ...(isSelected ? selectionMarks(bar, place, view) : [])];
   const isUntold = rule.algorithm === DEFAULT && rule.evidence.basis === "none";
   const name = fitted(isUntold ? "" : rule.algorithm, bar.width - 8);
-  const region = on ? regionButton(row, rule, isSelected, view, on, contents) : svg("g", {}, ...contents);
+  const region = on ? regionButton(row, rule, former, isSelected, view, on, contents) : svg("g", {}, ...contents);
   return [region, ...(name ? [textOf(name, x + 5, y + lane / 2 + 4, ink, isDoubted(rule))] : [])];
 }
 
@@ -114,11 +117,12 @@ function selectionMarks(bar, { left, inner, limits, ink }, view) {
   ];
 }
 
-function regionButton(row, rule, isSelected, view, on, contents) {
+function regionButton(row, rule, former, isSelected, view, on, contents) {
   const choose = () => on.choose(row, rule);
   const attributes = {
     class: "region", role: "button", tabindex: isSelected ? 0 : -1, "aria-pressed": String(isSelected),
-    "aria-label": regionSentence(row, rule), "data-row": view.rows.indexOf(row), "data-start": rule.start,
+    "aria-label": `${former === null ? "" : `version ${former}: `}${regionSentence(row, rule)}`,
+    "data-row": view.rows.indexOf(row), "data-start": rule.start, "data-former": former ?? "",
     mouseenter: () => on.show(row, rule), mouseleave: () => on.show(null),
     focus: () => on.show(row, rule), blur: () => on.show(null),
     click: choose,

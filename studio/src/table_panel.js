@@ -2,7 +2,7 @@
 import { h, svg } from "./dom.js";
 import { formatRange, formatRatio, formatSize, formatTime, humanize, plural } from "./format.js";
 import { colourOf, dashOf } from "./palette.js";
-import { BASES, DEFAULT } from "./table_model.js";
+import { BASES, DEFAULT, choiceName } from "./table_model.js";
 
 /** The colour of an algorithm as in the map: where colours repeat, the stroke above differs. */
 export function swatch(algorithm) {
@@ -136,6 +136,18 @@ export function changesTable(changes, onShow) {
       h("td", {}, change.gain === null ? "no size here speaks for both choices" : humanize(change.why))));
   const heads = ["call", hasKinds && "kind", "sizes", "before", "now", "gain (95 %)", "why"];
   return h("table.changes", {}, headRow(heads), h("tbody", {}, rows));
+}
+
+/** Return the table of ranges that two versions decide alike, on another basis. */
+export function basesTable(changes, onShow) {
+  const rows = changes.map((change) =>
+    h("tr", {},
+      h("th", { scope: "row" }, h("button.plain", { type: "button", click: () => onShow(change) },
+        `${change.collective} ${change.nodes}×${change.ppn}`)),
+      h("td", {}, formatRange(change.start_bytes, change.stop_bytes === "inf" ? Infinity : change.stop_bytes)),
+      h("td", {}, swatch(change.choice.algorithm), choiceName(change.choice)),
+      h("td", {}, humanize(change.why))));
+  return h("table.changes", {}, headRow(["call", "sizes", "choice", "why"]), h("tbody", {}, rows));
 }
 
 /** What distinguishes a call from the usual: its operators, its memory, its placement. */

@@ -58,6 +58,7 @@ def print_changes(old: TuningTable, new: TuningTable, found: TableDiff) -> None:
         print_text(
             f"nothing changed; decided alike at every size: {plural(len(found.keys), 'call')}"
         )
+        _print_evidence_changes(found)
         return
     print_text(
         f"decided otherwise at some size: {len(found.keys) - found.n_unchanged} of"
@@ -90,6 +91,19 @@ def print_changes(old: TuningTable, new: TuningTable, found: TableDiff) -> None:
         wrappable=("before", "after"),
     )
     _print_reasons(found)
+    _print_evidence_changes(found)
+
+
+def _print_evidence_changes(found: TableDiff) -> None:
+    """Print what is decided alike on another basis, and how much on other times."""
+    anew = 0
+    for c in found.evidence_changes:
+        anew += not c.has_other_basis
+        if c.has_other_basis:
+            where = f"{c.key.collective} {c.key.shape} {format_range(c.start_bytes, c.stop_bytes)}"
+            print_text(f"{where}: {humanize(str(c.after.choice))} stays; {humanize(c.reason)}")
+    if anew:
+        print_text(f"decided alike on other times: {plural(anew, 'range')} of sizes")
 
 
 def _print_reasons(found: TableDiff) -> None:

@@ -19,6 +19,7 @@ from tuner.core.table import (
     MEASURED,
     NO_EVIDENCE,
     OPERATORS,
+    SIMULATED,
     AlgorithmConfig,
     Evidence,
     Rule,
@@ -122,14 +123,41 @@ class RuleChange:
 
 
 @dataclass(frozen=True)
+class EvidenceChange:
+    """Other evidence for the same config, for calls of [start_bytes, stop_bytes) under `key`."""
+
+    key: RuleKey
+    start_bytes: int
+    stop_bytes: float
+    before: Rule
+    after: Rule
+
+    @property
+    def has_other_basis(self) -> bool:
+        """Return whether the basis differs too, such as measured instead of simulated."""
+        return self.before.evidence.basis != self.after.evidence.basis
+
+    @property
+    def reason(self) -> str:
+        """Return the evidence of both tables in words."""
+        was, now = (_describe_basis(rule) for rule in (self.before, self.after))
+        told = f"now {now}, was {was}" if self.has_other_basis else f"{now} in both tables, anew"
+        if self.after.choice.is_default:
+            return told
+        return f"{told}; {_describe_rule(self.after)}; before, {_describe_rule(self.before)}"
+
+
+@dataclass(frozen=True)
 class TableDiff:
     """The differences between two tables.
 
-    keys    of the calls that at least one of the tables has rules for
+    keys                of the calls that at least one of the tables has rules for
+    evidence_changes    ranges that are decided alike, on other evidence
     """
 
     changes: tuple[RuleChange, ...]
     keys: tuple[RuleKey, ...]
+    evidence_changes: tuple[EvidenceChange, ...] = ()
 
     @property
     def n_unchanged(self) -> int:
@@ -162,7 +190,12 @@ def diff_tables(old: TuningTable, new: TuningTable) -> TableDiff:
             safe = replace(key, operators="any")
             told = (safe, one.start_bytes, one.stop_bytes, one.before.choice, one.after.choice)
             changes.setdefault(told, one)
-    return TableDiff(tuple(changes.values()), keys)
+    evidence = [
+        change
+        for key in keys
+        for change in _evidence_changes(key, visible_rules(key, old), visible_rules(key, new))
+    ]
+    return TableDiff(tuple(changes.values()), keys, tuple(evidence))
 
 
 def table_diff_record(diff: TableDiff) -> dict[str, Any]:
@@ -172,6 +205,7 @@ def table_diff_record(diff: TableDiff) -> dict[str, Any]:
         "calls": len(diff.keys),
         "calls_kept": diff.n_unchanged,
         "changes": [_record(change) for change in diff.changes],
+        "evidence_changes": [_evidence_record(change) for change in diff.evidence_changes],
     }
 
 
@@ -187,6 +221,22 @@ def _record(change: RuleChange) -> dict[str, Any]:
                 "after": asdict(change.after.choice),
                 "gain": _nan_to_none(change.gain),
                 "gain_ci95": [_nan_to_none(each) for each in change.interval],
+                "why": change.reason,
+            }
+        )
+    )
+
+
+def _evidence_record(change: EvidenceChange) -> dict[str, Any]:
+    return dict(
+        encode_infinities(
+            {
+                **omit_default_placement(asdict(change.key)),
+                "start_bytes": change.start_bytes,
+                "stop_bytes": change.stop_bytes,
+                "choice": asdict(change.after.choice),
+                "basis_before": change.before.evidence.basis,
+                "basis": change.after.evidence.basis,
                 "why": change.reason,
             }
         )
@@ -235,13 +285,24 @@ def _constraints_of(table: TuningTable) -> Mapping[str, Any]:
 def _changes(
     key: RuleKey, old: Sequence[Rule], new: Sequence[Rule], constraints: Mapping[str, Any]
 ) -> Iterator[RuleChange]:
+    for lo, hi, before, after in _ranges(old, new):
+        if before.choice != after.choice:
+            yield RuleChange(key, lo, hi, before, after, *_gain(before, after, lo, hi), constraints)
+
+
+def _evidence_changes(
+    key: RuleKey, old: Sequence[Rule], new: Sequence[Rule]
+) -> Iterator[EvidenceChange]:
+    for lo, hi, before, after in _ranges(old, new):
+        if before.choice == after.choice and before.evidence != after.evidence:
+            yield EvidenceChange(key, lo, hi, before, after)
+
+
+def _ranges(old: Sequence[Rule], new: Sequence[Rule]) -> Iterator[tuple[int, float, Rule, Rule]]:
+    """Yield the ranges of sizes in which one rule of each table applies, with both."""
     bounds = sorted({rule.start_bytes for rule in (*old, *new)})
     for lo, hi in pairwise([*bounds, math.inf]):
-        before, after = _rule_at(old, lo), _rule_at(new, lo)
-        if before.choice != after.choice:
-            yield RuleChange(
-                key, int(lo), hi, before, after, *_gain(before, after, lo, hi), constraints
-            )
+        yield int(lo), hi, _rule_at(old, lo), _rule_at(new, lo)
 
 
 def _rule_at(rules: Sequence[Rule], nbytes: float) -> Rule:
@@ -306,6 +367,11 @@ def _describe_rule(rule: Rule) -> str:
         f"{rule.choice} {basis} at {_format_sizes(evidence.nbytes)}: {evidence.gain:.2f}"
         f" times as fast as the default ({low:.2f} to {high:.2f})"
     )
+
+
+def _describe_basis(rule: Rule) -> str:
+    names = {NO_EVIDENCE: "without evidence", SIMULATED: "simulated alone"}
+    return names.get(rule.evidence.basis, rule.evidence.basis)
 
 
 def _format_sizes(nbytes: Sequence[int]) -> str:

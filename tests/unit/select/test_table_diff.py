@@ -88,6 +88,33 @@ def test_every_range_that_is_decided_otherwise_is_named_with_its_gain() -> None:
     assert found.n_unchanged == 0
 
 
+def test_other_evidence_for_the_same_choice_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = (16 * KIB,)
+    low = rule(0, 8 * KIB, sizes=(KIB,))
+    old = table(low, rule(8 * KIB, math.inf, "ring", 1.2, sizes, basis="simulated"))
+    new = table(low, rule(8 * KIB, math.inf, "ring", 1.4, sizes))
+    found = diff_tables(old, new)
+    assert (found.changes, found.n_unchanged) == ((), 1)
+    (change,) = found.evidence_changes
+    assert change.reason.startswith("now measured, was simulated alone; ring measured at 16KiB")
+    (record,) = json.loads(json.dumps(table_diff_record(found)))["evidence_changes"]
+    assert (record["start_bytes"], record["basis_before"]) == (8 * KIB, "simulated")
+    again = table(low, rule(8 * KIB, math.inf, "ring", 1.5, sizes))
+    (anew,) = diff_tables(new, again).evidence_changes
+    assert not anew.has_other_basis
+    assert diff_tables(new, new).evidence_changes == ()
+    untold = diff_tables(table(rule(0, math.inf)), table(rule(0, math.inf, sizes=(KIB,))))
+    assert untold.evidence_changes[0].reason == "now measured, was without evidence"
+    for name, one in (("old.json", old), ("new.json", new), ("again.json", again)):
+        write_table(one, tmp_path / name)
+    for name, said in (("new.json", "ring stays; now measured"), ("again.json", "on other times")):
+        before = "old.json" if name == "new.json" else "new.json"
+        assert main(["table", "diff", str(tmp_path / before), str(tmp_path / name)]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_evidence_is_told_in_words() -> None:
     why = [change.reason for change in diff_tables(OLD, NEW).changes]
     assert why[0] == (
