@@ -59,8 +59,8 @@ export async function getText(path) {
   return reached((await request(path)).text());
 }
 
-export async function send(method, path, body) {
-  const options = { method, headers: { "Content-Type": "application/json" } };
+export async function send(method, path, body, signal) {
+  const options = { method, signal, headers: { "Content-Type": "application/json" } };
   return request(path, { ...options, body: body === undefined ? undefined : JSON.stringify(body) });
 }
 

@@ -4,7 +4,7 @@ import { Refused, problemText, send } from "./api.js";
 import { CallControls } from "./call_controls.js";
 import { componentParts, roundsCsv, timelineSvg, transfersCsv } from "./call_export.js";
 import { CallModel } from "./call_model.js";
-import { CALL_PATH, callCommand, callQuestion, callStateOfUrl, urlOfCallState } from "./call_question.js";
+import { CALL_PATH, callCommand, callQuestion, callStateOfUrl, formatParams, urlOfCallState } from "./call_question.js";
 import { CallTables } from "./call_tables.js";
 import { announce, copyText, h, saveFile } from "./dom.js";
 import { svgToPng } from "./export.js";
@@ -72,6 +72,8 @@ class InsideCall {
     );
     this.headline = h("p.headline", { "aria-live": "polite" }, "\u00a0");
     this.problem = h("p.error", { role: "alert", hidden: true });
+    this.remedies = h("div.actions");
+    this.giveUp = h("button", { type: "button", hidden: true }, "Give up");
     this.note = h("p.muted", { hidden: true });
     this.actions = h("div.actions", { inert: true });
     this.moment = h("p.moment", {}, "\u00a0");
@@ -97,7 +99,7 @@ class InsideCall {
     this.main.replaceChildren(
       h("div.columns", {}, this.controls.element,
         h("div.answer", {}, h("h1.visually-hidden", {}, "Inside a call"),
-          this.problem, this.headline, this.note, this.actions, this.content)));
+          this.problem, this.remedies, this.headline, this.giveUp, this.note, this.actions, this.content)));
     this.timeline = new Timeline(timeline, {
       onView: (view) => this.#viewed(view),
       onTime: (time) => { this.playback.setTime(time, true); this.#saveUrl(true); },
@@ -189,16 +191,51 @@ class InsideCall {
     }
     this.main.dataset.state = "asked";
     this.actions.inert = true;
-    this.headline.textContent = "Simulating…";
+    this.remedies.replaceChildren();
+    const waiting = this.#wait();
     try {
-      const response = await send("POST", "/v1/what-if/call", question);
+      const response = await send("POST", "/v1/what-if/call", question, waiting.signal);
       const record = await response.json();
       if (question !== this.question) return;
       this.model = new CallModel(record);
       this.#showModel();
     } catch (error) {
-      if (question === this.question) this.#refuse(error);
+      if (question === this.question) this.#refuse(waiting.signal.aborted ? new Refused(0, "given up") : error);
+    } finally {
+      waiting.end();
     }
+  }
+
+  /** Say how long a call is being simulated, with a button to give it up: {signal, end}. */
+  #wait() {
+    this.waiting?.end();
+    const [abort, begun] = [new AbortController(), performance.now()];
+    const tell = () => {
+      const seconds = Math.round((performance.now() - begun) / 1000);
+      this.headline.textContent = `Simulating…${seconds ? ` ${seconds} s` : ""}`;
+    };
+    tell();
+    const timer = setInterval(tell, 1000);
+    this.giveUp.hidden = false;
+    this.giveUp.onclick = () => abort.abort();
+    const waiting = { signal: abort.signal, end: () => { clearInterval(timer); if (this.waiting === waiting) this.giveUp.hidden = true; } };
+    return (this.waiting = waiting);
+  }
+
+  /** Offer questions near one that has too many transfers. */
+  #offerRemedies({ axes, params }) {
+    const offer = (text, change) => h("button", { type: "button", click: async () => {
+      change();
+      await this.controls.start(this.state);
+      this.#changed();
+    } }, text);
+    const nodes = Math.ceil(axes.nodes / 2);
+    const segment = params.segment && 2 * params.segment;
+    this.remedies.replaceChildren(
+      ...(axes.nodes > 1 ? [offer(`Take ${nodes} nodes`, () => (this.state.axes.nodes = nodes))] : []),
+      ...(axes.ppn > 1 ? [offer("Take 1 rank per node", () => (this.state.axes.ppn = 1))] : []),
+      ...(segment ? [offer(`Take segments of ${formatSize(segment)}`, () => (this.state.params = formatParams({ ...params, segment })))] : []),
+    );
   }
 
   #showModel() {
@@ -222,7 +259,7 @@ class InsideCall {
     this.picture.draw();
     this.playback.show(model, state);
     this.#follow();
-    this.#showPath(true);
+    if (state.at > 0) this.#showPath(true); // else the ranks are shown from the first on
     this.find.value = state.find;
     this.#find(state.find, false);
     this.main.dataset.state = "complete";
@@ -354,6 +391,7 @@ class InsideCall {
   /** Say why there is no such call; an answer that is still arriving is dropped. */
   #refuse(error) {
     this.#showProblem(error);
+    if (error instanceof Refused && error.message.includes("transfers")) this.#offerRemedies(this.question);
     this.question = null;
     this.playback.stop();
     this.actions.inert = true;

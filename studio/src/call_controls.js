@@ -1,10 +1,16 @@
 // The controls of one call: machine, collective, algorithm with its parameters, size, axes.
 import { getJson } from "./api.js";
 import { axisControls, machineOptions, selectRow } from "./controls.js";
+import { formatParams } from "./call_question.js";
 import { fill, h } from "./dom.js";
 import { formatSize } from "./format.js";
 import { setAlgorithms } from "./palette.js";
 
+const PARAMETERS = { // what a parameter of an algorithm is
+  segment: "Segment, in bytes, such as 32KiB; 0: the message whole", radix: "Radix: children of a rank, plus 1",
+  group: "Ranks of a group", chains: "Chains", channels: "Channels", length: "Ranks of a chain",
+  copies: "Buffers copied to the host", leaders: "Leaders of a node", aggregate: "Blocks of a message, at most",
+};
 const SIZES = Array.from({ length: 31 }, (_, power) => 2 ** power);
 
 export class CallControls {
@@ -41,7 +47,7 @@ export class CallControls {
         state.collective, (value) => this.#chooseCollective(value)),
       selectRow("algorithm", "Algorithm", this.#algorithms().map((name) => [name, name]), state.algorithm,
         (value) => { Object.assign(state, { algorithm: value, params: "" }); this.#fill(); this.onChange(); }),
-      this.#paramsRow(),
+      ...this.#paramRows(),
       selectRow("size", "Size", sizes.map((size) => [String(size), formatSize(size)]), String(state.size),
         (value) => { state.size = Number(value); this.onChange(); }),
       ...(this.machine ? axisControls(this.machine, state, () => {}, () => this.onChange()) : []),
@@ -54,13 +60,24 @@ export class CallControls {
     return known.includes(this.state.algorithm) ? known : [this.state.algorithm, ...known];
   }
 
-  #paramsRow() {
-    const { state } = this;
-    const field = h("input", {
-      id: "params", value: state.params, placeholder: "its own defaults", autocomplete: "off", spellcheck: "false",
-      change: () => { state.params = field.value.trim(); this.onChange(); },
+  /** Return a field for each parameter of the algorithm; an empty one has the default. */
+  #paramRows() {
+    const { state, catalogue } = this;
+    const defaults = catalogue.parameters[state.collective]?.[state.algorithm] ?? {};
+    const given = Object.fromEntries(state.params.split(",").map((part) => part.split("=").map((word) => word.trim())));
+    const fields = Object.entries(defaults).map(([name, own]) => h("input", {
+      id: `param-${name}`, value: given[name] ?? "", placeholder: `${formatParams({ [name]: own }).split("=")[1]} by default`,
+      autocomplete: "off", spellcheck: "false",
+      change: () => {
+        const filled = fields.map((field) => [field.id.slice("param-".length), field.value.trim()]).filter(([, value]) => value);
+        state.params = filled.map((pair) => pair.join("=")).join(", ");
+        this.onChange();
+      },
+    }));
+    return fields.map((field) => {
+      const name = field.id.slice("param-".length);
+      return h("div.row.params", {}, h("label", { for: field.id }, PARAMETERS[name] ?? name), field);
     });
-    return h("div.row.params", {}, h("label", { for: "params" }, "Parameters, such as segment=32KiB"), field);
   }
 
   async #chooseMachine(topology) {

@@ -7,7 +7,7 @@ const SMALL_NODES = 2; // of the call that is shown where the URL names none
 const UNITS = { "": 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
 
 /** Return parameters such as {segment: 32768} of "segment=32KiB, chains=2"; null where they are none. */
-function parseParams(text) {
+export function parseParams(text) {
   const params = {};
   for (const part of text.split(",").map((each) => each.trim()).filter(Boolean)) {
     const [, name, number, unit] = /^(\w+)\s*=\s*(\d+)\s*(|B|KiB|MiB|GiB)$/.exec(part) ?? [];
@@ -18,7 +18,7 @@ function parseParams(text) {
 }
 
 /** Return the text of parameters, as `tuner simulate` writes them. */
-function formatParams(params) {
+export function formatParams(params) {
   const value = (name) => {
     const size = formatSize(params[name]); // of three figures, which may not be all
     return name === "segment" && parseParams(`segment=${size}`)?.segment === params[name] ? size : params[name];

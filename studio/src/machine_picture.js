@@ -3,6 +3,7 @@
 import { h, svg } from "./dom.js";
 
 const MAX_BOXES = 32; // in a row; more nodes or switches share boxes
+const MANY_LINES = 120; // with more, those off the critical path are drawn faintly
 const MAX_LABELS = 12; // of loads on lines
 const [ROW, BOX] = [92, 46]; // pixels from row to row, height of a box
 const LEAST_WIDTH = 44; // pixels of a box with its share of the gaps
@@ -211,6 +212,7 @@ export class MachinePicture {
       for (const link of line.links) this.lineOf.set(link, line);
       return Object.assign(line, { path });
     });
+    this.drawing.classList.toggle("dense", this.lines.length > MANY_LINES);
     this.cellOf = new Map();
     const drawn = boxes.map((box) => this.#drawBox(box));
     this.labels = svg("g");

@@ -15,7 +15,7 @@ const COLOURS = ["send", "receive", "flight", "work", "followed", "critical"];
 
 /** Return the colours of the theme: for the pixels of an image and for lines and text. */
 function themeColours() {
-  const found = Object.fromEntries(["text", "muted", "line", "mark"].map((name) => [name, css(`--${name}`)]));
+  const found = Object.fromEntries(["text", "muted", "line", "mark", "card"].map((name) => [name, css(`--${name}`)]));
   for (const name of COLOURS) found[name] = css(`--bar-${name}`);
   found.pixels = Object.fromEntries(COLOURS.map((name) => [name, pixelOf(found[name])]));
   found.pixels.faint = pixelOf(css("--faint"));
@@ -299,14 +299,18 @@ export class Timeline {
       for (let at = first; at < last; at += 1) step(at);
       pen.stroke();
     };
-    stroke(1, 0.55, (at) => {
+    stroke(1.5, 0.8, (at) => {
       if (at > first) pen.moveTo(x(path.begin[at]), y(at - 1));
       if (at > first) pen.lineTo(x(path.begin[at]), y(at));
     });
-    stroke(2.5, 1, (at) => {
+    const along = (at) => {
       pen.moveTo(x(path.begin[at]), y(at));
       pen.lineTo(Math.max(x(path.end[at]), x(path.begin[at]) + 1), y(at));
-    });
+    };
+    pen.strokeStyle = this.colours.card; // an edge, so that the path stands out from the bars
+    stroke(7, 0.85, along);
+    pen.strokeStyle = this.colours.critical;
+    stroke(3.5, 1, along);
     pen.restore();
   }
 

@@ -144,12 +144,16 @@ def test_a_change_of_the_call_asks_anew(page: Any, address: str) -> None:
     assert query(page)["follow"] == ["2-2"]
     page.get_by_label("Follow chunk").uncheck()
     assert page.locator(".rank.held").count() == 0
-    page.get_by_label("Parameters").fill("colour=red")
-    page.get_by_label("Parameters").press("Enter")
+    assert page.get_by_label("Segment").count() == 0  # a ring has no parameters
+    page.get_by_label("Algorithm").select_option("recursive_multiplying")
+    radix = page.get_by_label("Radix")
+    assert radix.get_attribute("placeholder") == "4 by default"
+    radix.fill("red")
+    radix.press("Enter")
     assert "segment=32KiB" in page.get_by_role("alert").inner_text()
-    page.get_by_label("Parameters").fill("segment=8KiB")
-    page.get_by_label("Parameters").press("Enter")
-    page.get_by_role("alert").filter(has_text="segment").wait_for()
+    radix.fill("2")
+    radix.press("Enter")
+    page.locator(".headline", has_text="recursive_multiplying(radix=2)").wait_for()
 
 
 def test_an_unknown_machine_leaves_the_controls(page: Any, address: str) -> None:
@@ -165,6 +169,22 @@ def test_an_unknown_machine_leaves_the_controls(page: Any, address: str) -> None
 def test_a_call_that_is_too_large_is_refused(page: Any, address: str) -> None:
     page.goto(f"{address}/studio/call?topology=preset:comet&nodes=256&ppn=4&algorithm=ring")
     page.get_by_role("alert").filter(has_text="more than 100000 transfers").wait_for()
+    press(page, "Take 1 rank per node")
+    page.locator(".headline", has_text="by ring on 256 ranks").or_(
+        page.get_by_role("button", name="Take 128 nodes")
+    ).first.wait_for()
+    assert query(page)["ppn"] == ["1"]
+
+
+def test_a_call_that_takes_long_is_given_up(page: Any, address: str) -> None:
+    page.route("**/v1/what-if/call", lambda _route: None)  # without an answer
+    page.goto(address + SMALL)
+    page.locator(".headline", has_text=re.compile("Simulating… [1-9] s")).wait_for()
+    press(page, "Give up")
+    page.get_by_role("alert").filter(has_text="given up").wait_for()
+    page.unroute("**/v1/what-if/call")
+    page.get_by_label("Algorithm").select_option("binomial")
+    page.locator(".headline", has_text="by binomial").wait_for()
 
 
 def test_the_rounds_are_a_table_and_the_files_have_every_transfer(page: Any, address: str) -> None:

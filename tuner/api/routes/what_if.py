@@ -12,7 +12,7 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field
 
 from tuner import db
-from tuner.algorithms import REQUIREMENTS, algorithm_names
+from tuner.algorithms import REQUIREMENTS, algorithm_names, describe
 from tuner.api.live_answers import LiveAnswer
 from tuner.api.problems import Problem, problem_responses, text_response_docs
 from tuner.api.resolve import DatabaseResolver, with_stored_topology
@@ -124,10 +124,14 @@ class Catalogue(BaseModel):
     """Names that a question may use.
 
     algorithms      of each collective, on any machine
+    parameters      of each collective's algorithms that have some, with their defaults
     """
 
     machines: list[KnownMachine]
     algorithms: dict[str, list[str]] = Field(examples=[{"bcast": ["binomial", "chain"]}])
+    parameters: dict[str, dict[str, dict[str, int]]] = Field(
+        examples=[{"bcast": {"chain": {"chains": 4, "segment": 0}}}]
+    )
     axes: list[str] = Field(examples=[["nodes", "ppn"]])
 
 
@@ -137,6 +141,7 @@ def get_catalogue() -> Catalogue:
     return Catalogue(
         machines=known_machines(),
         algorithms={each.value: sorted(algorithm_names(each, REQUIREMENTS)) for each in Collective},
+        parameters={each.value: known_parameters(each) for each in Collective},
         axes=list(AXES),
     )
 
@@ -194,6 +199,12 @@ def _preset_axes(topology: str) -> dict[str, Any]:
     if colon or nodes <= DESCRIBED_NODES:
         return describe_axes(load_preset(topology))
     return {**describe_axes(load_preset(f"{topology}:{DESCRIBED_NODES}")), "nodes": nodes}
+
+
+def known_parameters(collective: Collective) -> dict[str, dict[str, int]]:
+    """Return the parameters of the algorithms that have some, with their defaults."""
+    entries = (describe(collective, name) for name in algorithm_names(collective, REQUIREMENTS))
+    return {entry.name: dict(entry.params) for entry in entries if entry.params}
 
 
 def known_machines() -> list[KnownMachine]:
