@@ -336,7 +336,7 @@ class Training {
       figure("exposed communication", shortTime(parts.exposed), share(parts.exposed)),
       figure("hidden communication", shortTime(parts.overlapped), share(parts.overlapped)),
       figure("waiting", shortTime(parts.waiting), share(parts.waiting)),
-      figure(`cost per million ${outline.unit}`, formatMoney(cost), `${formatMoney(answer.hourly(detail, price))} per hour`),
+      figure(`cost per million ${outline.unit}`, formatMoney(cost), `${formatMoney(answer.hourly(detail, price))} per hour, in the currency of the GPU hour's price`),
     ];
     if (this.#samples) {
       const epoch = answer.epoch(detail, this.#samples, price);
@@ -370,7 +370,7 @@ class Training {
     const item = (colour, text, round) => h("li", {}, swatch(colour, round), text);
     const has = answer.curve.some((point) => point.published);
     this.scalingLegend.replaceChildren(
-      item(hue(0), "predicted", true), item("var(--muted)", "ideal"), ...(has ? [item(hue(1), "published")] : []),
+      item(hue(0), "predicted", true), item("var(--muted)", "ideal, dashed"), ...(has ? [item(hue(1), "published")] : []),
       h("li.muted", {}, "Choose a number of ranks in a chart."));
     this.partsLegend.replaceChildren(...PARTS.toReversed().map((part) => item(partColour(part), part[1])));
     const known = this.#view.setting;
