@@ -27,7 +27,7 @@ NOT_BUILT = (
 class Asset:
     """A file of the studio.
 
-    etag    changes with the content, as HTTP wants it
+    etag    changes with the content; a weak one, as it is the same for compressed content
     """
 
     content: bytes
@@ -48,4 +48,4 @@ def load_assets(folder: Path = ASSETS_DIR) -> Mapping[str, Asset]:
 def _load(path: Path) -> Asset:
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()[:32]
-    return Asset(content, MEDIA_TYPES[path.suffix], f'"{digest}"')
+    return Asset(content, MEDIA_TYPES[path.suffix], f'W/"{digest}"')
