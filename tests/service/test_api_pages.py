@@ -359,6 +359,6 @@ def test_pages_that_are_loaded_often_warm_up_one_worker(monkeypatch: pytest.Monk
         live_answers.start_warm_up(service, live_answers.price_small_study)
         await asyncio.sleep(0)
 
-    monkeypatch.setattr(live_answers, "run_on_worker", run)
+    monkeypatch.setattr(live_answers, "run_long", run)
     asyncio.run(load_pages())
     assert len(begun) == 2

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import cache, lru_cache, partial
 from typing import Any, TypeVar
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from tuner import db
 from tuner.api.problems import status_of
@@ -55,7 +55,7 @@ def start_warm_up(service: Service, load: Callable[[], None]) -> None:
 
 async def _warm_up(service: Service, load: Callable[[], None]) -> None:
     with suppress(db.UnavailableError):  # the question that follows meets the same and says so
-        await run_on_worker(service, load)
+        await run_long(service, load)
 
 
 class LiveAnswer:
@@ -96,9 +96,9 @@ class LiveAnswer:
         """Put all lines into a queue, and None after the last."""
         try:
             async with self._service.answer_slots:
-                if not await run_on_worker(self._service, _is_ready):
+                if not await run_step(self._service, _is_ready):
                     ready.put_nowait(_encoded({"kind": "compiling"}))
-                    await run_on_worker(self._service, simulate_examples)
+                    await run_long(self._service, simulate_examples)
                 sent = []
                 async for line in self._lines():
                     sent.append(line)
@@ -147,7 +147,7 @@ class LiveAnswer:
             yield _encoded({"kind": "limits", "sizes": indices, "limits": limits})
 
     async def _on_worker(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        return await run_on_worker(self._service, function, self._question, *arguments)
+        return await run_step(self._service, function, self._question, *arguments)
 
 
 def _limit(gains: Mapping[str, Sequence[float | None]], number: int) -> str:
@@ -160,13 +160,22 @@ def _encoded(line: Line) -> bytes:
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
-async def run_on_worker(
-    service: Service, function: Callable[..., Result], *arguments: Any
+async def run_step(service: Service, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Run a short function in a worker, where the service has some, else in a thread."""
+    return await _run_on_worker(service, service.step_limiter, function, *arguments)
+
+
+async def run_long(service: Service, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Run a function that takes seconds in a worker, beside the short ones."""
+    return await _run_on_worker(service, service.long_limiter, function, *arguments)
+
+
+async def _run_on_worker(
+    service: Service, limiter: CapacityLimiter, function: Callable[..., Result], *arguments: Any
 ) -> Result:
-    """Run a function in a worker, where the service has some, else in a thread."""
     workers = service.workers
     run = partial(workers.run, function) if workers is not None else function
-    return await to_thread.run_sync(run, *arguments, limiter=service.answer_limiter)
+    return await to_thread.run_sync(run, *arguments, limiter=limiter)
 
 
 def _is_ready() -> bool:

@@ -21,6 +21,7 @@ from tuner.api.published_tables import REFRESH_INTERVAL_S, PublishedTables
 from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
 from tuner.base.errors import InputError
+from tuner.base.processes import available_cores
 from tuner.formats import mpich
 from tuner.studio.assets import Asset, load_assets
 
@@ -31,7 +32,8 @@ MAX_CONCURRENT_UPLOADS = (
 MAX_CONCURRENT_LARGE_BODIES = (
     2  # other large bodies at the same time; each may take half a gigabyte of memory
 )
-MAX_CONCURRENT_ANSWERS = 2  # steps of what-if answers worked on at the same time; others wait
+MAX_CONCURRENT_STEPS = max(1, available_cores() - 1)  # of answers: short requests have a core left
+MAX_CONCURRENT_LONG = 1  # traced calls and reports at the same time, which take seconds
 MAX_OPEN_ANSWERS = 8  # begun what-if answers, whose steps take turns; others wait
 
 
@@ -47,7 +49,8 @@ class Service:
     workers: WorkerPool | None  # None in a worker itself
     upload_limiter: CapacityLimiter
     large_body_limiter: CapacityLimiter
-    answer_limiter: CapacityLimiter
+    step_limiter: CapacityLimiter
+    long_limiter: CapacityLimiter
     assets: Mapping[str, Asset]
     answers: AnswerCache = field(default_factory=AnswerCache)
     answer_slots: asyncio.Semaphore = field(
@@ -73,7 +76,8 @@ class Service:
             workers,
             CapacityLimiter(MAX_CONCURRENT_UPLOADS),
             CapacityLimiter(MAX_CONCURRENT_LARGE_BODIES),
-            CapacityLimiter(MAX_CONCURRENT_ANSWERS),
+            CapacityLimiter(MAX_CONCURRENT_STEPS),
+            CapacityLimiter(MAX_CONCURRENT_LONG),
             load_assets(),
         )
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from functools import lru_cache
 from typing import Any
 
-from tuner.api.live_answers import MAX_ANSWER_SECONDS, STEP_SECONDS, run_on_worker
+from tuner.api.live_answers import MAX_ANSWER_SECONDS, STEP_SECONDS, run_long, run_step
 from tuner.api.service import Service
 from tuner.training.live_training import LiveTraining
 
@@ -35,13 +35,13 @@ async def begin_prediction(service: Service, key: str, question: str) -> Trainin
     key         under which the answer is kept once it is whole
     question    the JSON of the record that `LiveTraining` takes
     """
-    first = await run_on_worker(service, _first_lines, question)
+    first = await run_step(service, _first_lines, question)
     return TrainingAnswer(service, key, question, first)
 
 
 async def training_trace(service: Service, question: str) -> str:
     """Return the trace of the iteration that a question shows in detail."""
-    return await run_on_worker(service, _trace, question)
+    return await run_long(service, _trace, question)
 
 
 class TrainingAnswer:
@@ -64,10 +64,10 @@ class TrainingAnswer:
             yield line
         begun, step, left = time.monotonic(), 1, True
         while left and time.monotonic() - begun < MAX_ANSWER_SECONDS:
-            step, left, lines = await run_on_worker(self._service, _lines, self._question, step)
+            step, left, lines = await run_step(self._service, _lines, self._question, step)
             for line in lines:
                 yield line
-        skipped = await run_on_worker(self._service, _names, self._question, step) if left else []
+        skipped = await run_step(self._service, _names, self._question, step) if left else []
         yield {"kind": "end", "skipped": skipped}
 
 

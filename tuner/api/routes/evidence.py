@@ -229,7 +229,7 @@ async def get_call(
     known = service.answers.get(cached)
     if known is None:
         known = await to_thread.run_sync(
-            partial(_call_json, service, version, query.key()), limiter=service.answer_limiter
+            partial(_call_json, service, version, query.key()), limiter=service.long_limiter
         )
         service.answers.add(cached, known)
     return Response(known, media_type="application/json")

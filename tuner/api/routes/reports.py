@@ -36,7 +36,7 @@ async def get_report(service: ServiceDep, version: PathId) -> Response:
 
     The page asks for nothing else, and can be saved and sent as it is.
     """
-    page = await to_thread.run_sync(_render, service, version, limiter=service.answer_limiter)
+    page = await to_thread.run_sync(_render, service, version, limiter=service.long_limiter)
     headers = {
         "Content-Security-Policy": f"{content_security_policy()}; frame-ancestors 'none'",
         "Cache-Control": "no-cache",

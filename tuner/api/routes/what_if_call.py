@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from tuner.api.live_answers import run_on_worker
+from tuner.api.live_answers import run_long
 from tuner.api.problems import problem_responses
 from tuner.api.resolve import with_stored_topology
 from tuner.api.routes.jobs import JSON_MEDIA_TYPE
@@ -184,7 +184,7 @@ async def download_trace(service: ServiceDep, call: CallQuestion) -> Response:
 
 async def _on_worker(service: Service, function: Any, call: CallQuestion) -> bytes:
     study = await to_thread.run_sync(with_stored_topology, service.engine, call.study())
-    content: bytes = await run_on_worker(service, function, study, call.params)
+    content: bytes = await run_long(service, function, study, call.params)
     return content
 
 
