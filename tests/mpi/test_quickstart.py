@@ -253,11 +253,13 @@ def test_a_full_disk_leaves_nothing_half_written(finished: Path, tmp_path: Path)
     limited = (
         "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
         "from tuner.cli.main import main\nsys.exit(main())\n"
-    )  # no file may grow beyond 10 bytes
+    )  # no file may grow beyond 10 bytes; -B: nor is cached bytecode cut
     out = tmp_path / "out" / "own.rules"
     words = ["table", "export", str(finished / "openmpi/table.json"), "--format", "openmpi"]
     ran = subprocess.run(
-        [sys.executable, "-c", limited, *words, "--out", str(out)], capture_output=True, text=True
+        [sys.executable, "-B", "-c", limited, *words, "--out", str(out)],
+        capture_output=True,
+        text=True,
     )
     assert ran.returncode == 1
     assert "cannot be written" in ran.stderr

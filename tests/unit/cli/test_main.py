@@ -321,8 +321,11 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
 
 @pytest.mark.parametrize("words", ["algorithms --json", "topology list"])
 def test_a_full_disk_at_standard_output_is_one_sentence(words: str) -> None:
-    """A limit on file sizes refuses the output as a full disk does."""
-    run = f"unset PYTHONUNBUFFERED; ulimit -f 1; exec {sys.executable} -m tuner.cli.main {words}"
+    """A limit on file sizes refuses the output as a full disk does.
+
+    It must not cut cached bytecode (``-B``), which later tests import.
+    """
+    run = f"unset PYTHONUNBUFFERED; ulimit -f 1; exec {sys.executable} -B -m tuner.cli.main {words}"
     with tempfile.TemporaryFile() as out:
         ran = subprocess.run(["bash", "-c", run], stdout=out, stderr=subprocess.PIPE, text=True)
     assert ran.returncode == 1
