@@ -14,7 +14,7 @@ import { MachinePicture } from "./machine_picture.js";
 import { openPerfetto, sendTrace } from "./perfetto.js";
 import { curlPost } from "./shell.js";
 import { Playback } from "./playback.js";
-import { Timeline } from "./timeline.js";
+import { CallTimeline } from "./call_timeline.js";
 
 const SVG_ROWS = 64; // ranks in a picture that is saved
 const COMPONENT_WORDS = {
@@ -100,7 +100,7 @@ class InsideCall {
       h("div.columns", {}, this.controls.element,
         h("div.answer", {}, h("h1.visually-hidden", {}, "Inside a call"),
           this.problem, this.remedies, this.headline, this.giveUp, this.note, this.actions, this.content)));
-    this.timeline = new Timeline(timeline, {
+    this.timeline = new CallTimeline(timeline, {
       onView: (view) => this.#viewed(view),
       onTime: (time) => { this.playback.setTime(time, true); this.#saveUrl(true); },
       onHover: (at) => this.#showHover(at),

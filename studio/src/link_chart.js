@@ -1,7 +1,7 @@
 // How much of each link is used over the time that the timeline shows: a strip for each link.
 import { h } from "./dom.js";
 import { css } from "./palette.js";
-import { GUTTER } from "./timeline.js";
+import { GUTTER } from "./call_timeline.js";
 
 const PAGE = 8; // links shown at once
 const HEIGHT = 26; // pixels of a strip

@@ -1,23 +1,23 @@
 // The table page: a version as a map, the evidence for each rule, its curves, and its release.
 import { allItems, getJson, problemText } from "./api.js";
-import { selectRow } from "./controls.js";
 import { commandLine, copyText, fill, h, saveFile } from "./dom.js";
 import { svgText, svgToPng } from "./export.js";
-import { formatDay, formatRatio, formatSize, formatTime, humanize, plural } from "./format.js";
+import { formatRatio, formatSize, formatTime, humanize, plural } from "./format.js";
 import { inkOf, setAlgorithms } from "./palette.js";
+import { changesOfDiff, changesParts, gainOfChange } from "./table_changes.js";
+import { alike, tableControls } from "./table_controls.js";
 import { candidateCurves, drawCurves, sizeAtPlace } from "./table_curves.js";
 import { curlSelect, pointsCsv, rulesCsv, shellCommands } from "./table_export.js";
 import { drawMap, followArrows } from "./table_map.js";
 import {
-  DEFAULT, Table, changesOf, choiceName, mostChanged, pointsOf, regionSentence, rowsOf, ruleAt, shapeOf, sizeLimits,
+  DEFAULT, Table, changesOf, mostChanged, pointsOf, regionSentence, rowsOf, ruleAt, shapeOf, sizeLimits,
 } from "./table_model.js";
-import { basesTable, changesTable, formatInterval, rulePanel, sizesTable, swatch, validationsOf } from "./table_panel.js";
+import { formatInterval, rulePanel, sizesTable, swatch, validationsOf } from "./table_panel.js";
+import { stateOfUrl, urlOfState } from "./table_question.js";
 import { exportSection, publicationSection } from "./table_release.js";
 
-const PATH = "/studio/table";
 const NO_EVIDENCE = { rules: [], candidates: [], measurements_id: null };
 const MAX_ROWS = 60; // of all collectives together; with more one is shown
-const MAX_UNSCROLLED = 8; // rows of a list of changes that is shown whole
 const PICTURE_WIDTH = 1100;
 
 export async function showTable(main) {
@@ -25,35 +25,6 @@ export async function showTable(main) {
   addEventListener("popstate", () => page.restore());
   addEventListener("themechange", () => page.draw());
   await page.start();
-}
-
-/** Return the state of the URL. */
-function stateOfUrl() {
-  const query = new URLSearchParams(location.search);
-  const version = Number(location.pathname.slice(PATH.length + 1)) || null;
-  const at = Number(query.get("at"));
-  return {
-    version,
-    against: Number(query.get("against")) || null,
-    collective: query.get("collective") ?? "", // of the rows that are shown, or "all"
-    call: query.get("call") ?? "", // the selected row, such as bcast/4x2
-    at: query.has("at") && at >= 0 ? at : null, // a size in the selected rule
-    operators: query.get("operators") ?? "",
-    memory: query.get("memory") ?? "",
-    placement: query.get("placement") ?? "",
-    changed: query.get("rows") === "changed",
-  };
-}
-
-function urlOfState(state) {
-  const query = new URLSearchParams();
-  for (const name of ["collective", "call", "operators", "memory", "placement", "against"]) {
-    if (state[name]) query.set(name, state[name]);
-  }
-  if (state.at !== null) query.set("at", state.at);
-  if (state.changed) query.set("rows", "changed");
-  const search = query.toString();
-  return `${PATH}/${state.version}${search ? `?${search}` : ""}`;
 }
 
 class TablePage {
@@ -114,7 +85,7 @@ class TablePage {
     this.hover = h("p.hover", {}, "\u00a0");
     this.legend = h("p.map-legend");
     this.sizes = h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Evidence at each size" });
-    this.changes = h("section.card", { hidden: true });
+    this.changesCard = h("section.card", { hidden: true });
     this.exports = h("section.card");
     this.releases = h("section.card");
     this.actions = h("div.actions", { inert: true });
@@ -124,7 +95,7 @@ class TablePage {
           this.problem, h("div", {}, this.headline, this.subtitle), this.actions,
           h("div.map-and-panel", {},
             h("section.card", {}, h("h2", {}, "Which algorithm runs"), this.mapHover, this.map, this.mapNote), this.panel),
-          this.changes,
+          this.changesCard,
           h("section.card", {}, this.curveTitle,
             h("div.curve-pair", {}, h("div", {}, h("h3", {}, "Time relative to the default"), this.ratio),
               h("div", {}, h("h3", {}, "Time"), this.time)),
@@ -242,101 +213,29 @@ class TablePage {
   }
 
   #fillControls() {
-    const { state, table, view } = this;
-    const own = this.stored.filter((one) => one.cluster === table.cluster && one.library === table.library);
-    const current = this.publications.filter((one) => one.cluster === table.cluster && one.library === table.library).at(-1);
-    const named = (one) => `${one.version}${one.version === current?.version ? ", in force" : ""}, of ${formatDay(one.stored_at)}`;
-    const places = [...new Map(this.stored.map((one) => [`${one.cluster}\n${one.library}`, one])).values()];
-    const latest = (one) => this.publications.filter((each) => each.cluster === one.cluster && each.library === one.library).at(-1)?.version ?? one.version;
-    fill(
-      this.controls,
-      selectRow("place", "Cluster and library", places.map((one) => [latest(one), `${one.cluster}, ${one.library}`]), places.find((one) => one.cluster === table.cluster && one.library === table.library) ? latest({ cluster: table.cluster, library: table.library, version: table.version }) : "",
-        (value) => this.#go({ version: Number(value), against: null, call: "", at: null, collective: "", changed: false })),
-      selectRow("version", "Version", own.map((one) => [one.version, named(one)]), state.version, (value) => this.#go({ version: Number(value) })),
-      selectRow("against", "Compare with", [["", "no other version"], ...own.filter((one) => one.version !== state.version).map((one) => [one.version, named(one)])], state.against ?? "",
-        (value) => this.#go({ against: Number(value) || null, changed: false })),
-      this.before && checkbox("changed", "Only what changed", state.changed, (checked) => this.#change({ changed: checked })),
-      selectRow("collective", "Collective", [["all", "all"], ...table.valuesOf("collective").map((name) => [name, name])], view.collective || "all",
-        (value) => this.#change({ collective: value, call: "", at: null })),
-      this.row && selectRow("call", "Call", this.rows.map((row) => [`${row.collective}/${shapeOf(row)}`, `${row.collective} on ${row.nodes} × ${row.ppn}`]), `${this.row.collective}/${shapeOf(this.row)}`,
-        (value) => this.#change({ call: value, at: null })),
-      this.row && this.#sizeChoice(),
-      ["operators", "memory", "placement"].map((part) => this.#partChoice(part)),
-    );
-  }
-
-  /** A select of sizes to look up: powers of two, and the one of the URL. */
-  #sizeChoice() {
-    const [low, high] = this.limits;
-    const powers = Array.from({ length: high - low + 1 }, (_, at) => 2 ** (low + at));
-    const sizes = [...new Set([...powers, this.#selectedSize()])].filter((size) => size !== null).sort((a, b) => a - b);
-    return selectRow("size", "Size", sizes.map((size) => [size, formatSize(size)]), this.#selectedSize(), (value) => this.#chooseSize(Number(value)));
-  }
-
-  #partChoice(part) {
-    const known = this.table.valuesOf(part);
-    if (known.length < 2) return "";
-    const titles = { operators: "Operators", memory: "Buffers in", placement: "Placement of ranks" };
-    const names = { any: "any, order kept", commutative: "commutative, such as sums", host: "host memory", cuda: "GPU memory" };
-    return selectRow(part, titles[part], known.map((value) => [value, names[value] ?? value]), this.view[part],
-      (value) => this.#change({ [part]: value }));
+    tableControls(this.controls, this, this.row && this.#selectedSize(), {
+      go: (changes) => this.#go(changes),
+      change: (changes) => this.#change(changes),
+      chooseSize: (nbytes) => this.#chooseSize(nbytes),
+    });
   }
 
   #fillHeadline() {
     const { table } = this;
-    const rules = [...table.ladders.values()].flat();
-    const changing = rules.filter((rule) => rule.algorithm !== DEFAULT);
-    const current = this.publications.filter((one) => one.cluster === table.cluster && one.library === table.library).at(-1);
-    const state = current?.version === table.version ? "in force" : current ? `not in force (version ${current.version} is)` : "not published";
+    const inForce = alike(this.publications, table).at(-1)?.version;
     this.headline.textContent = `Version ${table.version} for ${table.library} on ${table.cluster}`;
     fill(
       this.subtitle,
-      h(`span.state${current?.version === table.version ? ".good" : ""}`, {}, state),
-      changing.length
-        ? `${changing.length} of ${plural(rules.length, "rule")} ${changing.length === 1 ? "leaves" : "leave"} the default, on ${plural(new Set([...table.keys.values()].map(shapeOf)).size, "shape")}.${unmeasuredSentence(changing)} ${this.overview.outcome}`
-        : `All ${plural(rules.length, "rule")} leave calls to the library's default: nothing was surely faster.`,
+      h(`span.state${inForce === table.version ? ".good" : ""}`, {}, publicationState(table, inForce)),
+      rulesSentence(table, this.overview),
     );
   }
 
   #fillChanges() {
-    this.changes.hidden = !this.before;
+    this.changesCard.hidden = !this.before;
     if (!this.before) return;
-    this.changeRecords = this.diff.changes.map((one) => ({
-      ...one, start: one.start_bytes, stop: one.stop_bytes === "inf" ? Infinity : one.stop_bytes,
-      before: { algorithm: one.before.algorithm, name: choiceName(one.before) },
-      after: { algorithm: one.after.algorithm, name: choiceName(one.after) }, interval: one.gain_ci95,
-    }));
-    const weight = ({ gain }) => Math.abs(Math.log(gain ?? 1));
-    this.changeRecords.sort((a, b) => weight(b) - weight(a));
-    const changes = this.changeRecords;
-    const shown = changes.filter((one) => !this.view.collective || one.collective === this.view.collective);
-    const { calls, calls_kept: kept, gain } = this.diff;
-    const text = changes.length
-      ? `${calls - kept} of ${plural(calls, "call")} decided otherwise at some size, in ${plural(changes.length, "range")}` +
-        (shown.length < changes.length ? `, ${shown.length} of them of ${this.view.collective}.` : ".") +
-        (gain ? ` Where both versions have evidence, calls become ${gain.toFixed(2)} times as fast.` : "") +
-        " The largest difference comes first."
-      : `Both versions decide alike, for all of ${plural(calls, "call")}.`;
-    const anew = this.diff.evidence_changes.filter((one) => !this.view.collective || one.collective === this.view.collective);
-    const others = anew.filter((one) => one.basis !== one.basis_before);
-    fill(
-      this.changes,
-      h("h2", {}, `What changed since version ${this.before.version}`), h("p", {}, text),
-      shown.length
-        ? h(`div.scroll${shown.length > MAX_UNSCROLLED ? ".tall" : ""}`, { tabindex: 0, role: "region", "aria-label": "Changes" },
-            changesTable(shown, (change) => this.#change({
-              call: `${change.collective}/${shapeOf(change)}`, at: change.start, collective: "",
-              operators: change.operators === "any" ? "" : change.operators,
-              memory: change.memory, placement: change.placement ?? "",
-            })))
-        : "",
-      others.length > 0 && h("h3.bases", {}, "Decided alike on another basis"),
-      others.length > 0 && h(`div.scroll${others.length > MAX_UNSCROLLED ? ".tall" : ""}`, { tabindex: 0, role: "region", "aria-label": "Other bases" },
-        basesTable(others, (change) => this.#change({
-          call: `${change.collective}/${shapeOf(change)}`, at: change.start_bytes, collective: "",
-        }))),
-      anew.length > others.length && h("p.muted", {}, `${plural(anew.length - others.length, "range")} decided alike on other times.`),
-    );
+    this.changes = changesOfDiff(this.diff);
+    fill(this.changesCard, ...changesParts(this, (changes) => this.#change(changes)));
   }
 
   /** Draw map and curves in the present width and theme. */
@@ -353,19 +252,10 @@ class TablePage {
   #drawMap(width, isPaper) {
     const view = {
       rows: this.rows, limits: this.limits, before: this.before, width, ink: inkOf(isPaper),
-      selected: { row: this.row, start: this.rule.start, nbytes: this.#selectedSize() }, gainOf: (row, change) => this.#gainOf(row, change),
+      selected: { row: this.row, start: this.rule.start, nbytes: this.#selectedSize() }, gainOf: (row, change) => gainOfChange(this.changes, row, change),
     };
     const on = { show: (row, rule) => this.#hoverRegion(row, rule), choose: (row, rule) => this.#choose(row, rule) };
     return drawMap(this.table, view, isPaper ? null : on);
-  }
-
-  #gainOf(row, change) {
-    const alike = this.changeRecords.filter(
-      (one) => one.collective === row.collective && one.nodes === row.nodes && one.ppn === row.ppn &&
-        one.memory === row.memory && one.start === change.start && one.after.name === change.after.name,
-    );
-    const found = alike.find((one) => one.operators === row.operators) ?? alike[0];
-    return found?.gain ? { gain: found.gain, interval: found.interval } : null;
   }
 
   #fillMapNote() {
@@ -544,8 +434,7 @@ class TablePage {
   }
 
   #fillReleases() {
-    const own = this.publications.filter((one) => one.cluster === this.table.cluster && one.library === this.table.library);
-    fill(this.releases, ...publicationSection(this.table, own, this.scopes, async () => {
+    fill(this.releases, ...publicationSection(this.table, alike(this.publications, this.table), this.scopes, async () => {
       this.publications = await allItems("/v1/publications");
       this.#fillReleases();
       this.#fillControls();
@@ -591,12 +480,25 @@ function largestGain(rules) {
   return rules.reduce((best, rule) => (weight(rule) > weight(best) ? rule : best));
 }
 
+function publicationState(table, inForce) {
+  if (inForce === undefined) return "not published";
+  return inForce === table.version ? "in force" : `not in force (version ${inForce} is)`;
+}
+
+/** Say how many rules leave the default, and what came of them. */
+function rulesSentence(table, overview) {
+  const rules = [...table.ladders.values()].flat();
+  const changing = rules.filter((rule) => rule.algorithm !== DEFAULT);
+  if (!changing.length) {
+    return `All ${plural(rules.length, "rule")} leave calls to the library's default: nothing was surely faster.`;
+  }
+  const shapes = new Set([...table.keys.values()].map(shapeOf)).size;
+  const verb = changing.length === 1 ? "leaves" : "leave";
+  return `${changing.length} of ${plural(rules.length, "rule")} ${verb} the default, on ${plural(shapes, "shape")}.` +
+    `${unmeasuredSentence(changing)} ${overview.outcome}`;
+}
+
 function unmeasuredSentence(rules) {
   const count = rules.filter(({ evidence }) => evidence.basis !== "measured").length;
   return count ? ` ${count} of them ${count === 1 ? "is" : "are"} learned or simulated, not measured.` : "";
-}
-
-function checkbox(id, title, checked, onChange) {
-  const box = h("input", { id, type: "checkbox", checked, change: () => onChange(box.checked) });
-  return h("p.check", {}, box, h("label", { for: id }, title));
 }

@@ -1,8 +1,8 @@
 // The evidence for one rule, and what is known at each size of its call.
 import { h, svg } from "./dom.js";
-import { formatRange, formatRatio, formatSize, formatTime, humanize, plural } from "./format.js";
+import { formatRange, formatRatio, formatSize, formatTime, plural } from "./format.js";
 import { colourOf, dashOf } from "./palette.js";
-import { BASES, DEFAULT, choiceName } from "./table_model.js";
+import { BASES, DEFAULT } from "./table_model.js";
 
 /** The colour of an algorithm as in the map: where colours repeat, the stroke above differs. */
 export function swatch(algorithm) {
@@ -105,11 +105,11 @@ export function sizesTable(points, candidates, selected, onSelect) {
   return h("table.sizes-table.tried", {}, headRow(heads), h("tbody", {}, rows));
 }
 
-function headRow(names) {
+export function headRow(names) {
   return h("thead", {}, h("tr", {}, names.filter(Boolean).map((name) => h("th", { scope: "col" }, name))));
 }
 
-function gainCell(gain, interval) {
+export function gainCell(gain, interval) {
   return gain ? [formatRatio(gain), interval && h("small", {}, ` ${formatInterval(interval)}`)] : null;
 }
 
@@ -119,39 +119,4 @@ function othersText(others) {
   const named = best.slice(0, MAX_OTHERS).map(({ label, gain }) => `${label}${gain === null ? "" : ` ${formatRatio(gain)}`}`);
   const rest = best.length - named.length;
   return named.join(", ") + (rest > 0 ? `, and ${rest} more` : "");
-}
-
-/** Return the table of what changed since another version. */
-export function changesTable(changes, onShow) {
-  const hasKinds = changes.some((change) => kindOf(change));
-  const rows = changes.map((change) =>
-    h("tr", {},
-      h("th", { scope: "row" }, h("button.plain", { type: "button", click: () => onShow(change) },
-        `${change.collective} ${change.nodes}×${change.ppn}`)),
-      hasKinds && h("td", {}, kindOf(change)),
-      h("td", {}, formatRange(change.start, change.stop)),
-      h("td", {}, swatch(change.before.algorithm), change.before.name),
-      h("td", {}, swatch(change.after.algorithm), change.after.name),
-      h("td.number", {}, gainCell(change.gain, change.interval)),
-      h("td", {}, change.gain === null ? "no size here speaks for both choices" : humanize(change.why))));
-  const heads = ["call", hasKinds && "kind", "sizes", "before", "now", "gain (95 %)", "why"];
-  return h("table.changes", {}, headRow(heads), h("tbody", {}, rows));
-}
-
-/** Return the table of ranges that two versions decide alike, on another basis. */
-export function basesTable(changes, onShow) {
-  const rows = changes.map((change) =>
-    h("tr", {},
-      h("th", { scope: "row" }, h("button.plain", { type: "button", click: () => onShow(change) },
-        `${change.collective} ${change.nodes}×${change.ppn}`)),
-      h("td", {}, formatRange(change.start_bytes, change.stop_bytes === "inf" ? Infinity : change.stop_bytes)),
-      h("td", {}, swatch(change.choice.algorithm), choiceName(change.choice)),
-      h("td", {}, humanize(change.why))));
-  return h("table.changes", {}, headRow(["call", "sizes", "choice", "why"]), h("tbody", {}, rows));
-}
-
-/** What distinguishes a call from the usual: its operators, its memory, its placement. */
-function kindOf({ operators, memory, placement = "consecutive" }) {
-  const usual = ["any", "host", "consecutive"];
-  return [operators, memory, placement].filter((word) => !usual.includes(word)).join(", ");
 }

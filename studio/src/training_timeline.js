@@ -1,4 +1,4 @@
-// A timeline on a canvas: rows of bars that can be zoomed and moved. Bars closer than a pixel are one.
+// The timeline of an iteration on a canvas: a row of bars for each stream, zoomed and moved as that of a call.
 import { h } from "./dom.js";
 import { css, isDark } from "./palette.js";
 
@@ -10,12 +10,14 @@ const NARROW = 560;
 const STEP = 1.25; // of one step of zooming
 const MIN_LABELLED = 44; // pixels of a bar with its name in it
 
-export class Timeline {
+export class IterationTimeline {
   /** `describe` returns the sentence of a bar; `colour` that of its phase. */
   constructor(place, { describe, colour, format, ticks }) {
     Object.assign(this, { describe, colour, format, ticks });
     this.canvas = h("canvas", {
-      tabindex: 0, role: "application", "aria-label": "Timeline; arrow keys move, plus and minus zoom, 0 shows all",
+      tabindex: 0, role: "application",
+      "aria-label": "Timeline: a row for each stream. Arrows move, plus and minus zoom, Home shows all, " +
+        "Page Up and Page Down move by a page.",
       wheel: (event) => this.#wheel(event), pointerdown: (event) => this.#grab(event),
       pointermove: (event) => this.#point(event), pointerleave: () => this.#say(""),
       pointerup: () => this.#release(), pointercancel: () => this.#release(),
@@ -160,8 +162,9 @@ export class Timeline {
     this.#move(from + by, to + by);
   }
 
+  /** Zoom with the wheel where the timeline has the focus or Ctrl is held; else the page scrolls. */
   #wheel(event) {
-    if (!event.ctrlKey && !event.shiftKey) return; // the page scrolls
+    if (!event.ctrlKey && !event.metaKey && document.activeElement !== this.canvas) return;
     event.preventDefault();
     if (event.shiftKey) this.#pan(Math.sign(event.deltaY || event.deltaX) / 10);
     else this.#zoom(event.deltaY > 0 ? STEP : 1 / STEP, event.offsetX);
@@ -198,9 +201,10 @@ export class Timeline {
   #key(event) {
     const act = {
       ArrowLeft: () => this.#pan(-0.1), ArrowRight: () => this.#pan(0.1),
-      "+": () => this.#zoom(1 / STEP), "=": () => this.#zoom(1 / STEP), "-": () => this.#zoom(STEP), 0: () => this.showAll(),
+      PageUp: () => this.#pan(-0.9), PageDown: () => this.#pan(0.9),
+      "+": () => this.#zoom(1 / STEP), "=": () => this.#zoom(1 / STEP), "-": () => this.#zoom(STEP), Home: () => this.showAll(),
     }[event.key];
-    if (!act) return;
+    if (!act || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     act();
   }

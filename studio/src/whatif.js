@@ -1,28 +1,26 @@
 // The what-if page: a machine with its axes, and the answer while it is computed.
 import { Address } from "./address.js";
-import { Answer, FASTEST, NCCL_CHOICE } from "./answer.js";
-import { Refused, getJson, problemText, streamLines, uploadTopology } from "./api.js";
-import { callUrl } from "./call_question.js";
-import { Chart, leavesChart } from "./charts.js";
-import {
-  AXIS_LABELS, axisControls, configuredRow, machineOptions, machineSentence, selectRow, sizeSelect,
-} from "./controls.js";
+import { FASTEST, NCCL_CHOICE } from "./answer.js";
+import { Answers } from "./answers.js";
+import { getJson, problemText, uploadTopology } from "./api.js";
 import { CallPicture } from "./call_picture.js";
+import { Chart, leavesChart } from "./charts.js";
+import { axisControls, configuredRow, machineOptions, machineSentence, selectRow, sizeSelect } from "./controls.js";
 import { CrossoverMap, mapNodes } from "./crossover.js";
 import { announce, copyText, fill, h, saveFile } from "./dom.js";
 import { svgToPng } from "./export.js";
-import { formatCount, formatRatio, formatSize, formatTime, sentence } from "./format.js";
-import { colourOf, setAlgorithms } from "./palette.js";
+import { formatRatio, formatSize } from "./format.js";
+import { setAlgorithms } from "./palette.js";
 import { Pins, machineLabels } from "./pins.js";
-import { curlPost } from "./shell.js";
 import { LIBRARIES, MAX_PINS, leftOut, questionOfState, sliderValues, stateOfUrl, urlOfState } from "./question.js";
+import { curlPost } from "./shell.js";
 import { answerCsv, ratioSvg, shellCommand, studyYaml } from "./whatif_export.js";
+import { callSentence, headline, incumbentName, title, withLabels } from "./whatif_texts.js";
+import { Legend, SizesTable, helpParts, noteParts, stripBars } from "./whatif_view.js";
 
 const PATH = "/studio/what-if";
-const MODELS = { nccl: "NCCL's cost model", simulation: "simulation" };
-const MIN_RATIO = 1.01; // times as fast that are worth a word
-const MAX_ANSWERS = 60; // kept in the page
 const MAX_PREFETCH_MS = 1500; // of an answer, so that its neighbours are asked for, too
+const PREFETCH_DELAY_MS = 100; // in which a slider may move on
 
 export async function showWhatIf(main) {
   const page = new WhatIf(main);
@@ -36,8 +34,7 @@ class WhatIf {
     this.main = main;
     this.address = new Address();
     this.state = stateOfUrl(location.search);
-    this.kept = new Map(); // JSON of a question -> its whole answer
-    this.growing = new Map(); // JSON of a question -> its answer, or the problem in its place
+    this.answers = new Answers();
     this.shown = null; // the answer that is on the page
     this.focus = null;
     this.abort = null;
@@ -79,9 +76,9 @@ class WhatIf {
     this.strip = h("div.strip");
     this.ratioTitle = h("h2");
     this.ratioNote = h("p.muted", { hidden: true }, "Curves that leave the chart take longer than it shows.");
-    this.legend = h("ul.legend");
+    this.legend = new Legend((name) => this.#showFocus(name), (name, isShown) => this.#hide(name, !isShown));
     this.help = h("section.card");
-    this.table = h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Times by size" });
+    this.table = new SizesTable((at) => this.#select(at));
     this.notes = h("section.notes");
     this.phase = h("p.phase", { role: "status" });
     this.pins = new Pins(
@@ -102,10 +99,10 @@ class WhatIf {
           {},
           h("h1.visually-hidden", {}, "What if"),
           this.problem, this.headline, this.progress, this.phase, this.strip, this.actions,
-          h("section.card", {}, this.ratioTitle, this.ratioNote, ratio, this.hover, this.legend),
+          h("section.card", {}, this.ratioTitle, this.ratioNote, ratio, this.hover, this.legend.element),
           h("div.pair", {}, h("section.card", {}, h("h2", {}, "Time"), time), this.help),
           this.pins.element, this.map.element, this.picture.element,
-          h("section.card", {}, h("h2", {}, "By size"), this.table),
+          h("section.card", {}, h("h2", {}, "By size"), this.table.element),
           this.notes,
         ),
       ),
@@ -223,74 +220,53 @@ class WhatIf {
     clearTimeout(this.prefetchTimer);
     if (!this.machine) return;
     const question = questionOfState(this.state, this.machine);
-    const key = JSON.stringify(question);
     this.question = question;
-    const answer = new Answer();
-    const known = this.kept.get(key);
+    const known = this.answers.get(question);
     this.problem.hidden = true;
     const abort = (this.abort = new AbortController());
     const begun = performance.now();
     try {
       if (known) this.#show(known);
-      else await this.#stream(question, key, answer, abort.signal, () => this.#show(answer));
+      else await this.answers.ask(question, abort.signal, { first: this.#leaders(), onLine: (one) => this.#show(one) });
       const took = performance.now() - begun;
       await this.#drawCall();
-      await this.#askOthers(abort.signal);
+      await this.answers.askAll(
+        [...this.#pinQuestions(), ...this.#mapQuestions()], abort.signal, () => this.#renderSoon());
       this.#prefetchSoon(took);
     } catch (error) {
       if (!abort.signal.aborted) this.#refuse(error);
     }
   }
 
-  async #stream(question, key, answer, signal, onLine) {
-    const first = this.shown?.leaders(this.#incumbent(this.shown)) ?? [];
-    await streamLines("/v1/what-if", { ...question, first }, signal, (line) => {
-      if (line.kind === "problem") throw new Refused(line.status, line.detail);
-      answer.add(line);
-      onLine();
-    });
-    if (answer.ended) this.kept.set(key, answer);
-    if (this.kept.size > MAX_ANSWERS) this.kept.delete(this.kept.keys().next().value);
+  /** Return the labels of the schedules that are worth knowing first. */
+  #leaders() {
+    return this.shown?.leaders(this.#incumbent(this.shown)) ?? [];
   }
 
   /** Ask for the neighbours of the slider that was moved last, so that they are there at once. */
   #prefetchSoon(took) {
     if (!this.axis || took > MAX_PREFETCH_MS) return;
     this.prefetchTimer = setTimeout(async () => {
-      const values = sliderValues(this.axis, this.machine);
-      const place = values.indexOf(this.state.axes[this.axis]);
-      for (const next of [place + 1, place - 1]) {
-        if (place < 0 || values[next] === undefined) continue;
-        const axes = { ...this.question.axes, [this.axis]: values[next] };
-        const question = { ...this.question, axes };
-        const key = JSON.stringify(question);
-        if (this.kept.has(key)) continue;
+      for (const question of this.#neighbours()) {
+        if (this.answers.get(question)) continue;
         this.abort = new AbortController();
         try {
-          await this.#stream(question, key, new Answer(), this.abort.signal, () => {});
+          await this.answers.ask(question, this.abort.signal, { first: this.#leaders() });
         } catch {
           return; // the slider has moved on, or there is no such machine
         }
       }
-    }, 100);
+    }, PREFETCH_DELAY_MS);
   }
 
-  /** Ask for the pinned machines and the rows of the map, one after another. */
-  async #askOthers(signal) {
-    for (const question of [...this.#pinQuestions(), ...this.#mapQuestions()]) {
-      const key = JSON.stringify(question);
-      if (this.kept.has(key) || isLasting(this.growing.get(key))) continue;
-      const answer = new Answer();
-      this.growing.set(key, answer);
-      try {
-        await this.#stream(question, key, answer, signal, () => this.#renderSoon());
-        this.growing.delete(key);
-      } catch (error) {
-        if (!(error instanceof Refused)) throw error;
-        this.growing.set(key, error);
-        this.#renderSoon();
-      }
-    }
+  /** Return the questions of the next and the last value of the slider. */
+  #neighbours() {
+    const values = sliderValues(this.axis, this.machine);
+    const place = values.indexOf(this.state.axes[this.axis]);
+    if (place < 0) return [];
+    return [place + 1, place - 1]
+      .filter((next) => values[next] !== undefined)
+      .map((next) => ({ ...this.question, axes: { ...this.question.axes, [this.axis]: values[next] } }));
   }
 
   #pinQuestions() {
@@ -305,14 +281,6 @@ class WhatIf {
     const question = this.question;
     return mapNodes(this.machine, question.axes.nodes).map((nodes) =>
       ({ ...question, axes: { ...question.axes, nodes } }));
-  }
-
-  /** Return what is known of another question: {answer, problem}. */
-  #known(question) {
-    const key = JSON.stringify(question);
-    const found = this.kept.get(key) ?? this.growing.get(key);
-    if (found instanceof Refused) return { problem: sentence(found.message) };
-    return { answer: found?.isUseful ? found : null };
   }
 
   #pin() {
@@ -410,11 +378,11 @@ class WhatIf {
     this.ratioTitle.textContent = `Time relative to ${incumbentName(incumbent)}`;
     this.ratioNote.hidden = !leavesChart(answer, view);
     for (const chart of this.charts) chart.draw(answer, view);
-    this.#fillStrip(answer);
-    this.#fillLegend(answer);
-    this.#fillHelp(answer);
-    this.#fillTable(answer, incumbent);
-    this.#fillNotes(answer);
+    this.strip.replaceChildren(...stripBars(answer, (at) => this.#select(at)));
+    this.legend.draw(answer, this.state.hidden);
+    this.help.replaceChildren(...helpParts(answer, this.selected, this.question));
+    this.table.draw(answer, incumbent, this.selected);
+    fill(this.notes, ...noteParts(answer));
     this.#fillOthers(answer);
     this.actions.inert = !this.machine;
     this.main.dataset.state = answer.ended ? "complete" : "partial";
@@ -435,119 +403,6 @@ class WhatIf {
     this.incumbent.value = incumbent;
   }
 
-  /** Two bars over the sizes: the fastest algorithm, and what limits it. */
-  #fillStrip(answer) {
-    const bars = [
-      ["Fastest", (at) => answer.best(at).algorithm, (name) => colourOf(name)],
-      ["Limit", (at) => answer.limit(at), () => null],
-    ];
-    this.strip.replaceChildren(
-      ...bars.map(([title, of, colour]) =>
-        h("div.bar", {}, h("span.bar-title", {}, title),
-          h("div.runs", {}, answer.runs(of).map((run) => {
-            const sizes = answer.sizeRange(run, formatSize);
-            const element = h("button.run",
-              { type: "button", title: `${run.value || "…"}: ${sizes}`, click: () => this.#select(run.from) },
-              h("span", {}, run.value || "…"), h("small", {}, sizes));
-            element.style.flexGrow = run.to - run.from + 1;
-            if (colour(run.value)) element.style.borderTopColor = colour(run.value);
-            return element;
-          })))),
-    );
-  }
-
-  #fillLegend(answer) {
-    const winners = answer.winners;
-    const known = new Set([...answer.curves.keys(), ...this.state.hidden]);
-    const others = [...known].filter((name) => !winners.includes(name)).sort();
-    const item = (name) => {
-      const box = h("input", {
-        type: "checkbox", checked: !this.state.hidden.has(name),
-        change: () => {
-          if (box.checked) this.state.hidden.delete(name);
-          else this.state.hidden.add(name);
-          this.#commit(); // what is left out is not named as the fastest, nor as what limits it
-        },
-      });
-      const swatch = h("span.swatch");
-      swatch.style.background = winners.includes(name) ? colourOf(name) : "var(--faint)";
-      const focus = (value) => () => { this.focus = value; for (const c of this.charts) c.draw(this.shown, { ...this.view, focus: value }); };
-      return h("li", { mouseenter: focus(name), mouseleave: focus(null), focusin: focus(name), focusout: focus(null) },
-        h("label", {}, box, swatch, name));
-    };
-    const key = JSON.stringify([winners, others, [...this.state.hidden], document.documentElement.dataset.theme]);
-    if (key === this.legendKey) return;
-    this.legendKey = key;
-    this.legend.replaceChildren(
-      ...winners.map(item),
-      ...(others.length
-        ? [h("li.others", {}, h("details", { open: this.legend.querySelector("details")?.open },
-            h("summary", {}, `${others.length} others, in grey`), h("ul.legend", {}, others.map(item))))]
-        : []),
-    );
-  }
-
-  #fillHelp(answer) {
-    const at = this.selected;
-    const best = answer.best(at);
-    const size = formatSize(answer.sizes[at]);
-    const limit = answer.limit(at);
-    const rows = Object.entries(answer.outline.resources).map(([resource, title]) => {
-      const gain = answer.gains.get(resource)?.[at];
-      const meter = h("meter", { min: 1, max: 2, value: gain ?? 1, "aria-label": title });
-      return h("tr", { class: title === limit ? "limit" : null }, h("th", { scope: "row" }, title), h("td", {}, meter),
-        h("td.number", {}, gainText(gain)));
-    });
-    this.help.replaceChildren(
-      h("h2", {}, `What would help at ${size}`),
-      h("p", {}, `${callSentence(best)}. Times as fast with one resource twice as fast; the limit is in bold:`),
-      h("table.help", {}, h("tbody", {}, rows)),
-      h("p", {}, h("a", { href: callUrl(this.question, best.candidate, answer.sizes[at]) }, "Inside this call")),
-      h("p.muted", {}, "Choose another size in a chart or in the table."),
-    );
-  }
-
-  #fillTable(answer, incumbent) {
-    const others = incumbent !== FASTEST;
-    const rows = answer.sizes.map((size, at) => {
-      const best = answer.best(at);
-      const base = answer.incumbentSeconds(incumbent, at);
-      const dot = h("span.swatch");
-      dot.style.background = colourOf(best.algorithm);
-      return h("tr", { "aria-current": at === this.selected ? "true" : null },
-        h("th", { scope: "row" },
-          h("button.plain", { type: "button", click: () => this.#select(at) }, formatSize(size))),
-        h("td", {}, dot, best.candidate), h("td.number", {}, formatTime(best.seconds)),
-        h("td", {}, MODELS[best.predictedBy]),
-        others && h("td.number", {}, base ? formatTime(base) : "…"),
-        others && h("td.number", {}, base ? formatRatio(base / best.seconds) : "…"),
-        h("td", {}, answer.limit(at) || "…"));
-    });
-    const heads = ["size", "fastest", "time", "predicted by", ...(others ? [incumbentName(incumbent), "times as long"] : []), "limit"];
-    const focused = document.activeElement?.closest?.("tr");
-    const place = focused && this.table.contains(focused) ? focused.rowIndex - 1 : -1;
-    this.table.replaceChildren(
-      h("table.sizes-table", {}, h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))),
-        h("tbody", {}, rows)),
-    );
-    if (place >= 0) rows[place].querySelector("button").focus();
-  }
-
-  #fillNotes(answer) {
-    const { cautions, notes, accuracy } = answer.outline;
-    const limit = answer.outline.network_limit;
-    this.notes.replaceChildren(
-      ...cautions.map((text) => h("p.caution", {}, withLabels(sentence(text)))),
-      ...(answer.ended && answer.skipped.length
-        ? [h("details", {}, h("summary", {}, `${answer.skipped.length} candidates are not priced here, as that would take long`),
-            h("p", {}, `${answer.skipped.join(", ")}. The command prices all.`))]
-        : []),
-      ...notes.map((text) => h("p", {}, sentence(text))),
-      ...(limit ? [h("p", {}, `A GPU's traffic between nodes is bounded by ${limit}.`)] : []),
-      h("p", {}, sentence(accuracy)),
-    );
-  }
-
   #fillOthers(answer) {
     if (answer.sizes.join() !== this.question.sizes.join()) return; // those of the last question
     const titles = new Map([
@@ -556,16 +411,16 @@ class WhatIf {
     ]);
     const questions = this.#pinQuestions();
     const labels = machineLabels([this.question, ...questions], titles).slice(1);
-    const pinned = questions.map((question, n) => ({ label: labels[n], ...this.#known(question) }));
+    const pinned = questions.map((question, n) => ({ label: labels[n], ...this.answers.known(question) }));
     this.pins.draw(answer, pinned, this.selected);
     this.map.open(this.state.map);
     this.picture.open(this.state.picture);
     this.map.draw(this.#mapQuestions().map((question) => {
       const { nodes } = question.axes;
-      return { nodes, isHere: nodes === this.question.axes.nodes, ...this.#known(question) };
+      return { nodes, isHere: nodes === this.question.axes.nodes, ...this.answers.known(question) };
     }));
-    this.main.dataset.others = [...this.#pinQuestions(), ...this.#mapQuestions()].every((question) =>
-      this.kept.has(JSON.stringify(question)) || this.#known(question).problem) ? "complete" : "partial";
+    this.main.dataset.others = [...this.#pinQuestions(), ...this.#mapQuestions()].every(
+      (question) => this.answers.isKnown(question)) ? "complete" : "partial";
   }
 
   #fillActions() {
@@ -591,6 +446,18 @@ class WhatIf {
     this.#drawCall().catch((error) => this.#showProblem(error));
   }
 
+  #showFocus(name) {
+    this.focus = name;
+    for (const chart of this.charts) chart.draw(this.shown, { ...this.view, focus: name });
+  }
+
+  /** Leave an algorithm out, so that it is not named as the fastest, or take it in again. */
+  #hide(name, isHidden) {
+    if (isHidden) this.state.hidden.add(name);
+    else this.state.hidden.delete(name);
+    this.#commit();
+  }
+
   #showHover(at) {
     const best = at === null ? null : this.shown?.best(at);
     if (!best) {
@@ -614,65 +481,4 @@ class WhatIf {
     this.progress.classList.add("done");
     this.main.classList.add("stale");
   }
-}
-
-/** Return whether a problem stays when the same is asked again. */
-function isLasting(problem) {
-  return problem instanceof Refused && [404, 422].includes(problem.status);
-}
-
-/** Return a sentence of one size for screen readers and tooltips. */
-function callSentence(call) {
-  return `${call.candidate}, ${formatTime(call.seconds)} (${MODELS[call.predictedBy]})`;
-}
-
-function gainText(gain) {
-  if (gain === undefined) return "…";
-  if (gain === null) return "not known";
-  return gain < 1.005 ? "no faster" : formatRatio(gain);
-}
-
-function incumbentName(incumbent) {
-  const own = { [NCCL_CHOICE]: "NCCL's own choice", [FASTEST]: "the fastest" };
-  return own[incumbent] ?? LIBRARIES.get(incumbent) ?? incumbent;
-}
-
-/** Return a text of the service with the labels of the controls instead of the names of axes. */
-function withLabels(text) {
-  return text.replaceAll(/\b[a-z]+_[a-z]+\b/g, (name) => (AXIS_LABELS[name] ? `"${AXIS_LABELS[name]}"` : name));
-}
-
-function title(answer) {
-  const { machine, nodes, ppn, collective } = answer.outline;
-  return `${collective} on ${nodes} × ${ppn} ranks of ${machine}`;
-}
-
-/** Say what is fastest at the selected size, what limits it, and where a change would pay most. */
-function headline(answer, incumbent, at) {
-  const { collective, nodes, ppn } = answer.outline;
-  const where = `${collective} of ${formatSize(answer.sizes[at])} on ${formatCount(nodes * ppn)} ranks`;
-  const limit = answer.limit(at);
-  return [
-    `${where}: the fastest is ${callSentence(answer.best(at))}${comparison(answer, incumbent, at)}.`,
-    limit && `Limit: ${limit}.`,
-    incumbent !== FASTEST && mostGained(answer, incumbent, at),
-  ].filter(Boolean).join(" ");
-}
-
-function comparison(answer, incumbent, at) {
-  if (incumbent === FASTEST) return "";
-  const base = answer.incumbentSeconds(incumbent, at);
-  if (!base) return `; what ${incumbentName(incumbent)} takes is not known`;
-  const ratio = base / answer.best(at).seconds;
-  if (ratio < MIN_RATIO) return `; ${incumbentName(incumbent)} is as fast`;
-  const candidate = answer.incumbentCandidate(incumbent, at);
-  return `, ${formatRatio(ratio)} as fast as ${incumbentName(incumbent)}${candidate && ` (${candidate})`}`;
-}
-
-/** Say at which other size the most is gained, if more than at the selected one. */
-function mostGained(answer, incumbent, at) {
-  const ratios = answer.sizes.map((_, size) => answer.incumbentSeconds(incumbent, size) / answer.best(size).seconds || 1);
-  const most = Math.max(...ratios);
-  if (most < MIN_RATIO || most <= ratios[at]) return "";
-  return `The most is gained at ${formatSize(answer.sizes[ratios.indexOf(most)])}: ${formatRatio(most)}.`;
 }

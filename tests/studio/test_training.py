@@ -183,7 +183,7 @@ def test_the_timeline_is_moved_with_keys(page: Any, address: str) -> None:
         page.keyboard.press("+")
     page.keyboard.press("ArrowRight")
     assert canvas.evaluate("canvas => canvas.toDataURL()") != whole
-    page.keyboard.press("0")
+    page.keyboard.press("Home")
     assert canvas.evaluate("canvas => canvas.toDataURL()") == whole
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)

@@ -28,7 +28,7 @@ function pixelOf(hex) {
   return new Uint32Array(new Uint8Array([r, g, b, 255]).buffer)[0];
 }
 
-export class Timeline {
+export class CallTimeline {
   constructor(place, { onView, onTime, onHover }) {
     this.place = place;
     Object.assign(this, { onView, onTime, onHover });
