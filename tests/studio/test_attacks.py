@@ -41,6 +41,7 @@ def test_a_machine_with_markup_for_a_name_is_shown_as_text(
     upload(page, tmp_path, "m.yaml", json.dumps(machine).encode())
     page.locator("#machine", has_text=MARKUP).wait_for()
     page.get_by_role("button", name="Pin this machine").click()
+    page.get_by_label("Machine", exact=True).select_option("preset:comet")
     page.locator(".pins", has_text=MARKUP).wait_for()
     page.wait_for_selector(COMPLETE)
     assert not is_harmed(page)

@@ -61,13 +61,19 @@ def test_a_probe_is_started_followed_and_leads_to_its_report(
 
 
 @pytest.mark.usefixtures("launcher")
-def test_a_probe_is_cancelled(page: Any, measuring: httpx.Client) -> None:
+def test_a_probe_that_one_viewer_cancels_ends_for_the_other(
+    page: Any, browser: Any, measuring: httpx.Client
+) -> None:
     wanted = {"ranks": 2, "budget": 600.0}
     good(measuring.post("/v1/probes", json=wanted), 202)
-    page.goto(f"{address_of(measuring)}/studio/measure/1")
-    page.locator("[data-job=running]").wait_for()
+    other = browser.new_context().new_page()
+    for viewer in (page, other):
+        viewer.goto(f"{address_of(measuring)}/studio/measure/1")
+        viewer.locator("[data-job=running]").wait_for()
     page.get_by_role("button", name="Cancel").click()
-    page.locator("[data-job=cancelled]").wait_for()
+    for viewer in (page, other):
+        viewer.locator("[data-job=cancelled]").wait_for()
+    other.context.close()
 
 
 @pytest.mark.usefixtures("launcher")

@@ -139,6 +139,19 @@ def test_the_page_is_found_as_it_was_left(page: Any, address: str) -> None:
     assert "size" not in query(page)
 
 
+def test_two_viewers_get_the_answers_to_their_own_questions(
+    page: Any, browser: Any, address: str
+) -> None:
+    other = browser.new_context().new_page()
+    page.goto(address + SMALL)
+    other.goto(address + SMALL.replace("bcast", "allreduce").replace("nodes=2", "nodes=4"))
+    for viewer, collective, ranks in ((page, "bcast", 4), (other, "allreduce", 8)):
+        viewer.wait_for_selector(COMPLETE)
+        said = viewer.locator(".headline").inner_text()
+        assert (said.split()[0], f"{ranks} ranks" in said) == (collective, True)
+    other.context.close()
+
+
 def test_a_size_is_chosen_in_the_table(page: Any, address: str) -> None:
     opened(page, address + SMALL)
     page.get_by_role("button", name="64KiB", exact=True).click()
