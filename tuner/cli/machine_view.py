@@ -12,6 +12,7 @@ from tuner.base.atomic_io import encode_infinities
 from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.output import print_table, print_text
 from tuner.machines import Machine, MachineSpec, SourcedValue
+from tuner.machines.assumed_costs import ASSUMED_COSTS, ASSUMED_KEY
 from tuner.topology import HOST, Link, NodeTopology, Topology
 
 COSTS_FROM_TOPOLOGY = "as the topology says"
@@ -95,7 +96,9 @@ def print_machine(machine: Machine) -> None:
     if interior is not None:
         _print_devices(interior)
         _print_links(interior, known)
-    if known is None:
+    if ASSUMED_KEY in machine.calibration.provenance:
+        _print_assumed_costs()
+    elif known is None:
         print_text(f"costs: {COSTS_FROM_TOPOLOGY}")
     else:
         _print_paths(known)
@@ -173,6 +176,25 @@ def _abbreviate(names: list[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
+def _print_assumed_costs() -> None:
+    """Print the costs that are assumed where a file has none."""
+    rows = [
+        (
+            _path_title(path_class, memory),
+            format_time(cost.alpha),
+            _rate(1 / cost.beta) if cost.beta else "that of the links",
+            cost.source,
+        )
+        for (path_class, memory), cost in ASSUMED_COSTS.items()
+    ]
+    columns = ("path class", "alpha", "rate", "source")
+    print_table("assumed costs of messages", columns, rows, right=("alpha",), wrappable=("source",))
+
+
+def _path_title(path_class: str, memory: str) -> str:
+    return path_class if memory == HOST else f"{path_class} ({memory})"
+
+
 def _print_paths(known: MachineSpec) -> None:
     """Print the cost of every path class by segment: first size, alpha and rate."""
     rows = []
@@ -180,7 +202,7 @@ def _print_paths(known: MachineSpec) -> None:
         for line in costs.segments:
             rows.append(
                 (
-                    path_class if memory == HOST else f"{path_class} ({memory})",
+                    _path_title(path_class, memory),
                     format_size(line.min_bytes),
                     format_time(line.alpha.value),
                     _rate(line.rate.value),

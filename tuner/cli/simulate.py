@@ -21,8 +21,8 @@ from tuner.core.schedule import Schedule
 from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
 from tuner.machines import Machine
 from tuner.machines.loader import (
+    assumed_costs_warning,
     load_machine,
-    missing_latency_warning,
     missing_overhead_warning,
     shared_gpu_warning,
 )
@@ -170,7 +170,7 @@ def run(options: argparse.Namespace) -> None:
     machine = load_machine(options.topology, node_topology=options.node_topology)
     if options.calibration:
         machine = replace(machine, calibration=read_calibration(options.calibration))
-    warn(missing_latency_warning(machine))
+    warn(assumed_costs_warning(machine))
     placement = Placement.block(machine.topology, options.ppn, options.ranks)
     options.memory = options.memory or _default_memory(options, placement)
     if options.memory == CUDA:

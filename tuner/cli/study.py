@@ -16,7 +16,7 @@ from tuner.cli import study_answers, study_view
 from tuner.cli.output import add_json_option, console, print_result, warn
 from tuner.cli.progress import Display
 from tuner.machines.loader import (
-    missing_latency_warning,
+    assumed_costs_warning,
     missing_overhead_warning,
     shared_gpu_warning,
 )
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
     with display.stage("reading the study"):
         asked = whatif.read_study(options.study)
     if "latency" not in asked.axes:
-        warn(missing_latency_warning(asked.machine))
+        warn(assumed_costs_warning(asked.machine))
     if CUDA in asked.axes["memory"]:
         warn(shared_gpu_warning(asked.topology, int(asked.axes["ppn"][-1])))
     warn(narrow_uplinks_warning(asked.topology, asked.axes))

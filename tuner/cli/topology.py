@@ -12,7 +12,7 @@ from tuner.cli import argument_types
 from tuner.cli.machine_view import machine_record, print_machine
 from tuner.cli.output import add_subcommand, print_result, print_table, warn
 from tuner.machines import PRESETS, Machine, MachineSpec, preset_spec, with_nodes
-from tuner.machines.loader import load_machine, missing_latency_warning
+from tuner.machines.loader import assumed_costs_warning, load_machine
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.topology import GPU
 
@@ -100,7 +100,7 @@ def _listed(known: MachineSpec) -> dict[str, Any]:
 def run_show(options: argparse.Namespace) -> None:
     """Print everything that is known about one machine."""
     machine = _machine(options)
-    warn(missing_latency_warning(machine))
+    warn(assumed_costs_warning(machine))
     print_result(options, machine_record(machine), lambda: print_machine(machine))
 
 

@@ -17,7 +17,7 @@ from tuner.cli import training_sweep_view, training_view
 from tuner.cli.argument_types import positive_int
 from tuner.cli.output import add_subcommand, console, print_result, warn
 from tuner.cli.progress import Display
-from tuner.machines.loader import missing_latency_warning
+from tuner.machines.loader import assumed_costs_warning
 from tuner.training import scaling, search, sweep, sweep_spec, tuned_workload
 from tuner.training.framework_arguments import framework_arguments
 from tuner.training.memory_need import activation_warning, require_memory
@@ -172,7 +172,7 @@ def run_sweep(options: argparse.Namespace) -> None:
     display = Display(console(error=True))
     with display.stage("reading the sweep"):
         asked, record = sweep_spec.read_sweep(options.workload)
-    warn(missing_latency_warning(asked.workload.machine))
+    warn(assumed_costs_warning(asked.workload.machine))
     warn(missing_prices_warning(asked.prices))
     if options.csv:
         require_writable_file(options.csv, options.workload)
@@ -203,8 +203,8 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _check(options: argparse.Namespace, workload: Training, *targets: Path | None) -> None:
-    """Warn of missing latencies; raise InputError for outputs that cannot be written."""
-    warn(missing_latency_warning(workload.machine))
+    """Warn of assumed costs; raise InputError for outputs that cannot be written."""
+    warn(assumed_costs_warning(workload.machine))
     for target in filter(None, targets):
         require_writable_file(target, options.workload)
 

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
+from tuner.base.units import format_time
+from tuner.core.path_classes import NVLINK, PCIE
 from tuner.machines import PRESETS, Machine
+from tuner.machines.assumed_costs import (
+    ASSUMED_COSTS,
+    ASSUMED_KEY,
+    lacks_latencies,
+    with_assumed_costs,
+)
 from tuner.machines.topology_files import detect_topology_format, load_topology, read_text
 from tuner.machines.yaml_machines import (
     MACHINE_KEYS,
@@ -15,7 +23,7 @@ from tuner.machines.yaml_machines import (
     machine_from_preset_reference,
     machine_from_yaml,
 )
-from tuner.topology import GPU, Topology
+from tuner.topology import CUDA, GPU, HOST, NETWORK, Topology
 from tuner.topology.readers.probed_topology import nominal_calibration
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.topology.readers.serialization import topology_from_record
@@ -31,7 +39,8 @@ def load_machine(
     node_topology   second file that describes the interior of every node
 
     A preset, and a YAML file with costs, has its own calibration; other machines have the nominal
-    costs of their topology. Raises InputError that names file, place and remedy.
+    costs of their topology, with assumed ones where no link has a latency. Raises InputError that
+    names file, place and remedy.
     """
     if str(reference).startswith(PRESET_PREFIX):
         if node_topology is not None:
@@ -68,22 +77,23 @@ def find_record_with_costs(text: str) -> dict[str, Any] | None:
 
 
 def _nominal_machine(topology: Topology) -> Machine:
-    """Return a machine with the nominal costs of its topology."""
-    return Machine(topology.name, topology, nominal_calibration(topology))
+    """Return a machine with nominal costs, and assumed ones if its topology has no latencies."""
+    costs = nominal_calibration(topology)
+    if lacks_latencies(topology):
+        costs = with_assumed_costs(costs)
+    return Machine(topology.name, topology, costs)
 
 
-def missing_latency_warning(machine: Machine) -> str:
-    """Return a warning if no link of a machine has a latency, "" otherwise."""
-    topology = machine.topology
-    links = topology.links or [
-        link for inside, _ in topology.node_topologies for link in inside.links
-    ]
-    if machine.calibration.paths or not links or any(link.latency for link in links):
+def assumed_costs_warning(machine: Machine) -> str:
+    """Return a warning if the costs of a machine are assumed, "" otherwise."""
+    if ASSUMED_KEY not in machine.calibration.provenance:
         return ""
+    said = {key: format_time(cost.alpha) for key, cost in ASSUMED_COSTS.items()}
     return (
-        f"caution: no link of {topology.name} has a latency, so that short messages cost next to"
-        " nothing here; a YAML file with `combine: {fabric: FILE, latency: 1us}` says it, or a"
-        " calibration"
+        f"caution: nothing says how long short messages take on {machine.name}; assumed are"
+        f" {said[NETWORK, HOST]} between nodes ({said[NETWORK, CUDA]} between their GPUs),"
+        f" {said[NVLINK, CUDA]} over NVLink and {said[PCIE, CUDA]} over PCIe, as on other machines:"
+        " a calibration says it, or a YAML file with `combine: {fabric: FILE, latency: 1us}`"
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from tuner.base.errors import InputError, LimitExceededError, ScheduleError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
-from tuner.machines.loader import missing_latency_warning
+from tuner.machines.loader import assumed_costs_warning
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.training.call_times import AlgorithmPolicy
 from tuner.training.iteration import PredictedIteration, predict_iteration
@@ -262,7 +262,7 @@ class LiveTraining:
         }
 
     def _cautions(self) -> Iterator[str]:
-        yield missing_latency_warning(self.workload.machine)
+        yield assumed_costs_warning(self.workload.machine)
         yield activation_warning(self.workload, self.detail)
         yield narrow_uplinks_warning(self.workload.machine.topology, self.sweep.axes)
 

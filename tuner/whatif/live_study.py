@@ -17,8 +17,8 @@ from tuner.core.calibration import Calibration
 from tuner.core.table import TuningTable
 from tuner.machines import Machine
 from tuner.machines.loader import (
+    assumed_costs_warning,
     load_machine,
-    missing_latency_warning,
     missing_overhead_warning,
     shared_gpu_warning,
 )
@@ -262,7 +262,7 @@ def load_preset(name: str) -> Machine:
 def _cautions(study: Study) -> Iterator[str]:
     """Yield the warnings that `tuner study` gives; some are empty."""
     if "latency" not in study.axes:
-        yield missing_latency_warning(study.machine)
+        yield assumed_costs_warning(study.machine)
     if CUDA in study.axes["memory"]:
         yield shared_gpu_warning(study.topology, int(study.axes["ppn"][-1]))
     yield narrow_uplinks_warning(study.topology, study.axes)

@@ -164,10 +164,10 @@ def test_host_memory_needs_no_price_where_no_message_is_there(
         assert "does not say what a message inside a node costs" in capsys.readouterr().err
 
 
-def test_a_network_without_latencies_is_cautioned_of(
+def test_latencies_that_no_file_says_are_assumed_with_a_caution(
     flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = "no link of slurm has a latency"
+    said = "short messages take on slurm; assumed are 1.5us between nodes"
     flat.write_text("SwitchName=l1 Nodes=n[1-4]\n")
     words = ["simulate", "--collective", "bcast", "--sizes", "8B", "--topology"]
     told = flat.with_name("told.yaml")

@@ -1,0 +1,57 @@
+"""Machines whose files have no latencies: short messages take as long as on other machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.nodes import eight
+from tuner import algorithms
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CUDA, HOST, NETWORK, NVLINK
+from tuner.machines.assumed_costs import ASSUMED_COSTS
+from tuner.machines.loader import assumed_costs_warning, load_machine
+from tuner.sim import simulate
+from tuner.topology import Placement
+from tuner.topology.readers import nominal_calibration
+
+SLURM = "SwitchName=leaf Nodes=n[1-8]\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "topology"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "ppn", "memory", "key"),
+    [(SLURM, 1, HOST, (NETWORK, HOST)), (eight(6, "PXB"), 8, CUDA, (NVLINK, CUDA))],
+)
+def test_each_round_takes_the_assumed_latency_more_and_rates_stay_those_of_the_links(
+    tmp_path: Path, text: str, ppn: int, memory: str, key: tuple[str, str]
+) -> None:
+    machine = load_machine(written(tmp_path, text))
+    placement = Placement.block(machine.topology, ppn)
+    bare = nominal_calibration(machine.topology)
+    for nbytes in (8, 1 << 26):
+        schedule = algorithms.build(Collective.BCAST, "binomial", 8, nbytes=nbytes)
+        least, found = (
+            simulate(schedule, placement, costs, nbytes, memory=memory)
+            for costs in (bare, machine.calibration)
+        )
+        assert found - least == pytest.approx(3 * ASSUMED_COSTS[key].alpha)
+
+
+def test_a_latency_that_is_said_and_a_calibration_take_their_place(tmp_path: Path) -> None:
+    fabric = written(tmp_path, SLURM)
+    assumed = load_machine(fabric)
+    assert "1.5us between nodes" in assumed_costs_warning(assumed)
+    both = tmp_path / "both.yaml"
+    both.write_text(f"combine: {{fabric: {fabric.name}, latency: 1us}}")
+    said = load_machine(both)
+    assert (said.calibration.paths, assumed_costs_warning(said)) == ({}, "")
+    measured = replace(assumed, calibration=nominal_calibration(assumed.topology))
+    assert assumed_costs_warning(measured) == ""
