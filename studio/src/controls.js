@@ -153,9 +153,19 @@ export function configuredRow(features, isConfigured, onChange) {
 
 /** Return the machines to choose: those known by name, uploaded ones, and first `topology` if it is neither. */
 export function machineOptions(catalogue, topologies, topology, title = topology) {
-  const uploaded = topologies.map((one) => [String(one.id), `${one.name} (uploaded, ${one.id})`]);
+  const uploaded = topologies.map((one) => [String(one.id), uploadedTitle(one)]);
   const known = [...catalogue.machines.map((one) => [one.topology, one.title]), ...uploaded];
   return known.some(([own]) => own === topology) ? known : [[topology, title], ...known];
+}
+
+/** Return a stored topology's name with what tells it from others of this name. */
+export function uploadedTitle({ id, name, format }) {
+  return `${name} (${format}, uploaded, ${id})`;
+}
+
+/** Return whether a machine is a stored topology and none that is known by name. */
+export function isUploaded(topology) {
+  return !topology.startsWith("preset:");
 }
 
 /** Say what a machine is made of. */

@@ -5,7 +5,9 @@ import { Answers } from "./answers.js";
 import { getJson, problemText, uploadTopology } from "./api.js";
 import { CallPicture } from "./call_picture.js";
 import { Chart, leavesChart } from "./charts.js";
-import { axisControls, configuredRow, machineOptions, machineSentence, selectRow, sizeSelect } from "./controls.js";
+import {
+  axisControls, configuredRow, isUploaded, machineOptions, machineSentence, selectRow, sizeSelect, uploadedTitle,
+} from "./controls.js";
 import { CrossoverMap, mapNodes } from "./crossover.js";
 import { announce, copyText, fill, h, saveFile } from "./dom.js";
 import { svgToPng } from "./export.js";
@@ -20,6 +22,7 @@ import { Legend, SizesTable, helpParts, noteParts, stripBars } from "./whatif_vi
 
 const PATH = "/studio/what-if";
 const MAX_PREFETCH_MS = 1500; // of an answer, so that its neighbours are asked for, too
+const JOINED = "{nodes: 16, latency: 2us, bandwidth: 25GB/s}"; // of nodes whose network nobody has described
 const PREFETCH_DELAY_MS = 100; // in which a slider may move on
 
 export async function showWhatIf(main) {
@@ -166,6 +169,8 @@ class WhatIf {
       selectRow("machine", "Machine", machines, state.topology, (value) => this.#chooseMachine(value)),
       h("div.row", {}, h("label.button", { for: "upload" }, "Upload a topology"), file),
       this.machine && h("p.fabric", {}, machineSentence(this.machine)),
+      this.#isUploadedNode() &&
+        h("div.row", {}, h("button", { type: "button", click: () => this.#join() }, "Join several such nodes")),
       selectRow("collective", "Collective", collectives, state.collective,
         (value) => { state.collective = value; this.#commit(); }),
       ...(this.machine
@@ -189,7 +194,11 @@ class WhatIf {
   }
 
   async #upload(file) {
-    if (!file) return;
+    if (file) await this.#store(file);
+  }
+
+  /** Store a topology, and ask about it. */
+  async #store(file) {
     try {
       const stored = await uploadTopology(file);
       this.topologies = (await getJson("/v1/topologies?limit=1000")).items;
@@ -198,6 +207,18 @@ class WhatIf {
     } catch (error) {
       this.#showProblem(error);
     }
+  }
+
+  /** Whether the machine is one node with NICs that was uploaded. */
+  #isUploadedNode() {
+    return this.machine?.nodes === 1 && this.machine.nics > 0 && isUploaded(this.state.topology);
+  }
+
+  /** Store nodes like this one at one switch, whose number and links the controls then change. */
+  async #join() {
+    const { name, nics } = this.machine;
+    await this.#store(`name: ${JSON.stringify(`nodes like ${name}`)}\n` +
+      `combine: {fabric: ${JOINED}, node: ${this.state.topology}, rails: ${nics}}\n`);
   }
 
   #moved(axis) {
@@ -407,7 +428,7 @@ class WhatIf {
     if (answer.sizes.join() !== this.question.sizes.join()) return; // those of the last question
     const titles = new Map([
       ...this.catalogue.machines.map((one) => [one.topology, one.title]),
-      ...this.topologies.map((one) => [String(one.id), one.name]),
+      ...this.topologies.map((one) => [String(one.id), uploadedTitle(one)]),
     ]);
     const questions = this.#pinQuestions();
     const labels = machineLabels([this.question, ...questions], titles).slice(1);

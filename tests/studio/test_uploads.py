@@ -73,3 +73,18 @@ def test_a_fabric_with_a_node_inside_is_combined(page: Any, address: str, tmp_pa
     both.write_text("name: whole\ncombine: {{fabric: {}, node: {}, rails: 8}}\n".format(*numbers))
     upload(page, address, both)
     assert "whole" in page.locator("#machine").inner_text()
+
+
+def test_nodes_like_one_that_was_uploaded_are_joined(
+    page: Any, address: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "node"
+    file.write_text(FILES["nvidia-smi"])
+    upload(page, address, file)
+    page.get_by_role("button", name="Join several such nodes").click()
+    page.locator("main[data-shown='16'][data-state=complete]").wait_for()
+    assert "nodes like computer (yaml" in page.locator("#machine option:checked").inner_text()
+    page.get_by_label("Nodes, exactly").fill("32")
+    page.keyboard.press("Enter")
+    page.locator("main[data-shown='32'][data-state=complete]").wait_for()
+    assert page.get_by_label("NIC rate", exact=True).is_visible()

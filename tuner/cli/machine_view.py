@@ -12,7 +12,7 @@ from tuner.base.atomic_io import encode_infinities
 from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.output import print_table, print_text
 from tuner.machines import Machine, MachineSpec, SourcedValue
-from tuner.machines.assumed_costs import ASSUMED_COSTS, ASSUMED_KEY
+from tuner.machines.assumed_costs import ASSUMED_KEY, assumed_costs
 from tuner.topology import HOST, Link, NodeTopology, Topology
 
 COSTS_FROM_TOPOLOGY = "as the topology says"
@@ -97,7 +97,7 @@ def print_machine(machine: Machine) -> None:
         _print_devices(interior)
         _print_links(interior, known)
     if ASSUMED_KEY in machine.calibration.provenance:
-        _print_assumed_costs()
+        _print_assumed_costs(topology)
     elif known is None:
         print_text(f"costs: {COSTS_FROM_TOPOLOGY}")
     else:
@@ -176,7 +176,7 @@ def _abbreviate(names: list[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _print_assumed_costs() -> None:
+def _print_assumed_costs(topology: Topology) -> None:
     """Print the costs that are assumed where a file has none."""
     rows = [
         (
@@ -185,7 +185,7 @@ def _print_assumed_costs() -> None:
             _rate(1 / cost.beta) if cost.beta else "that of the links",
             cost.source,
         )
-        for (path_class, memory), cost in ASSUMED_COSTS.items()
+        for (path_class, memory), cost in assumed_costs(topology).items()
     ]
     columns = ("path class", "alpha", "rate", "source")
     print_table("assumed costs of messages", columns, rows, right=("alpha",), wrappable=("source",))

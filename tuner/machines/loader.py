@@ -9,12 +9,7 @@ from tuner.base.errors import InputError
 from tuner.base.units import format_time
 from tuner.core.path_classes import NVLINK, PCIE
 from tuner.machines import PRESETS, Machine
-from tuner.machines.assumed_costs import (
-    ASSUMED_COSTS,
-    ASSUMED_KEY,
-    lacks_latencies,
-    with_assumed_costs,
-)
+from tuner.machines.assumed_costs import ASSUMED_KEY, assumed_costs, with_assumed_costs
 from tuner.machines.topology_files import detect_topology_format, load_topology, read_text
 from tuner.machines.yaml_machines import (
     MACHINE_KEYS,
@@ -78,22 +73,33 @@ def find_record_with_costs(text: str) -> dict[str, Any] | None:
 
 def _nominal_machine(topology: Topology) -> Machine:
     """Return a machine with nominal costs, and assumed ones if its topology has no latencies."""
-    costs = nominal_calibration(topology)
-    if lacks_latencies(topology):
-        costs = with_assumed_costs(costs)
+    costs = with_assumed_costs(nominal_calibration(topology), topology)
     return Machine(topology.name, topology, costs)
 
 
+# What people read of assumed costs; the others are of the same kinds.
+ASSUMED_TITLES = {
+    (NETWORK, HOST): "between nodes",
+    (NETWORK, CUDA): "between GPUs of two nodes",
+    (NVLINK, CUDA): "over NVLink",
+    (PCIE, CUDA): "over PCIe",
+}
+
+
 def assumed_costs_warning(machine: Machine) -> str:
-    """Return a warning if the costs of a machine are assumed, "" otherwise."""
+    """Return a warning if costs of a machine are assumed, "" otherwise."""
     if ASSUMED_KEY not in machine.calibration.provenance:
         return ""
-    said = {key: format_time(cost.alpha) for key, cost in ASSUMED_COSTS.items()}
+    assumed = assumed_costs(machine.topology)
+    said = ", ".join(
+        f"{format_time(assumed[key].alpha)} {title}"
+        for key, title in ASSUMED_TITLES.items()
+        if key in assumed
+    )
+    combined = ", or a YAML file with `combine: {fabric: FILE, latency: 1us}`"
     return (
-        f"caution: nothing says how long short messages take on {machine.name}; assumed are"
-        f" {said[NETWORK, HOST]} between nodes ({said[NETWORK, CUDA]} between their GPUs),"
-        f" {said[NVLINK, CUDA]} over NVLink and {said[PCIE, CUDA]} over PCIe, as on other machines:"
-        " a calibration says it, or a YAML file with `combine: {fabric: FILE, latency: 1us}`"
+        f"caution: nothing says how long short messages take on {machine.name}; assumed are {said},"
+        f" as on other machines: a calibration says it{combined if (NETWORK, HOST) in assumed else ''}"
     )
 
 

@@ -11,7 +11,7 @@ from tests.support.nodes import eight
 from tuner import algorithms
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA, HOST, NETWORK, NVLINK
-from tuner.machines.assumed_costs import ASSUMED_COSTS
+from tuner.machines.assumed_costs import BETWEEN_NODES, INSIDE_NODES
 from tuner.machines.loader import assumed_costs_warning, load_machine
 from tuner.sim import simulate
 from tuner.topology import Placement
@@ -42,7 +42,7 @@ def test_each_round_takes_the_assumed_latency_more_and_rates_stay_those_of_the_l
             simulate(schedule, placement, costs, nbytes, memory=memory)
             for costs in (bare, machine.calibration)
         )
-        assert found - least == pytest.approx(3 * ASSUMED_COSTS[key].alpha)
+        assert found - least == pytest.approx(3 * {**BETWEEN_NODES, **INSIDE_NODES}[key].alpha)
 
 
 def test_a_latency_that_is_said_and_a_calibration_take_their_place(tmp_path: Path) -> None:
@@ -55,3 +55,13 @@ def test_a_latency_that_is_said_and_a_calibration_take_their_place(tmp_path: Pat
     assert (said.calibration.paths, assumed_costs_warning(said)) == ({}, "")
     measured = replace(assumed, calibration=nominal_calibration(assumed.topology))
     assert assumed_costs_warning(measured) == ""
+
+
+def test_inside_and_between_nodes_are_assumed_each_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "net.yaml").write_text("name: net\nnodes: 4\nlatency: 2us\nbandwidth: 25GB/s\n")
+    (tmp_path / "node").write_text(eight(6, "PXB"))
+    both = tmp_path / "both.yaml"
+    both.write_text("combine: {fabric: net.yaml, node: node, rails: 8}")
+    found = load_machine(both)
+    assert set(found.calibration.paths) == set(INSIDE_NODES)
+    assert "between" not in assumed_costs_warning(found)

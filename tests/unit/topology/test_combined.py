@@ -195,6 +195,19 @@ def test_bad_combinations_are_named(tmp_path: Path, told: str, sentence: str) ->
         load_topology(tmp_path / "both")
 
 
+def test_a_fabric_is_described_in_place(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        node=NODE,
+        both="combine: {fabric: {nodes: 3, latency: 2us, bandwidth: 25GB/s}, node: node, rails: 2}",
+        bad="combine: {fabric: {nodes: 3, latency: 2us}, node: node}",
+    )
+    whole = load_topology(tmp_path / "both")
+    assert (whole.name, len(whole.nodes), len(whole.ports)) == ("cluster", 3, 6)
+    with pytest.raises(InputError, match="lacks 'bandwidth'"):
+        load_topology(tmp_path / "bad")
+
+
 def test_a_text_from_elsewhere_opens_no_file(tmp_path: Path) -> None:
     write(tmp_path, ib=PAIRS, node=NODE)
     text = f"combine: {{fabric: {tmp_path / 'ib'}, node: {tmp_path / 'node'}}}"

@@ -4,7 +4,8 @@ In a YAML file, with file names relative to it:
 
     combine: {fabric: ibnetdiscover.txt, node: nccl-topology.xml}
 
-The service reads the same format with ids of stored topologies in place of file names.
+The service reads the same format with ids of stored topologies in place of file names. A fabric may
+also be described in place, as in a YAML file: `fabric: {nodes: 16, latency: 2us, bandwidth: 25GB/s}`.
 
 rails       number of cables that each cable of the fabric stands for, one per NIC; Slurm's files
             and single-switch files describe only one
@@ -30,10 +31,11 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import parse_bandwidth, parse_time
 from tuner.topology import NIC, Link, Node, Topology
 from tuner.topology.readers.yaml_fields import parse_int, parse_name, parse_names, require_keys
-from tuner.topology.readers.yaml_topology import parse_local_costs
+from tuner.topology.readers.yaml_topology import parse_local_costs, topology_from_yaml
 
 COMBINE_KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers"}
 MAX_RAILS = 64
+UNNAMED_FABRIC = "cluster"
 
 # (port, other end of the link) -> the new ports of its cables
 PortMap = dict[tuple[str, str], list[str]]
@@ -51,14 +53,21 @@ def combine_from_yaml(record: Mapping[str, Any], load: Callable[[str], Topology]
     require_keys(
         "combine", told, COMBINE_KEYS, {"fabric", "node"} if "rails" in told else {"fabric"}
     )
-    names = {key: _name(key, told[key]) for key in ("fabric", "node") if key in told}
     rails = parse_int("combine: rails", told.get("rails", 1), MAX_RAILS)
-    fabric = _with_overrides(load(names["fabric"]), told)
+    fabric = _with_overrides(_fabric(told["fabric"], load), told)
     if "nodes" in told:
         fabric = _select_nodes(fabric, parse_name("combine: nodes", told["nodes"]))
-    machine = combine(fabric, load(names["node"]), rails) if "node" in names else fabric
+    if "node" in told:
+        fabric = combine(fabric, load(_name("node", told["node"])), rails)
     local = parse_local_costs(record["local"]) if "local" in record else {}
-    return replace(machine, name=parse_name("name", record.get("name", machine.name)), **local)
+    return replace(fabric, name=parse_name("name", record.get("name", fabric.name)), **local)
+
+
+def _fabric(value: Any, load: Callable[[str], Topology]) -> Topology:
+    """Return the topology that `fabric` names or describes."""
+    if isinstance(value, Mapping):
+        return topology_from_yaml({"name": UNNAMED_FABRIC, **value})
+    return load(_name("fabric", value))
 
 
 def _name(key: str, value: Any) -> str:
