@@ -99,7 +99,7 @@ def assumed_costs_warning(machine: Machine) -> str:
     combined = ", or a YAML file with `combine: {fabric: FILE, latency: 1us}`"
     return (
         f"caution: nothing says how long short messages take on {machine.name}; assumed are {said},"
-        f" as on other machines: a calibration says it{combined if (NETWORK, HOST) in assumed else ''}"
+        f" as on other machines: give a measured calibration{combined if (NETWORK, HOST) in assumed else ''}"
     )
 
 
