@@ -34,7 +34,7 @@ class Horovod:
 
     cycle_time          seconds between the starts of two cycles, at least
     hierarchical        reduce-scatter on the nodes, allreduce across nodes, allgather on the nodes
-    cache               whether agreed responses are cached (since version 0.16)
+    cache               whether agreed responses are cached, as by default since version 0.16
     blocking            whether a cycle ends when its reductions have ended, as over MPI; over NCCL
                         the next cycle begins while they run
     round_trip          seconds of an agreement between two ranks; over n ranks log2 n times as much
@@ -45,7 +45,7 @@ class Horovod:
     fusion_threshold: int = constant_bytes("horovod", "fusion_threshold")
     cycle_time: float = constant_seconds("horovod", "cycle_time")
     hierarchical: bool = False
-    cache: bool = False
+    cache: bool = True
     blocking: bool = False
     round_trip: float = constant_seconds("horovod", "round_trip")
     request: float = constant_seconds("horovod", "request")
