@@ -11,6 +11,11 @@ export class Refused extends Error {
   }
 }
 
+/** Return whether a call was refused because it has too many transfers to be traced. */
+export function hasTooManyTransfers(error) {
+  return error instanceof Refused && error.message.includes("transfers");
+}
+
 /** Return what to tell the reader of an error: the problem of the service, or that the page failed. */
 export function problemText(error) {
   if (error instanceof Refused) return sentence(error.message);

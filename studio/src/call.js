@@ -1,6 +1,6 @@
 // The page "Inside a call": one simulated call as a timeline, on the machine, and by link.
 import { Address } from "./address.js";
-import { Refused, problemText, send } from "./api.js";
+import { Refused, hasTooManyTransfers, problemText, send } from "./api.js";
 import { CallControls } from "./call_controls.js";
 import { componentParts, roundsCsv, timelineSvg, transfersCsv } from "./call_export.js";
 import { CallModel } from "./call_model.js";
@@ -391,7 +391,7 @@ class InsideCall {
   /** Say why there is no such call; an answer that is still arriving is dropped. */
   #refuse(error) {
     this.#showProblem(error);
-    if (error instanceof Refused && error.message.includes("transfers")) this.#offerRemedies(this.question);
+    if (hasTooManyTransfers(error)) this.#offerRemedies(this.question);
     this.question = null;
     this.playback.stop();
     this.actions.inert = true;

@@ -1,5 +1,5 @@
 // The machine as a picture, on which the links of the critical path of one call are lit.
-import { Refused, send } from "./api.js";
+import { Refused, hasTooManyTransfers, send } from "./api.js";
 import { CallModel } from "./call_model.js";
 import { partsOfCandidate } from "./call_question.js";
 import { h } from "./dom.js";
@@ -30,8 +30,8 @@ export class CallPicture {
     this.key = key;
     this.caption.textContent = "Simulating …";
     try {
-      const record = await (await send("POST", "/v1/what-if/call", question)).json();
-      if (key === this.key) this.#draw(new CallModel(record));
+      const record = await traced(question);
+      if (key === this.key) this.#draw(new CallModel(record), axes.nodes);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       if (key !== this.key) return;
@@ -41,7 +41,7 @@ export class CallPicture {
     }
   }
 
-  #draw(model) {
+  #draw(model, nodes) {
     const { machine, ranks, candidate, nbytes } = model.record;
     const transfers = model.path.transfer.filter((transfer) => transfer >= 0);
     const critical = new Set(transfers.flatMap((transfer) => model.linksOf(transfer)));
@@ -54,11 +54,23 @@ export class CallPicture {
     const busiest = model.busiest.find((link) => critical.has(link));
     const most = busiest === undefined ? "" :
       ` The busiest of its critical path is ${model.linkNames[busiest]}, ${Math.round(100 * loads.get(busiest))}% of the time.`;
-    this.caption.textContent = `${candidate} at ${formatSize(nbytes)}, with the average load of each link.${most}`;
+    const drawn = machine.nodes.length;
+    const fewer = drawn < nodes ? ` Drawn on ${drawn} nodes, as the call has too many transfers on ${nodes}.` : "";
+    this.caption.textContent = `${candidate} at ${formatSize(nbytes)}, with the average load of each link.${most}${fewer}`;
   }
 
   #clear() {
     this.picture?.remove();
     this.place.replaceChildren();
+  }
+}
+
+/** Return the call that a question is about, on fewer nodes where it has too many transfers. */
+async function traced(question) {
+  try {
+    return await (await send("POST", "/v1/what-if/call", question)).json();
+  } catch (error) {
+    if (!hasTooManyTransfers(error) || question.axes.nodes === 1) throw error;
+    return traced({ ...question, axes: { ...question.axes, nodes: Math.ceil(question.axes.nodes / 2) } });
   }
 }

@@ -4,7 +4,7 @@ import { boundChart } from "./boundchart.js";
 import { announce, copyText, h, saveFile } from "./dom.js";
 import { csv, drawingButtons } from "./export.js";
 import { formatDate, formatPercent, formatRatio, formatSize, formatTime } from "./format.js";
-import { colourOf } from "./palette.js";
+import { algorithmSwatch } from "./swatch.js";
 import { curl } from "./shell.js";
 
 const INTERVAL_MS = 1000;
@@ -227,14 +227,12 @@ function measuredRow(series) {
   times.sort((a, b) => a[1] - b[1]);
   const [[best, seconds]] = times;
   const base = times.find(([name]) => name === "default")?.[1];
-  const swatch = h("span.swatch");
-  swatch.style.background = best === "default" ? "var(--text)" : colourOf(best.split(/[( ]/)[0]);
   return h(
     "tr",
     {},
     h("td", {}, callName(series[0])),
     h("td.number", {}, formatSize(series[0].nbytes)),
-    h("td", {}, swatch, best),
+    h("td", {}, algorithmSwatch(best.split(/[( ]/)[0]), best),
     h("td.number", {}, formatTime(seconds)),
     h("td.number", {}, base ? formatRatio(seconds / base) : ""),
     h("td.number", {}, series.length),

@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { AXIS_LABELS } from "./controls.js";
 import { formatPercent, formatRatio, formatSize, formatTime } from "./format.js";
 import { isDark } from "./palette.js";
+import { swatch } from "./swatch.js";
 
 const HERE = "this machine";
 const LIGHT = ["#1d1f24", "#b4451f", "#1b6ca8", "#2e7d32", "#8e3b9e"];
@@ -90,12 +91,10 @@ export class Pins {
   #row(compared, { label, problem }, at, n) {
     const call = compared.curves.get(label)[at];
     const base = compared.incumbentSeconds(HERE, at);
-    const swatch = h("span.swatch");
-    swatch.style.background = compared.colourOf(label);
     const button = (text, action, name) =>
       h("button.plain", { type: "button", "data-pin": `${name}${n}`, "aria-label": `${text} ${label}`, click: () => action(n - 1) }, text);
     return h("tr", {},
-      h("th", { scope: "row" }, swatch, label),
+      h("th", { scope: "row" }, swatch(compared.colourOf(label)), label),
       h("td", {}, problem ?? call?.candidate ?? "…"),
       h("td.number", {}, call ? formatTime(call.seconds) : "…"),
       h("td.number", {}, call && base ? formatRatio(call.seconds / base) : "…"),

@@ -6,13 +6,14 @@ import { formatRatio, formatSize, formatTime, humanize, plural } from "./format.
 import { inkOf, setAlgorithms } from "./palette.js";
 import { changesOfDiff, changesParts, gainOfChange } from "./table_changes.js";
 import { alike, tableControls } from "./table_controls.js";
+import { algorithmSwatch } from "./swatch.js";
 import { candidateCurves, drawCurves, sizeAtPlace } from "./table_curves.js";
 import { curlSelect, pointsCsv, rulesCsv, shellCommands } from "./table_export.js";
 import { drawMap, followArrows } from "./table_map.js";
 import {
   DEFAULT, Table, changesOf, mostChanged, pointsOf, regionSentence, rowsOf, ruleAt, shapeOf, sizeLimits,
 } from "./table_model.js";
-import { formatInterval, rulePanel, sizesTable, swatch, validationsOf } from "./table_panel.js";
+import { formatInterval, rulePanel, sizesTable, validationsOf } from "./table_panel.js";
 import { stateOfUrl, urlOfState } from "./table_question.js";
 import { exportSection, publicationSection } from "./table_release.js";
 
@@ -262,7 +263,7 @@ class TablePage {
     const names = new Set(this.rows.flatMap((row) => this.table.rulesFor(row).map((rule) => rule.algorithm)));
     fill(
       this.mapNote,
-      ...[...names].sort().map((name) => h("span", {}, swatch(name), name === DEFAULT ? "the library's default" : name)),
+      ...[...names].sort().map((name) => h("span", {}, algorithmSwatch(name), name === DEFAULT ? "the library's default" : name)),
       h("span.key", {}, "dots: sizes with evidence"),
       h("span.key", {}, "strokes: learned from calls around it; points: simulated alone; dashed: no evidence, so the default"),
       this.before && h("span.key", {}, `upper lane: version ${this.before.version}, lower lane: version ${this.table.version}; framed: what changed, with the gain`),
@@ -337,7 +338,7 @@ class TablePage {
       this.legend,
       h("span.key", {}, "thick: the table's choice, with its 95 % band; filled circles are measured, open ones learned or simulated"),
       tried.length > 0 && h("span.key", {}, "thin: all that the probe measured:"),
-      ...tried.map((name) => h("span", {}, swatch(name), name)),
+      ...tried.map((name) => h("span", {}, algorithmSwatch(name), name)),
       this.curves.heldout.length > 0 && h("span.key", {}, "diamonds: held-out sizes, from which no decision was made"),
       h("span.key", {}, "dashed: the default"),
     );

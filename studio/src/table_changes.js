@@ -1,8 +1,9 @@
 // What a version of a table changed since another one.
 import { h } from "./dom.js";
 import { formatRange, humanize, plural } from "./format.js";
+import { algorithmSwatch } from "./swatch.js";
 import { choiceName, shapeOf } from "./table_model.js";
-import { gainCell, headRow, swatch } from "./table_panel.js";
+import { gainCell, headRow } from "./table_panel.js";
 
 const MAX_UNSCROLLED = 8; // rows of a list that is shown whole
 
@@ -76,8 +77,8 @@ function changesTable(changes, onShow) {
       callCell(change, onShow),
       hasKinds && h("td", {}, kindOf(change)),
       h("td", {}, formatRange(change.start, change.stop)),
-      h("td", {}, swatch(change.before.algorithm), change.before.name),
-      h("td", {}, swatch(change.after.algorithm), change.after.name),
+      h("td", {}, algorithmSwatch(change.before.algorithm), change.before.name),
+      h("td", {}, algorithmSwatch(change.after.algorithm), change.after.name),
       h("td.number", {}, gainCell(change.gain, change.interval)),
       h("td", {}, change.gain === null ? "no size here speaks for both choices" : humanize(change.why))));
   const heads = ["call", hasKinds && "kind", "sizes", "before", "now", "gain (95 %)", "why"];
@@ -91,7 +92,7 @@ function basesTable(changes, onShow) {
     return h("tr", {},
       callCell(change, onShow),
       h("td", {}, formatRange(start, stop)),
-      h("td", {}, swatch(change.choice.algorithm), choiceName(change.choice)),
+      h("td", {}, algorithmSwatch(change.choice.algorithm), choiceName(change.choice)),
       h("td", {}, humanize(change.why)));
   });
   return h("table.changes", {}, headRow(["call", "sizes", "choice", "why"]), h("tbody", {}, rows));

@@ -1,18 +1,8 @@
 // The evidence for one rule, and what is known at each size of its call.
-import { h, svg } from "./dom.js";
+import { h } from "./dom.js";
 import { formatRange, formatRatio, formatSize, formatTime, plural } from "./format.js";
-import { colourOf, dashOf } from "./palette.js";
+import { algorithmSwatch } from "./swatch.js";
 import { BASES, DEFAULT } from "./table_model.js";
-
-/** The colour of an algorithm as in the map: where colours repeat, the stroke above differs. */
-export function swatch(algorithm) {
-  const fill = colourOf(algorithm);
-  return svg("svg", { width: 18, height: 13, class: "map-swatch", "aria-hidden": "true" },
-    svg("rect", { width: 18, height: 13, rx: 2, fill, "fill-opacity": 0.38 }),
-    algorithm !== DEFAULT && svg("path", {
-      d: "M0 2.5h18", stroke: fill, "stroke-width": 5, "stroke-dasharray": dashOf(algorithm).join(" "),
-    }));
-}
 
 const MAX_OTHERS = 3; // candidates that are named at one size
 
@@ -32,7 +22,7 @@ export function rulePanel(row, rule, told) {
   const own = told.points.filter((point) => point.rule === rule);
   return [
     h("p.region-call", {}, `${row.collective} on ${row.nodes} × ${row.ppn} ranks, ${formatRange(rule.start, rule.stop)}`),
-    h("p.choice", {}, swatch(rule.algorithm), isDefault ? "the library's default" : rule.name,
+    h("p.choice", {}, algorithmSwatch(rule.algorithm), isDefault ? "the library's default" : rule.name,
       h(`span.basis.${evidence.basis}`, {}, BASES[evidence.basis] ?? evidence.basis)),
     !isDefault && evidence.nbytes.length > 0 && h("p.gain", {},
       h("strong", {}, formatRatio(evidence.gain)), " as fast as the default"),
@@ -94,7 +84,7 @@ export function sizesTable(points, candidates, selected, onSelect) {
     const others = tried.filter((one) => one.label !== point?.rule.name && one.algorithm !== DEFAULT);
     return h("tr", { "aria-current": nbytes === selected ? "true" : null },
       h("th", { scope: "row" }, h("button.plain", { type: "button", click: () => onSelect(nbytes) }, formatSize(nbytes))),
-      h("td", {}, point && [swatch(point.rule.algorithm), point.rule.name]),
+      h("td", {}, point && [algorithmSwatch(point.rule.algorithm), point.rule.name]),
       h("td.number", {}, time(point?.seconds)),
       h("td.number", {}, time(point?.defaultSeconds ?? tried.find((one) => one.algorithm === DEFAULT)?.seconds)),
       h("td.number", {}, gainCell(point?.rule.algorithm === DEFAULT ? null : point?.gain, point?.interval)),

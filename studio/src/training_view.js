@@ -2,6 +2,7 @@
 import { h } from "./dom.js";
 import { formatCount, formatRatio, formatSize, formatTime, sentence } from "./format.js";
 import { hue } from "./palette.js";
+import { swatch } from "./swatch.js";
 import { MIN_GAIN, leastOf } from "./training_answer.js";
 import { PARTS, algorithmsName, formatThroughput, partColour, variantLook } from "./training_charts.js";
 import { formatSetting } from "./training_question.js";
@@ -82,9 +83,7 @@ export function phaseColour(phase) {
 }
 
 function legendItem(colour, text, shape = "") {
-  const swatch = h(shape ? `span.swatch.${shape}` : "span.swatch");
-  swatch.style.background = colour;
-  return h("li", {}, swatch, text);
+  return h("li", {}, swatch(colour, shape), text);
 }
 
 /** Say which of the settings and algorithms that were tried is the fastest, with a button that takes it. */

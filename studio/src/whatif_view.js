@@ -4,6 +4,7 @@ import { callUrl } from "./call_question.js";
 import { h } from "./dom.js";
 import { formatRatio, formatSize, formatTime, sentence } from "./format.js";
 import { colourOf } from "./palette.js";
+import { algorithmSwatch, swatch } from "./swatch.js";
 import { callSentence, gainText, incumbentName, modelOf, withLabels } from "./whatif_texts.js";
 
 /** Return two bars over the sizes: the fastest algorithm, and what limits it. */
@@ -43,22 +44,22 @@ export class Legend {
     this.key = key;
     const isOpen = this.element.querySelector("details")?.open;
     this.element.replaceChildren(
-      ...winners.map((name) => this.#item(name, colourOf(name), hidden)),
+      ...winners.map((name) => this.#item(name, algorithmSwatch(name), hidden)),
       ...(others.length
         ? [h("li.others", {}, h("details", { open: isOpen },
             h("summary", {}, `${others.length} others, in grey`),
-            h("ul.legend", {}, others.map((name) => this.#item(name, "var(--faint)", hidden)))))]
+            h("ul.legend", {}, others.map((name) => this.#item(name, swatch("var(--faint)"), hidden)))))]
         : []),
     );
   }
 
-  #item(name, colour, hidden) {
+  #item(name, mark, hidden) {
     const box = h("input", {
       type: "checkbox", checked: !hidden.has(name), change: () => this.onToggle(name, box.checked),
     });
     const [focus, leave] = [() => this.onFocus(name), () => this.onFocus(null)];
     return h("li", { mouseenter: focus, mouseleave: leave, focusin: focus, focusout: leave },
-      h("label", {}, box, swatch(colour), name));
+      h("label", {}, box, mark, name));
   }
 }
 
@@ -110,7 +111,7 @@ export class SizesTable {
     return h("tr", { "aria-current": isSelected ? "true" : null },
       h("th", { scope: "row" },
         h("button.plain", { type: "button", click: () => this.onSelect(at) }, formatSize(answer.sizes[at]))),
-      h("td", {}, swatch(colourOf(best.algorithm)), best.candidate),
+      h("td", {}, algorithmSwatch(best.algorithm), best.candidate),
       h("td.number", {}, formatTime(best.seconds)),
       h("td", {}, modelOf(best)),
       incumbent && h("td.number", {}, base ? formatTime(base) : "…"),
@@ -132,10 +133,4 @@ export function noteParts(answer) {
     limit && h("p", {}, `A GPU's traffic between nodes is bounded by ${limit}.`),
     h("p", {}, sentence(accuracy)),
   ];
-}
-
-function swatch(colour) {
-  const element = h("span.swatch");
-  element.style.background = colour;
-  return element;
 }
