@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.studio.browsing import WIDE_ENOUGH, WIDTHS, copied, query, saved
+from tests.studio.browsing import COMPLETE, WIDE_ENOUGH, WIDTHS, copied, query, saved
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.training.sweep_spec import sweep_from_record
 from tuner.training.workload import workload_from_record
@@ -176,6 +176,7 @@ def test_the_best_variant_can_be_used(page: Any, address: str) -> None:
 
 def test_the_timeline_is_moved_with_keys(page: Any, address: str) -> None:
     opened(page, address + SMALL)
+    page.wait_for_selector(COMPLETE)
     canvas = page.get_by_label(re.compile("^Timeline"))
     whole = canvas.evaluate("canvas => canvas.toDataURL()")
     canvas.focus()
