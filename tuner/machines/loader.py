@@ -96,10 +96,12 @@ def assumed_costs_warning(machine: Machine) -> str:
         for key, title in ASSUMED_TITLES.items()
         if key in assumed
     )
-    combined = ", or a YAML file with `combine: {fabric: FILE, latency: 1us}`"
+    remedy = "give a measured calibration"
+    if (NETWORK, HOST) in assumed:
+        remedy += ", or a YAML file with `combine: {fabric: FILE, latency: 1us}`"
     return (
         f"caution: nothing says how long short messages take on {machine.name}; assumed are {said},"
-        f" as on other machines: give a measured calibration{combined if (NETWORK, HOST) in assumed else ''}"
+        f" as on other machines: {remedy}"
     )
 
 

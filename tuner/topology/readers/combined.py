@@ -5,7 +5,8 @@ In a YAML file, with file names relative to it:
     combine: {fabric: ibnetdiscover.txt, node: nccl-topology.xml}
 
 The service reads the same format with ids of stored topologies in place of file names. A fabric may
-also be described in place, as in a YAML file: `fabric: {nodes: 16, latency: 2us, bandwidth: 25GB/s}`.
+also be described in place, as in a YAML file of its own, such as
+`fabric: {nodes: 16, latency: 2us, bandwidth: 25GB/s}`.
 
 rails       number of cables that each cable of the fabric stands for, one per NIC; Slurm's files
             and single-switch files describe only one
