@@ -57,6 +57,16 @@ def test_a_buffer_holds_at_most_the_fusion_threshold() -> None:
     assert max(one.call.nbytes for one in found.calls) <= 9 << 20  # the largest tensor
 
 
+def test_requests_of_a_thousand_ranks_delay_versions_without_a_cache_alone() -> None:
+    large = {"topology": "preset:dgx-a100", "ranks": 1024}
+    few = predict_iteration(dgx(**large), 16)
+    now, before = (
+        predict_iteration(dgx(one, **large), 1024) for one in (None, Horovod(cache=False))
+    )
+    assert now.seconds < 1.02 * few.seconds
+    assert before.seconds > 1.3 * few.seconds
+
+
 def test_reductions_that_block_delay_the_next_cycle() -> None:
     slow = dgx(Horovod(blocking=True), topology="preset:ri2", algorithms=["ring"], ppn=1)
     free = replace(slow, framework=Horovod())
