@@ -82,7 +82,7 @@ def test_nccl_is_tried_alone_and_as_it_chooses() -> None:
     training = LiveTraining({**GPUS, "detail": 16, "vary": {"bandwidth": ["400Gb/s"]}})
     tried = [argument.algorithms for kind, argument in training.steps if kind == "variant"]
     assert list(dict.fromkeys(tried)) == ["default", "nccl_ring", "nccl_tree", "best"]
-    assert training.outline()["settings"]["fusion_threshold"] == 64 << 20
+    assert training.outline()["settings"]["fusion_threshold"] == 128 << 20
 
 
 def test_a_later_question_knows_the_calls_of_an_earlier_one() -> None:
