@@ -148,7 +148,7 @@ def test_the_catalogue_names_models_frameworks_and_settings(client: httpx.Client
         for framework in catalogue["frameworks"]
     }
     assert settings["horovod"]["fusion_threshold"]["kind"] == "size"
-    assert settings["horovod"]["fusion_threshold"]["default"] == 64 << 20
+    assert settings["horovod"]["fusion_threshold"]["default"] == 128 << 20
     assert settings["fsdp"]["stage"]["default"] == 3
     assert settings["ddp"]["order"]["choices"] == ["forward", "backward"]
 
