@@ -75,31 +75,38 @@ def test_the_timeline_zooms_and_moves_by_buttons_keys_wheel_and_pointer(
 ) -> None:
     opened(page, address + SMALL)
 
-    def view() -> tuple[float, float]:
-        page.wait_for_timeout(400)
-        first, last = query(page).get("view", ["0-1e12"])[0].split("-")
-        return float(first), float(last)
+    def view(before: tuple[float, float]) -> tuple[float, float]:
+        """Return what the address says is shown, once that is no longer `before`."""
+        found = before
+        while found == before:
+            page.wait_for_timeout(50)
+            first, last = query(page).get("view", ["0-1e12"])[0].split("-")
+            found = float(first), float(last)
+        return found
 
+    whole = (0.0, 1e12)
     press(page, "Zoom in")
-    one = view()
+    one = view(whole)
     press(page, "Later")
-    assert view()[0] > one[0]
+    later = view(one)
+    assert later[0] > one[0]
     canvas = page.locator("canvas.timeline")
     canvas.focus()
     page.keyboard.press("+")
-    two = view()
+    two = view(later)
     assert two[1] - two[0] == pytest.approx((one[1] - one[0]) / 2, rel=1e-6)
     page.keyboard.press("ArrowLeft")
-    assert view()[0] < two[0]
+    earlier = view(two)
+    assert earlier[0] < two[0]
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + 300, box["y"] + 60)
     page.mouse.wheel(0, -200)
-    three = view()
+    three = view(earlier)
     assert three[1] - three[0] < two[1] - two[0]
     page.mouse.down()
     page.mouse.move(box["x"] + 200, box["y"] + 60, steps=4)
     page.mouse.up()
-    assert view()[0] > three[0]
+    assert view(three)[0] > three[0]
     page.keyboard.press("Home")
     page.wait_for_url(lambda url: "view=" not in url)
 
