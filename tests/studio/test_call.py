@@ -77,12 +77,12 @@ def test_the_timeline_zooms_and_moves_by_buttons_keys_wheel_and_pointer(
 
     def view(before: tuple[float, float]) -> tuple[float, float]:
         """Return what the address says is shown, once that is no longer `before`."""
-        found = before
-        while found == before:
+        for _ in range(200):
+            first, last = map(float, query(page).get("view", ["0-1e12"])[0].split("-"))
+            if (first, last) != before:
+                break
             page.wait_for_timeout(50)
-            first, last = query(page).get("view", ["0-1e12"])[0].split("-")
-            found = float(first), float(last)
-        return found
+        return first, last
 
     whole = (0.0, 1e12)
     press(page, "Zoom in")

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_a_buffer_holds_at_most_the_fusion_threshold() -> None:
 
 
 def test_requests_of_a_thousand_ranks_delay_versions_without_a_cache_alone() -> None:
-    large = {"topology": "preset:dgx-a100", "ranks": 1024}
+    large: dict[str, Any] = {"topology": "preset:dgx-a100", "ranks": 1024}
     few = predict_iteration(dgx(**large), 16)
     now, before = (
         predict_iteration(dgx(one, **large), 1024) for one in (None, Horovod(cache=False))
