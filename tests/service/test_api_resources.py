@@ -175,6 +175,20 @@ def test_what_computers_and_fabrics_say_is_stored(
     assert len(good(client.get(f"/v1/topologies/{stored['id']}"))["record"]["nodes"]) == nodes
 
 
+@pytest.mark.parametrize(
+    ("source", "latency"),
+    [
+        ("SwitchName=leaf Nodes=n[1-3]\n", 1.5e-6),
+        ("name: a\nnodes: 3\nlatency: 0us\nbandwidth: 1GB/s\n", 0.0),
+    ],
+)
+def test_latencies_are_assumed_where_nobody_has_stated_them(
+    client: httpx.Client, source: str, latency: float
+) -> None:
+    stored = good(client.post("/v1/topologies", content=source), 201)["id"]
+    assert good(client.get(f"/v1/what-if/machine?topology={stored}"))["latency"] == latency
+
+
 def test_a_fabric_and_a_node_that_are_stored_are_combined(client: httpx.Client) -> None:
     fabric = good(client.post("/v1/topologies", content="SwitchName=leaf Nodes=n[1-3]\n"), 201)
     node = good(client.post("/v1/topologies", content=TWO_GPUS), 201)

@@ -10,7 +10,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.core.calibration import Calibration
 from tuner.core.table import TuningTable
 from tuner.machines import Machine
-from tuner.machines.loader import find_record_with_costs, load_machine, machine_from_record
+from tuner.machines.loader import find_own_record, load_machine, machine_from_record
 from tuner.machines.yaml_machines import PRESET_PREFIX as PRESET
 from tuner.topology import Topology
 
@@ -20,10 +20,11 @@ Found = TypeVar("Found")
 def complete_record(topology: db.StoredTopology) -> Any:
     """Return the record of a topology with its costs.
 
-    For a machine with costs that is the uploaded text's, because the record of a topology has none.
+    For YAML that is the uploaded text's, because the record of a topology has no costs and does not
+    tell latencies of zero from those that nobody has stated.
     """
-    machine = find_record_with_costs(topology.source) if topology.format == "yaml" else None
-    return topology.record if machine is None else machine
+    own = find_own_record(topology.source) if topology.format == "yaml" else None
+    return topology.record if own is None else own
 
 
 def resolve_topology(engine: db.Engine, name: str) -> Topology:

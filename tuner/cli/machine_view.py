@@ -12,7 +12,7 @@ from tuner.base.atomic_io import encode_infinities
 from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.output import print_table, print_text
 from tuner.machines import Machine, MachineSpec, SourcedValue
-from tuner.machines.assumed_costs import ASSUMED_KEY, assumed_costs
+from tuner.machines.assumed_costs import ASSUMED_KEY, LINK_RATE, assumed_costs
 from tuner.topology import HOST, Link, NodeTopology, Topology
 
 COSTS_FROM_TOPOLOGY = "as the topology says"
@@ -181,14 +181,15 @@ def _print_assumed_costs(topology: Topology) -> None:
     rows = [
         (
             _path_title(path_class, memory),
-            format_time(cost.alpha),
-            _rate(1 / cost.beta) if cost.beta else "that of the links",
-            cost.source,
+            format_time(line.alpha.value),
+            line.rate.source if line.rate is LINK_RATE else _rate(line.rate.value),
+            humanize(line.alpha.source),
         )
         for (path_class, memory), cost in assumed_costs(topology).items()
+        for line in cost.segments
     ]
-    columns = ("path class", "alpha", "rate", "source")
-    print_table("assumed costs of messages", columns, rows, right=("alpha",), wrappable=("source",))
+    columns = ("path class", "alpha", "rate", "source of alpha")
+    print_table("assumed costs of messages", columns, rows, right=("alpha",), wrappable=columns[3:])
 
 
 def _path_title(path_class: str, memory: str) -> str:

@@ -1,60 +1,77 @@
-"""Costs of messages on machines whose file has no latencies: those measured on other machines."""
+"""Costs on machines whose file has no latencies: those of other machines, in `assumed.yaml`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
-from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
-from tuner.core.path_classes import CROSS_SOCKET, CUDA, HOST, NETWORK, NODE, NVLINK, PCIE, SAME_GPU
+from tuner.core.calibration import Calibration
+from tuner.core.path_classes import NETWORK
+from tuner.machines.catalog import assumed_record, known_gpus, known_parts
+from tuner.machines.machine_spec import PathKey
+from tuner.machines.provenance import (
+    SourcedPathCost,
+    SourcedReduction,
+    SourcedSegment,
+    SourcedValue,
+)
+from tuner.machines.sourced_fields import SourcedReader
+from tuner.machines.spec_fields import parse_paths, parse_reductions
 from tuner.topology import Link, Topology
 
 ASSUMED_KEY = "assumed"  # in the provenance of such costs
-V100_MEMORY_RATE = 0.8 * 900e9  # bytes per second that a kernel reaches
+LINK_RATE = SourcedValue(math.inf, "B/s", "that of the links", "computed")
 
 
 @dataclass(frozen=True)
-class AssumedCost:
-    """The cost of a message or copy: seconds, and seconds per byte beyond those of the links."""
+class AssumedCosts:
+    """Costs of other machines.
 
-    alpha: float
-    beta: float
-    source: str
+    between_nodes   messages between nodes
+    inside_nodes    messages and local copies inside a node
+    reduction       reductions by kind of memory
+    """
 
-
-HOST_COPIES = "shared-memory copies on servers; no measurement was found"
-KERNELS = "launch of a kernel, and the memory of a V100"
-
-BETWEEN_NODES = {
-    (NETWORK, HOST): AssumedCost(1.5e-6, 0.0, "Summit, EDR"),
-    (NETWORK, CUDA): AssumedCost(3.29e-6, 0.0, "ABCI 2.0, A100, Open MPI with UCX"),
-}
-INSIDE_NODES = {
-    (NVLINK, CUDA): AssumedCost(3.2e-6, 0.0, "ABCI 2.0, A100, GPU-timed peer latency"),
-    (PCIE, CUDA): AssumedCost(9.7e-6, 0.0, "adjacent GPUs of a DGX-1 with P100 (Tartan)"),
-    (SAME_GPU, CUDA): AssumedCost(9.7e-6, 2 / V100_MEMORY_RATE, "as over PCIe"),
-    (NODE, HOST): AssumedCost(0.5e-6, 1 / 10e9, HOST_COPIES),
-    (CROSS_SOCKET, HOST): AssumedCost(0.8e-6, 1 / 8e9, HOST_COPIES),
-    ("self", HOST): AssumedCost(0.1e-6, 1 / 10e9, HOST_COPIES),
-    ("self", CUDA): AssumedCost(3e-6, 2 / V100_MEMORY_RATE, KERNELS),
-    ("staging", CUDA): AssumedCost(6.5e-6, 1 / 12e9, "GDRCopy README: cudaMemcpy; PCIe 3.0 x16"),
-}
-REDUCTIONS = {
-    HOST: AssumedCost(0.05e-6, 1 / 8e9, "one core that adds floats; no measurement was found"),
-    CUDA: AssumedCost(3e-6, 3 / V100_MEMORY_RATE, KERNELS),
-}
+    between_nodes: dict[PathKey, SourcedPathCost]
+    inside_nodes: dict[PathKey, SourcedPathCost]
+    reduction: dict[str, SourcedReduction]
 
 
-def assumed_costs(topology: Topology) -> dict[tuple[str, str], AssumedCost]:
-    """Return the costs to assume, by path class and memory.
+@cache
+def known_costs() -> AssumedCosts:
+    """Return the costs of `assumed.yaml`."""
+    record = assumed_record()
+    reader = SourcedReader(known_parts() | known_gpus()[record["gpu"]].parts())
+    latencies = {
+        (path_class, memory): reader.number(f"latencies: {memory}: {path_class}", value, "s")
+        for memory, values in record["latencies"].items()
+        for path_class, value in values.items()
+    }
+    messages = {
+        key: SourcedPathCost((SourcedSegment(0.0, latency, LINK_RATE),))
+        for key, latency in latencies.items()
+    }
+    between = {key: cost for key, cost in messages.items() if key[0] == NETWORK}
+    inside = {key: cost for key, cost in messages.items() if key[0] != NETWORK}
+    return AssumedCosts(
+        between,
+        inside | parse_paths(record["paths"], reader),
+        parse_reductions(record["reductions"], reader),
+    )
 
-    Those between nodes where no link between them has a latency, those inside nodes where no link
-    there has one.
+
+def assumed_costs(topology: Topology) -> dict[PathKey, SourcedPathCost]:
+    """Return the costs of messages and copies to assume, by path class and memory.
+
+    Those between nodes are for topologies that have links between nodes, none of them with a
+    latency; those inside nodes likewise.
     """
     inside = [link for node, _ in topology.node_topologies for link in node.links]
     return {
-        **(BETWEEN_NODES if _lack_latencies(topology.links) else {}),
-        **(INSIDE_NODES if _lack_latencies(inside) else {}),
+        **(known_costs().between_nodes if _lack_latencies(topology.links) else {}),
+        **(known_costs().inside_nodes if _lack_latencies(inside) else {}),
     }
 
 
@@ -69,10 +86,9 @@ def with_assumed_costs(costs: Calibration, topology: Topology) -> Calibration:
         return costs
     return replace(
         costs,
-        paths={key: PathCost.from_alpha_beta(one.alpha, one.beta) for key, one in assumed.items()},
+        paths={key: cost.to_path_cost() for key, cost in assumed.items()},
         reduction={
-            memory: ReductionCost(Estimate.exact(one.alpha), Estimate.exact(one.beta))
-            for memory, one in REDUCTIONS.items()
+            memory: cost.to_reduction_cost() for memory, cost in known_costs().reduction.items()
         },
         provenance={ASSUMED_KEY: True},
     )

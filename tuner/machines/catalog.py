@@ -36,6 +36,12 @@ def known_parts() -> dict[str, Any]:
 
 
 @cache
+def assumed_record() -> dict[str, Any]:
+    """Return the YAML of the costs that are assumed of machines whose file has none."""
+    return _load(DATA_DIR / "assumed.yaml")
+
+
+@cache
 def known_gpus() -> dict[str, GpuSpec]:
     """Return the GPU products by name."""
     return parse_gpus(_load(DATA_DIR / "gpus.yaml"), known_parts())

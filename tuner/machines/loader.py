@@ -12,9 +12,7 @@ from tuner.machines import PRESETS, Machine
 from tuner.machines.assumed_costs import ASSUMED_KEY, assumed_costs, with_assumed_costs
 from tuner.machines.topology_files import detect_topology_format, load_topology, read_text
 from tuner.machines.yaml_machines import (
-    MACHINE_KEYS,
     PRESET_PREFIX,
-    has_costs,
     machine_from_preset_reference,
     machine_from_yaml,
 )
@@ -33,9 +31,9 @@ def load_machine(
     base_dir        directory that file names are relative to
     node_topology   second file that describes the interior of every node
 
-    A preset, and a YAML file with costs, has its own calibration; other machines have the nominal
-    costs of their topology, with assumed ones where no link has a latency. Raises InputError that
-    names file, place and remedy.
+    A preset, and a YAML file with costs, has its own calibration. Other machines have the nominal
+    costs of their topology; those of other programs' files, which say no latencies, have assumed
+    ones, too. Raises InputError that names file, place and remedy.
     """
     if str(reference).startswith(PRESET_PREFIX):
         if node_topology is not None:
@@ -48,9 +46,9 @@ def load_machine(
         )
     text = read_text(path) if node_topology is None else ""
     try:
-        known = find_record_with_costs(text)
-        if known is not None:
-            return machine_from_yaml(known)
+        own = find_own_record(text)
+        if own is not None:
+            return machine_from_yaml(own)
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
     return _nominal_machine(load_topology(path, node_topology))
@@ -63,21 +61,21 @@ def machine_from_record(record: Any) -> Machine:
     return machine_from_yaml(record)
 
 
-def find_record_with_costs(text: str) -> dict[str, Any] | None:
-    """Return the parsed YAML of a machine with costs, None for any other topology file."""
-    if not any(key in text for key in MACHINE_KEYS) or detect_topology_format(text) != "yaml":
+def find_own_record(text: str) -> dict[str, Any] | None:
+    """Return the parsed YAML of a machine or topology; None for `combine` and other formats."""
+    if detect_topology_format(text) != "yaml":
         return None
     record = parse_yaml(text)
-    return record if has_costs(record) else None
+    return record if isinstance(record, dict) and "combine" not in record else None
 
 
 def _nominal_machine(topology: Topology) -> Machine:
-    """Return a machine with nominal costs, and assumed ones if its topology has no latencies."""
+    """Return a machine with nominal costs, and assumed ones where its links have no latencies."""
     costs = with_assumed_costs(nominal_calibration(topology), topology)
     return Machine(topology.name, topology, costs)
 
 
-# What people read of assumed costs; the others are of the same kinds.
+# The assumed latencies that a warning names, those of links
 ASSUMED_TITLES = {
     (NETWORK, HOST): "between nodes",
     (NETWORK, CUDA): "between GPUs of two nodes",
@@ -92,7 +90,7 @@ def assumed_costs_warning(machine: Machine) -> str:
         return ""
     assumed = assumed_costs(machine.topology)
     said = ", ".join(
-        f"{format_time(assumed[key].alpha)} {title}"
+        f"{format_time(assumed[key].segments[0].alpha.value)} {title}"
         for key, title in ASSUMED_TITLES.items()
         if key in assumed
     )
@@ -100,8 +98,8 @@ def assumed_costs_warning(machine: Machine) -> str:
     if (NETWORK, HOST) in assumed:
         remedy += ", or a YAML file with `combine: {fabric: FILE, latency: 1us}`"
     return (
-        f"caution: nothing says how long short messages take on {machine.name}; assumed are {said},"
-        f" as on other machines: {remedy}"
+        f"caution: nothing says how long short messages take on {machine.name}, so latencies of"
+        f" other machines are assumed ({said}): {remedy}"
     )
 
 

@@ -42,7 +42,7 @@ from tuner.machines.gpus import GpuSpec, find_gpu, parse_gpus
 from tuner.machines.machine_spec import MAX_MACHINE_NODES, MachineSpec, PathKey
 from tuner.machines.model_accuracy import parse_accuracy
 from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec
-from tuner.machines.provenance import SourcedPathCost, SourcedValue
+from tuner.machines.provenance import SourcedPathCost, SourcedReduction, SourcedValue
 from tuner.machines.sourced_fields import ORIGIN_KEYS, SourcedReader
 from tuner.topology import CUDA, GPU, HOST, Device
 from tuner.topology.machine import NETWORK_CAPABILITIES
@@ -99,11 +99,8 @@ def spec_from_yaml(record: Any) -> MachineSpec:
         gpu=gpu,
         node_spec=NodeSpec(tuple(devices), _device_links(record["interior"], groups, gpu, reader)),
         **_fabric_fields(record["fabric"], reader),
-        paths=_paths(record["paths"], reader),
-        reduction={
-            device: reader.reduction(f"reductions: {device}", value)
-            for device, value in _mapping("reductions", record["reductions"], REDUCTIONS).items()
-        },
+        paths=parse_paths(record["paths"], reader),
+        reduction=parse_reductions(record["reductions"], reader),
         memory_bandwidth=reader.number("memory_bandwidth", record["memory_bandwidth"], "B/s"),
         striping_threshold=reader.number("striping_threshold", record["striping_threshold"], "B"),
         pointer_query=reader.number("pointer_query", record["pointer_query"], "s"),
@@ -155,7 +152,16 @@ def _device_links(
     return tuple(found)
 
 
-def _paths(value: Any, reader: SourcedReader) -> dict[PathKey, SourcedPathCost]:
+def parse_reductions(value: Any, reader: SourcedReader) -> dict[str, SourcedReduction]:
+    """Return the costs of reductions by what reduces; raise InputError that names the key."""
+    return {
+        device: reader.reduction(f"reductions: {device}", cost)
+        for device, cost in _mapping("reductions", value, REDUCTIONS).items()
+    }
+
+
+def parse_paths(value: Any, reader: SourcedReader) -> dict[PathKey, SourcedPathCost]:
+    """Return the costs of messages by path class and memory; raise InputError for others."""
     require_keys("paths", value, {HOST, CUDA}, {HOST})
     return {
         (path_class, memory): reader.path_cost(f"paths: {memory}: {path_class}", cost)

@@ -10,8 +10,8 @@ import pytest
 from tests.support.nodes import eight
 from tuner import algorithms
 from tuner.core.collective import Collective
-from tuner.core.path_classes import CUDA, HOST, NETWORK, NVLINK
-from tuner.machines.assumed_costs import BETWEEN_NODES, INSIDE_NODES
+from tuner.core.path_classes import CUDA, HOST
+from tuner.machines.assumed_costs import known_costs
 from tuner.machines.loader import assumed_costs_warning, load_machine
 from tuner.sim import simulate
 from tuner.topology import Placement
@@ -27,11 +27,11 @@ def written(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "ppn", "memory", "key"),
-    [(SLURM, 1, HOST, (NETWORK, HOST)), (eight(6, "PXB"), 8, CUDA, (NVLINK, CUDA))],
+    ("text", "ppn", "memory", "latency"),
+    [(SLURM, 1, HOST, 1.5e-6), (eight(6, "PXB"), 8, CUDA, 3.2e-6)],
 )
 def test_each_round_takes_the_assumed_latency_more_and_rates_stay_those_of_the_links(
-    tmp_path: Path, text: str, ppn: int, memory: str, key: tuple[str, str]
+    tmp_path: Path, text: str, ppn: int, memory: str, latency: float
 ) -> None:
     machine = load_machine(written(tmp_path, text))
     placement = Placement.block(machine.topology, ppn)
@@ -42,7 +42,7 @@ def test_each_round_takes_the_assumed_latency_more_and_rates_stay_those_of_the_l
             simulate(schedule, placement, costs, nbytes, memory=memory)
             for costs in (bare, machine.calibration)
         )
-        assert found - least == pytest.approx(3 * {**BETWEEN_NODES, **INSIDE_NODES}[key].alpha)
+        assert found - least == pytest.approx(3 * latency)
 
 
 def test_a_latency_that_is_said_and_a_calibration_take_their_place(tmp_path: Path) -> None:
@@ -63,5 +63,11 @@ def test_inside_and_between_nodes_are_assumed_each_by_itself(tmp_path: Path) -> 
     both = tmp_path / "both.yaml"
     both.write_text("combine: {fabric: net.yaml, node: node, rails: 8}")
     found = load_machine(both)
-    assert set(found.calibration.paths) == set(INSIDE_NODES)
+    assert set(found.calibration.paths) == set(known_costs().inside_nodes)
     assert "between" not in assumed_costs_warning(found)
+
+
+def test_a_latency_of_zero_that_a_yaml_file_states_is_kept(tmp_path: Path) -> None:
+    stated = written(tmp_path, "name: net\nnodes: 4\nlatency: 0us\nbandwidth: 25GB/s\n")
+    found = load_machine(stated)
+    assert (found.calibration.paths, assumed_costs_warning(found)) == ({}, "")
