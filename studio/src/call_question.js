@@ -1,5 +1,5 @@
 // The question of one call: its URL restores it, its body asks the service.
-import { AXES, DEFAULT_NODES, stateOfUrl } from "./question.js";
+import { AXES, DEFAULT_NODES, isUploaded, stateOfUrl } from "./question.js";
 import { formatSize } from "./format.js";
 
 export const CALL_PATH = "/studio/call";
@@ -90,7 +90,7 @@ export function callQuestion(state, machine) {
 /** Return the command that explains the same call, where a command can say it. */
 export function callCommand(question) {
   const { nodes, ppn, ...others } = question.axes;
-  if (!question.topology.startsWith("preset:") || Object.keys(others).length) return null;
+  if (isUploaded(question.topology) || Object.keys(others).length) return null;
   const params = Object.entries(question.params).map(([name, value]) => ` --param ${name}=${value}`);
   return (
     `tuner simulate --topology ${question.topology}:${nodes} --ppn ${ppn}` +

@@ -1,6 +1,6 @@
 // Tables of a call: where its time goes, and its rounds, page by page.
 import { componentParts } from "./call_export.js";
-import { h } from "./dom.js";
+import { h, headRow } from "./dom.js";
 import { formatCount, formatSize, formatTime } from "./format.js";
 
 const PAGE = 25; // rounds shown at once
@@ -44,7 +44,7 @@ export class CallTables {
         h("td.number", {}, formatCount(row.transfers)), h("td.number", {}, formatSize(row.bytes)),
         time(row.begin), time(row.end), time(row.longest), time(row.critical)));
     this.rows.replaceChildren(h("table", {},
-      h("thead", {}, h("tr", {}, HEADS.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)));
+      headRow(HEADS), h("tbody", {}, rows)));
     const last = Math.min(this.from + PAGE, rounds.length);
     this.count.textContent = rounds.length ? `${this.from + 1} to ${last} of ${formatCount(rounds.length)} rounds` : "No transfers.";
     this.buttons[0].disabled = this.from === 0;

@@ -1,6 +1,6 @@
 // The clusters page: what is known of every cluster and library, and what to do next.
 import { allItems, getJson, problemText } from "./api.js";
-import { commandLine, h } from "./dom.js";
+import { commandLine, h, headRow } from "./dom.js";
 import { formatAge, formatDate, formatRatio, formatSize, plural } from "./format.js";
 import { curl, curlPost, shellWord } from "./shell.js";
 
@@ -241,6 +241,6 @@ function versions(library, current) {
   });
   return h("details.versions", {}, h("summary", {}, plural(library.tables.length, "version")),
     h("div.scroll", { tabindex: 0, role: "region", "aria-label": `Versions for ${library.name} on ${library.tables[0].cluster}` }, h("table", {},
-      h("thead", {}, h("tr", {}, ["version", "stored", "rules", "published", "now"].map((name) => h("th", { scope: "col" }, name)))),
+      headRow(["version", "stored", "rules", "published", "now"]),
       h("tbody", {}, rows))));
 }

@@ -163,11 +163,6 @@ export function uploadedTitle({ id, name, format }) {
   return `${name} (${format}, uploaded, ${id})`;
 }
 
-/** Return whether a machine is a stored topology and none that is known by name. */
-export function isUploaded(topology) {
-  return !topology.startsWith("preset:");
-}
-
 /** Say what a machine is made of. */
 export function machineSentence({ nodes, gpus, gpu, cores, nics, fabric }) {
   const inside = gpus ? `${gpus} ${gpu || "GPUs"}` : plural(cores, "core");

@@ -22,6 +22,11 @@ export function fill(element, ...children) {
   if (focused) document.getElementById(focused)?.focus();
 }
 
+/** Return the head of a table; names that are false or "" have no column. */
+export function headRow(names) {
+  return h("thead", {}, h("tr", {}, names.filter(Boolean).map((name) => h("th", { scope: "col" }, name))));
+}
+
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
 /** Return an element of a picture, as `h` does. */

@@ -1,7 +1,7 @@
 // One job: its state while it runs, and for a probe what its log says.
 import { allItems, getJson, problemText, send } from "./api.js";
 import { boundChart } from "./boundchart.js";
-import { announce, copyText, h, saveFile } from "./dom.js";
+import { announce, copyText, h, headRow, saveFile } from "./dom.js";
 import { csv, drawingButtons } from "./export.js";
 import { formatDate, formatPercent, formatRatio, formatSize, formatTime } from "./format.js";
 import { algorithmSwatch } from "./swatch.js";
@@ -214,7 +214,7 @@ function measuredCard(measured) {
     {},
     h("h2", {}, "Measured so far"),
     h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Measured so far" },
-      h("table", {}, h("thead", {}, h("tr", {}, head.map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, rows))),
+      h("table", {}, headRow(head), h("tbody", {}, rows))),
   );
 }
 

@@ -50,6 +50,11 @@ function powerOfTwo(text, otherwise) {
   return text && Number.isInteger(Math.log2(value)) && value >= 1 && value <= 2 ** 32 ? value : otherwise;
 }
 
+/** Return whether a machine is a stored topology, rather than one that is known by name. */
+export function isUploaded(topology) {
+  return !topology.startsWith("preset:");
+}
+
 /** Return the query of a state. */
 export function urlOfState(state) {
   const query = new URLSearchParams({ topology: state.topology, collective: state.collective });

@@ -1,9 +1,9 @@
 // What a version of a table changed since another one.
-import { h } from "./dom.js";
+import { h, headRow } from "./dom.js";
 import { formatRange, humanize, plural } from "./format.js";
 import { algorithmSwatch } from "./swatch.js";
 import { choiceName, shapeOf } from "./table_model.js";
-import { gainCell, headRow } from "./table_panel.js";
+import { gainCell } from "./table_panel.js";
 
 const MAX_UNSCROLLED = 8; // rows of a list that is shown whole
 

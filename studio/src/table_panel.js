@@ -1,5 +1,5 @@
 // The evidence for one rule, and what is known at each size of its call.
-import { h } from "./dom.js";
+import { h, headRow } from "./dom.js";
 import { formatRange, formatRatio, formatSize, formatTime, plural } from "./format.js";
 import { algorithmSwatch } from "./swatch.js";
 import { BASES, DEFAULT } from "./table_model.js";
@@ -93,10 +93,6 @@ export function sizesTable(points, candidates, selected, onSelect) {
   });
   const heads = ["size", "the table's choice", "time", "default", "times as fast (95 %)", hasSamples && "samples in launches", "also measured, times as fast as the default"];
   return h("table.sizes-table.tried", {}, headRow(heads), h("tbody", {}, rows));
-}
-
-export function headRow(names) {
-  return h("thead", {}, h("tr", {}, names.filter(Boolean).map((name) => h("th", { scope: "col" }, name))));
 }
 
 export function gainCell(gain, interval) {

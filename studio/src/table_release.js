@@ -1,6 +1,6 @@
 // Taking a version away in a library's format, and putting it in force.
 import { getText, problemText, send } from "./api.js";
-import { announce, commandLine, confirmAction, h, saveFile } from "./dom.js";
+import { announce, commandLine, confirmAction, h, headRow, saveFile } from "./dom.js";
 import { formatAge, formatDate, plural } from "./format.js";
 import { curlTable, exportCommand, tableUrl } from "./table_export.js";
 
@@ -150,6 +150,6 @@ function historyTable(publications) {
     h("tr", {}, h("th", { scope: "row" }, h("a", { href: `/studio/table/${one.version}` }, `version ${one.version}`)),
       h("td", {}, formatDate(one.published_at)), h("td", {}, publisher(one.by)),
       h("td", {}, one.restores ? `rolled back to version ${versions.get(one.restores) ?? one.version}` : "published")));
-  return h("table", {}, h("thead", {}, h("tr", {}, ["version", "when", "who", "what"].map((name) => h("th", { scope: "col" }, name)))),
+  return h("table", {}, headRow(["version", "when", "who", "what"]),
     h("tbody", {}, rows));
 }

@@ -1,5 +1,6 @@
 // What a training question and its answer become outside: commands, YAML, CSV.
 import { csv } from "./export.js";
+import { isUploaded } from "./question.js";
 
 /** Return a value as YAML: plain where that is unmistakable, else as JSON, which YAML contains. */
 function yaml(value) {
@@ -18,7 +19,7 @@ function modelYaml(model) {
 function topologyYaml(question, machine, entry) {
   const { topology } = question;
   if (entry?.machine && entry.workload.topology === topology) return ["", JSON.stringify(entry.machine)];
-  if (topology.startsWith("preset:")) {
+  if (!isUploaded(topology)) {
     const nodes = Math.ceil(Math.max(question.detail, ...question.ranks) / (question.ppn ?? machine.ppn));
     return ["", nodes > machine.nodes ? `${topology}:${nodes}` : topology];
   }

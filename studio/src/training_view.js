@@ -1,5 +1,5 @@
 // How the training page shows a prediction besides its charts: figures, legends, tables, notes.
-import { h } from "./dom.js";
+import { h, headRow } from "./dom.js";
 import { formatCount, formatRatio, formatSize, formatTime, sentence } from "./format.js";
 import { hue } from "./palette.js";
 import { swatch } from "./swatch.js";
@@ -139,7 +139,7 @@ export function callsTable({ detail, outline }) {
     alike.set(cells.join(), own);
   }
   const rows = [...alike.values()].sort((a, b) => b.seconds - a.seconds).slice(0, MAX_CALLS);
-  return h("table", {}, head(["call", "size", "ranks", "algorithm", "count", "all"]), h("tbody", {}, rows.map((row) =>
+  return h("table", {}, headRow(["call", "size", "ranks", "algorithm", "count", "all"]), h("tbody", {}, rows.map((row) =>
     h("tr", {}, row.cells.map((cell) => h("td", {}, cell)),
       h("td.number", {}, String(row.count)), h("td.number", {}, formatTime(row.seconds))))));
 }
@@ -160,7 +160,7 @@ export class RanksTable {
     const rows = answer.curve.map((point) => this.#row(answer, point, prices));
     const focused = document.activeElement?.closest?.("tr");
     const place = focused && this.element.contains(focused) ? focused.rowIndex - 1 : -1;
-    this.element.replaceChildren(h("table", {}, head(heads), h("tbody", {}, rows)));
+    this.element.replaceChildren(h("table", {}, headRow(heads), h("tbody", {}, rows)));
     if (place >= 0) rows[place]?.querySelector("button").focus();
   }
 
@@ -207,10 +207,6 @@ function folded(title, items) {
 
 function hasPublished(answer) {
   return answer.curve.some((point) => point.published);
-}
-
-function head(names) {
-  return h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name))));
 }
 
 function formatPercentage(share) {

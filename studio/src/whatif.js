@@ -6,7 +6,7 @@ import { getJson, problemText, uploadTopology } from "./api.js";
 import { CallPicture } from "./call_picture.js";
 import { Chart, leavesChart } from "./charts.js";
 import {
-  axisControls, configuredRow, isUploaded, machineOptions, machineSentence, selectRow, sizeSelect, uploadedTitle,
+  axisControls, configuredRow, machineOptions, machineSentence, selectRow, sizeSelect, uploadedTitle,
 } from "./controls.js";
 import { CrossoverMap, mapNodes } from "./crossover.js";
 import { announce, copyText, fill, h, saveFile } from "./dom.js";
@@ -14,7 +14,9 @@ import { svgToPng } from "./export.js";
 import { formatRatio, formatSize } from "./format.js";
 import { setAlgorithms } from "./palette.js";
 import { Pins, machineLabels } from "./pins.js";
-import { LIBRARIES, MAX_PINS, leftOut, questionOfState, sliderValues, stateOfUrl, urlOfState } from "./question.js";
+import {
+  LIBRARIES, MAX_PINS, isUploaded, leftOut, questionOfState, sliderValues, stateOfUrl, urlOfState,
+} from "./question.js";
 import { curlPost } from "./shell.js";
 import { answerCsv, ratioSvg, shellCommand, studyYaml } from "./whatif_export.js";
 import { callSentence, headline, incumbentName, title, withLabels } from "./whatif_texts.js";

@@ -4,6 +4,7 @@ import { svg } from "./dom.js";
 import { csv, svgText } from "./export.js";
 import { formatRatio, formatSize } from "./format.js";
 import { inkOf } from "./palette.js";
+import { isUploaded } from "./question.js";
 import { FONT, label } from "./svg.js";
 import { ratioTicks } from "./ticks.js";
 
@@ -20,7 +21,7 @@ function yamlValue(value) {
 
 /** Return the study that a question is, as `tuner study` reads it. */
 export function studyYaml(question, machine) {
-  const isPreset = question.topology.startsWith("preset:");
+  const isPreset = !isUploaded(question.topology);
   const lines = [`name: what if`];
   if (!isPreset) {
     lines.unshift(`# curl ${location.origin}/v1/topologies/${question.topology}/source >topology.txt`);
@@ -41,7 +42,7 @@ export function shellCommand(question, machine) {
   const { nodes, ppn } = axes;
   delete axes.nodes;
   delete axes.ppn;
-  if (question.topology.startsWith("preset:") && Object.keys(axes).length === 0 && !question.without && !question.library) {
+  if (!isUploaded(question.topology) && Object.keys(axes).length === 0 && !question.without && !question.library) {
     const sizes = question.sizes.map(formatSize).join(",");
     return (
       `tuner simulate --topology ${question.topology}:${nodes} --ppn ${ppn}` +

@@ -1,7 +1,7 @@
 // How the what-if page shows an answer besides its charts: bars, legend, table, what would help, notes.
 import { FASTEST } from "./answer.js";
 import { callUrl } from "./call_question.js";
-import { h } from "./dom.js";
+import { h, headRow } from "./dom.js";
 import { formatRatio, formatSize, formatTime, sentence } from "./format.js";
 import { colourOf } from "./palette.js";
 import { algorithmSwatch, swatch } from "./swatch.js";
@@ -99,7 +99,7 @@ export class SizesTable {
     const place = focused && this.element.contains(focused) ? focused.rowIndex - 1 : -1;
     this.element.replaceChildren(
       h("table.sizes-table", {},
-        h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))),
+        headRow(heads),
         h("tbody", {}, rows)),
     );
     if (place >= 0) rows[place].querySelector("button").focus();

@@ -76,7 +76,7 @@ def test_the_timeline_zooms_and_moves_by_buttons_keys_wheel_and_pointer(
     opened(page, address + SMALL)
 
     def view(before: tuple[float, float]) -> tuple[float, float]:
-        """Return what the address says is shown, once that is no longer `before`."""
+        """Return what the address says is shown, once that differs from `before`."""
         for _ in range(200):
             first, last = map(float, query(page).get("view", ["0-1e12"])[0].split("-"))
             if (first, last) != before:

@@ -250,6 +250,17 @@ def test_the_picture_lights_the_links_of_the_critical_path(page: Any, address: s
     page.get_by_text("at 64KiB, with the average load").wait_for()
 
 
+def test_a_call_with_too_many_transfers_is_drawn_on_fewer_nodes(page: Any, address: str) -> None:
+    sizes = "from=67108864&to=67108864&size=67108864"
+    opened(
+        page,
+        f"{address}/studio/what-if?topology=preset:dgx-h100&collective=allreduce&nodes=64&{sizes}"
+        "&hide=nvls_tree&picture=1",
+    )
+    page.get_by_text("Drawn on 32 nodes, as the call has too many transfers on 64.").wait_for()
+    assert page.locator(".picture-place svg").count()
+
+
 def test_the_page_says_that_the_simulation_is_compiled(page: Any, address: str) -> None:
     lines = '{"kind":"begun"}\n{"kind":"compiling"}\n'
     page.route("**/v1/what-if", lambda route: route.fulfill(body=lines))

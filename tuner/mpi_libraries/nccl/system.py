@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.mpi_libraries.nccl import channels
 from tuner.mpi_libraries.nccl.constants import (
@@ -137,19 +138,7 @@ def nccl_system_of(
     for a single rank, and for ranks that are not spread evenly over the nodes.
     """
     nodes, ranks = np.unique(placement.node_of, return_counts=True)
-    interior, ppn = placement.topology.nodes[int(nodes[0])].node_topology, int(ranks[0])
-    if interior is None or not len(interior.device_indices(GPU)):
-        raise InputError(
-            f"topology {placement.topology.name} has no GPUs in its nodes, and NCCL runs on GPUs:"
-            " choose a machine with GPUs"
-        )
-    if placement.p < 2:
-        raise InputError("NCCL has nothing to choose for a single rank: place two or more")
-    if len(set(ranks.tolist())) > 1 or ppn > len(interior.device_indices(GPU)):
-        raise InputError(
-            f"NCCL wants one GPU per rank and equally many ranks on each node: here are"
-            f" {len(interior.device_indices(GPU))} GPUs for {_format_range(ranks.tolist())} ranks"
-        )
+    interior, ppn = _gpu_node(placement, nodes, ranks), int(ranks[0])
     gpus = [interior.devices[int(i)].name for i in interior.device_indices(GPU)[:ppn]]
     generation = channels.compute_capability(interior)
     nics = _nic_bandwidths(placement, interior) if len(nodes) > 1 else []
@@ -175,6 +164,27 @@ def nccl_system_of(
         switch_reduction=collnet and SWITCH_REDUCTION in offers,
         rate_factor=rate_factor,
     )
+
+
+def _gpu_node(placement: Placement, nodes: IntArray, ranks: IntArray) -> NodeTopology:
+    """Return the inside of the nodes; raise InputError where ranks lack GPUs or are uneven.
+
+    nodes, ranks    the nodes that have ranks, and how many each has
+    """
+    interior = placement.topology.nodes[int(nodes[0])].node_topology
+    if interior is None or not len(interior.device_indices(GPU)):
+        raise InputError(
+            f"topology {placement.topology.name} has no GPUs in its nodes, and NCCL runs on GPUs:"
+            " choose a machine with GPUs"
+        )
+    if placement.p < 2:
+        raise InputError("NCCL has nothing to choose for a single rank: place two or more")
+    if len(set(ranks.tolist())) > 1 or ranks[0] > len(interior.device_indices(GPU)):
+        raise InputError(
+            f"NCCL wants one GPU per rank and equally many ranks on each node: here are"
+            f" {len(interior.device_indices(GPU))} GPUs for {_format_range(ranks.tolist())} ranks"
+        )
+    return interior
 
 
 def _format_range(numbers: Sequence[int]) -> str:
