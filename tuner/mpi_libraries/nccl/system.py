@@ -138,7 +138,7 @@ def nccl_system_of(
     for a single rank, and for ranks that are not spread evenly over the nodes.
     """
     nodes, ranks = np.unique(placement.node_of, return_counts=True)
-    interior, ppn = _gpu_node(placement, nodes, ranks), int(ranks[0])
+    interior, ppn = _checked_interior(placement, nodes, ranks), int(ranks[0])
     gpus = [interior.devices[int(i)].name for i in interior.device_indices(GPU)[:ppn]]
     generation = channels.compute_capability(interior)
     nics = _nic_bandwidths(placement, interior) if len(nodes) > 1 else []
@@ -166,7 +166,7 @@ def nccl_system_of(
     )
 
 
-def _gpu_node(placement: Placement, nodes: IntArray, ranks: IntArray) -> NodeTopology:
+def _checked_interior(placement: Placement, nodes: IntArray, ranks: IntArray) -> NodeTopology:
     """Return the inside of the nodes; raise InputError where ranks lack GPUs or are uneven.
 
     nodes, ranks    the nodes that have ranks, and how many each has
