@@ -11,6 +11,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.waiting import patience
 from tuner.base.errors import ProbeError
 from tuner.launch import CompletedRun, Launcher
 
@@ -20,7 +21,6 @@ INTELMPI_PYTHON = Path(
     os.environ.get("TUNER_INTELMPI_PYTHON", ROOT / ".venv-intelmpi" / "bin" / "python")
 )
 RANK_FIXTURES = {"launcher", "mpich_launcher", "intelmpi_launcher", "mpirun"}
-PATIENCE = 120.0  # seconds after which a test program counts as hung
 
 # Tests run side by side, so even two ranks may share a core: let them yield while they wait.
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
@@ -92,7 +92,7 @@ def mpirun(launcher: Launcher) -> Callable[..., CompletedRun]:
     """`mpirun(4, "program.py", "argument")` runs a real program on 4 ranks and demands success."""
 
     def run(ranks: int, program: str | Path, *arguments: str) -> CompletedRun:
-        return launcher.run(ranks, [str(program), *arguments], timeout=PATIENCE)
+        return launcher.run(ranks, [str(program), *arguments], timeout=patience())
 
     return run
 

@@ -21,8 +21,9 @@ from typing import Any
 
 import httpx
 
-from tests.service.serving import Program, a_study, good, probe_file, serving, until
+from tests.service.serving import Program, a_study, good, probe_file, serving
 from tests.support.databases import kinds
+from tests.support.waiting import until
 from tuner import db
 
 KILLS = 50

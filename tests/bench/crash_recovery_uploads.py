@@ -22,9 +22,10 @@ from pathlib import Path
 
 import httpx
 
-from tests.service.serving import good, serving, until
+from tests.service.serving import good, serving
 from tests.support.databases import kinds
 from tests.support.kills import Kills, files, look, note, require_all
+from tests.support.waiting import until
 
 KILLS, SECONDS = 50, 3.0  # each after up to so many
 SMALL, LARGE = 2_000, 40_000  # series of a file, of which each round sends two and two

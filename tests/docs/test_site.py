@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.docs.pages import PAGES, ROOT, name
+from tests.support.waiting import patience
 
 pytestmark = pytest.mark.extended
-BUILD_TIMEOUT_S = 1800.0
 
 
 class Page(HTMLParser):
@@ -58,9 +58,7 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     folder = tmp_path_factory.mktemp("built") / "docs"
     command = ["make", "docs", f"SITE={folder}"]
-    made = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S
-    )
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=patience(180))
     assert made.returncode == 0, made.stderr
     assert "WARNING" not in made.stderr
     return Site(folder, {path: Page(path) for path in folder.rglob("*.html")})

@@ -14,7 +14,8 @@ import pytest
 
 from tests.conftest import MPICH_PYTHON
 from tests.emulation.topologies import private_cluster
-from tuner.core.measurement import read_measurements
+from tests.support.waiting import patience, until
+from tuner.core.measurement import read_measurements, read_partial
 from tuner.core.table import read_table
 from tuner.emulation import EmulatedCluster, launch
 
@@ -45,12 +46,16 @@ def cluster(tmp_path: Path) -> EmulatedCluster:
     return private_cluster(SLOW)
 
 
+def measured(path: Path) -> int:
+    return len(read_partial(path)[1]) if path.exists() else 0
+
+
 def tuned(cluster: EmulatedCluster, folder: Path, *words: str) -> tuple[str, float]:
     """What a run that must succeed said, and the seconds that it took."""
     command = " ".join([*TUNE, *words])
     begun = time.monotonic()
     status = launch.run(
-        cluster, ["sh", "-c", f"cd {folder}; {command} > out.txt 2> said.txt"], timeout=120
+        cluster, ["sh", "-c", f"cd {folder}; {command} > out.txt 2> said.txt"], timeout=patience()
     )
     took = time.monotonic() - begun
     said = " ".join((folder / "said.txt").read_text().split())
@@ -90,9 +95,9 @@ def test_an_interrupted_run_goes_on_where_it_was(cluster: EmulatedCluster, tmp_p
             f"cd {tmp_path}; exec {' '.join(TUNE)} --budget 40s 2> first.txt",
         ]
         first = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
-        time.sleep(14)
+        until(lambda: first.poll() is not None or measured(tmp_path / "m.ndjson") >= 5)
         os.killpg(first.pid, signal.SIGINT)
-        assert first.wait(20) == 130
+        assert first.wait(patience()) == 130
         said, took = tuned(cluster, tmp_path, "--budget", "40s")
     finally:
         cluster.down()

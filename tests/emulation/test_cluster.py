@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PATIENCE
 from tests.emulation.topologies import FLAT, RACKS, private_cluster
+from tests.support.waiting import expiring, patience
 from tuner.base import processes
 from tuner.base.errors import InputError
 from tuner.cli.main import main
@@ -82,7 +82,7 @@ def test_what_cannot_be_finished_is_taken_away(
 def test_two_clusters_live_side_by_side(cluster: EmulatedCluster, flat: EmulatedCluster) -> None:
     cluster.up()
     command = ["sh", "-c", "ip route get 10.77.0.2"]
-    assert launch.run(cluster, command, timeout=PATIENCE) == 0
+    assert launch.run(cluster, command, timeout=patience()) == 0
     cluster.down()
     assert flat.status().up
 
@@ -92,19 +92,19 @@ def test_down_ends_what_runs_on_the_hosts(cluster: EmulatedCluster) -> None:
     words = launch.host_command(cluster, cluster.network.hosts[1])
     with subprocess.Popen([*words, "setsid", "sleep", "600"]) as running:
         cluster.down()
-        assert running.wait(PATIENCE) != 0
+        assert running.wait(patience()) != 0
 
 
 def test_the_exit_status_is_that_of_the_command(flat: EmulatedCluster) -> None:
-    assert launch.run(flat, ["sh", "-c", "exit 7"], timeout=PATIENCE) == 7
-    assert launch.run(flat, ["sh", "-c", "kill -9 $$"], timeout=PATIENCE) == 137
+    assert launch.run(flat, ["sh", "-c", "exit 7"], timeout=patience()) == 7
+    assert launch.run(flat, ["sh", "-c", "kill -9 $$"], timeout=patience()) == 137
 
 
 def test_a_command_that_leaves_something_behind_or_does_not_end(flat: EmulatedCluster) -> None:
     began = set(processes.pids_with_variable("TUNER_EMULATED_CLUSTER", str(flat.directory)))
-    assert launch.run(flat, ["sh", "-c", "setsid sleep 600 & exit 0"], timeout=PATIENCE) == 0
+    assert launch.run(flat, ["sh", "-c", "setsid sleep 600 & exit 0"], timeout=patience()) == 0
     with pytest.raises(InputError, match=r"sleep did not end within 0\.2 s and was ended"):
-        launch.run(flat, ["sleep", "600"], timeout=0.2)
+        launch.run(flat, ["sleep", "600"], timeout=expiring(0.2))
     assert processes.pids_with_variable("TUNER_EMULATED_CLUSTER", str(flat.directory)) == began
 
 
@@ -120,7 +120,7 @@ def test_an_interrupted_run_takes_down_what_it_brought_up(
         assert running.stdout is not None
         assert running.stdout.readline() == "on\n"
         running.send_signal(number)
-        assert running.wait(PATIENCE) == 130
+        assert running.wait(patience()) == 130
     assert traces(prefix) == []
 
 

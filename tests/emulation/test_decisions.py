@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import ROOT
 from tests.emulation.topologies import FLAT
+from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, PLACEMENTS
 from tuner.launch import Launcher
@@ -36,7 +37,7 @@ def decided(launcher: Launcher, tmp_path: Path) -> dict[PlacedCollective, Defaul
         text=True,
         capture_output=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=PATIENCE,
+        timeout=patience(),
         check=False,
     )
     assert done.returncode == 0, done.stderr

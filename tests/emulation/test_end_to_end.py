@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import MPICH_PYTHON
 from tests.emulation.topologies import FLAT
+from tests.support.waiting import patience
 from tuner.base.statistics import midmean
 from tuner.core.calibration import Calibration, read_calibration
 from tuner.core.measurement import Measurements, read_measurements
@@ -55,14 +56,18 @@ ROUND = re.compile(
     r"after (\d+) s a table would have a mean regret of ([\d.]+)%, with 95 %"
     r" certainty below ([\d.]+)%"
 )
-ENOUGH = 400.0  # seconds
 RATE = 100e6 / 8 * 8948 / 9014  # bytes of messages per second, without what headers take
 
 
 def tuner(*words: str, folder: Path) -> str:
     """One command in `folder`, which must succeed; what it said beside its result."""
     done = subprocess.run(
-        [*TUNER, *words], cwd=folder, capture_output=True, text=True, timeout=ENOUGH, check=False
+        [*TUNER, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=patience(40),
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return " ".join(done.stderr.split())
@@ -254,7 +259,7 @@ def test_a_host_that_the_cluster_lacks_is_named(tmp_path: Path, library: str) ->
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=ENOUGH,
+        timeout=patience(40),
         check=False,
     )
     said = " ".join(done.stderr.split())

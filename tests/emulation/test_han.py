@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PATIENCE
 from tests.support.ladders import table_of
+from tests.support.waiting import patience
 from tuner.base import processes
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
@@ -55,7 +55,7 @@ def answer(command: list[str]) -> CallOutcome:
         command, env={**os.environ, launch.RUN_VARIABLE: mark}, stdout=subprocess.PIPE, text=True
     ) as running:
         try:
-            text = running.communicate(timeout=PATIENCE)[0]
+            text = running.communicate(timeout=patience())[0]
         finally:
             processes.terminate(lambda: processes.pids_with_variable(launch.RUN_VARIABLE, mark))
     assert running.returncode == 0

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import ROOT
+from tests.support.waiting import patience
 from tuner.emulation import EmulatedCluster
 from tuner.emulation.counters import Counters
 from tuner.emulation.namespaces import ip_address
@@ -31,7 +32,7 @@ def program(
 
 
 def seconds(running: subprocess.Popen[str]) -> list[float]:
-    text = running.communicate(timeout=PATIENCE)[0]
+    text = running.communicate(timeout=patience())[0]
     assert running.returncode == 0
     return [float(value) for value in json.loads(text)]
 

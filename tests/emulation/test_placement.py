@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import ROOT
 from tests.emulation.topologies import FLAT
 from tests.support.ladders import table_of
+from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
 from tuner.core.path_classes import BLOCK, CYCLIC, PLACEMENTS
@@ -62,7 +63,7 @@ def on_hosts(folder: Path, *words: str) -> str:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=4 * PATIENCE,
+        timeout=patience(48),
         check=False,
     )
     assert done.returncode == 0, done.stderr

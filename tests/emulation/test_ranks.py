@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import PATIENCE
+from tests.support.waiting import patience
 from tuner.base import processes
 from tuner.emulation import EmulatedCluster, launch
 from tuner.launch import Launcher
@@ -34,7 +34,7 @@ def answer(words: list[str], starter: Launcher, program: Path = PROGRAM) -> dict
     command = [*words, str(starter.python), str(program)]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as running:
         try:
-            text = running.communicate(timeout=PATIENCE)[0]
+            text = running.communicate(timeout=patience())[0]
         finally:
             processes.terminate(lambda: processes.pids_with_variable(launch.RUN_VARIABLE, mark))
     assert running.returncode == 0
@@ -64,7 +64,7 @@ def test_a_bare_launcher_on_the_first_host_reaches_all(
     flat: EmulatedCluster, starter: Launcher, capfd: pytest.CaptureFixture[str]
 ) -> None:
     command = [starter.executable, "-n", "8", starter.python, PROGRAM]
-    assert launch.run(flat, [*map(str, command)], ppn=2, timeout=PATIENCE) == 0
+    assert launch.run(flat, [*map(str, command)], ppn=2, timeout=patience()) == 0
     said = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert said["names"] == [host for host in flat.network.hosts for _ in range(2)]
     assert all(said["right"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PATIENCE
+from tests.support.waiting import patience
 from tuner.base import processes
 from tuner.base.errors import ProbeError
 from tuner.emulation import EmulatedCluster, launch
@@ -52,7 +52,7 @@ def test_agents_of_two_hosts_make_one_group(flat: EmulatedCluster, ranks: int) -
     mark = f"torchrun {os.getpid()} {ranks}"
     started = agents(flat, ranks, mark)
     try:
-        said = [agent.communicate(timeout=2 * PATIENCE) for agent in started]
+        said = [agent.communicate(timeout=patience(24)) for agent in started]
     finally:
         processes.terminate(lambda: processes.pids_with_variable(launch.RUN_VARIABLE, mark))
     assert [agent.returncode for agent in started] == [0, 0], said

@@ -6,18 +6,17 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import MPICH_PYTHON
+from tests.support.waiting import patience
 from tuner.base import processes
 from tuner.emulation import namespaces
 
 PROBE = ("-m", "tuner.cli.main", "probe", "run", "--measure", "messages", "--ppn", "1")
-LONGEST = 50.0  # seconds; a connection is given up after 20
 
 
 @pytest.fixture
@@ -61,10 +60,9 @@ def test_hosts_that_swallow_packets_are_named_and_nothing_stays_behind(
         )
         for library, python in (("openmpi", sys.executable), ("mpich", MPICH_PYTHON))
     ]
-    end = time.monotonic() + LONGEST
     try:
         for launch in launches:
-            said = " ".join(launch.communicate(timeout=max(end - time.monotonic(), 0.0))[1].split())
+            said = " ".join(launch.communicate(timeout=patience(20))[1].split())
             assert launch.returncode == 1
             assert f"host {others[0]} " in said, said
             assert "cannot be reached" in said
@@ -72,5 +70,5 @@ def test_hosts_that_swallow_packets_are_named_and_nothing_stays_behind(
     finally:
         for launch in launches:
             launch.terminate()
-            launch.wait(LONGEST)
+            launch.wait(patience())
     assert not processes.pids_in_namespaces([namespaces.NAMESPACE_DIR / alone])

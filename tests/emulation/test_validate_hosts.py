@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PATIENCE
 from tests.emulation.topologies import FLAT
 from tests.support.ladders import Rungs, table_of
+from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.launch import Launcher
@@ -43,7 +43,7 @@ def validations(
         cwd=folder,
         text=True,
         capture_output=True,
-        timeout=PATIENCE,
+        timeout=patience(),
         check=False,
     )
     assert done.stdout, done.stderr

@@ -9,6 +9,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
+from tests.support.waiting import be_slow
 from tuner.probe.timing import Stopwatch, TimedOperation
 
 LONG = 0.02  # seconds
@@ -19,7 +20,7 @@ turned, ended = list[float](), list[float]()
 
 def call() -> None:
     if comm.rank == 1:
-        time.sleep(LONG)
+        be_slow(LONG)
     ended.append(time.monotonic())
 
 

@@ -4,11 +4,11 @@ Prints whether samples began in time nevertheless.
 """
 
 import itertools
-import time
 
 import numpy as np
 from mpi4py import MPI
 
+from tests.support.waiting import be_slow
 from tuner.probe.clock import SharedClock
 from tuner.probe.probe_plan import WARM_UP_REPETITIONS
 from tuner.probe.timing import Stopwatch, TimedOperation
@@ -20,7 +20,7 @@ calls = itertools.count()
 
 def before() -> None:
     if comm.rank == 1 and next(calls) >= WARM_UP_REPETITIONS:
-        time.sleep(LATE)
+        be_slow(LATE)
 
 
 clock = SharedClock(comm.Dup(), name=f"host {comm.rank}")

@@ -4,11 +4,11 @@ Each of three arms takes ten times as long as the one before. Prints what each r
 that suffices for none of them, for two and for all.
 """
 
-import time
 from itertools import chain, repeat
 
 from mpi4py import MPI
 
+from tests.support.waiting import be_slow
 from tuner.probe.probe_plan import WARM_UP_REPETITIONS
 from tuner.probe.timing import Stopwatch, TimedOperation
 
@@ -19,13 +19,13 @@ SUFFICES = [SHORT * (WARM_UP_REPETITIONS + FEWEST) * times for times in (0.5, 30
 
 def pausing(seconds: float) -> TimedOperation:
     """Takes so long."""
-    return TimedOperation(lambda: time.sleep(seconds))
+    return TimedOperation(lambda: be_slow(seconds))
 
 
 def opening(seconds: float) -> TimedOperation:
     """Takes long the first time, as connections may that open."""
     pauses = chain([0.2], repeat(seconds))
-    return TimedOperation(lambda: time.sleep(next(pauses)))
+    return TimedOperation(lambda: be_slow(next(pauses)))
 
 
 def found(seconds: float) -> int:

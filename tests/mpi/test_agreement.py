@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import services
 from tests.support.services import Reply, Service, always, misbehaving, serving, text_of
+from tests.support.waiting import patience
 from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("agreement_program.py")
@@ -32,7 +33,7 @@ class Ranks:
 
     def play(self, *cases: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
         """What the ranks of each case came to, all the same; and the lines of the log."""
-        run = self.launcher.run(self.ranks, [str(PROGRAM), json.dumps(cases)], timeout=60.0)
+        run = self.launcher.run(self.ranks, [str(PROGRAM), json.dumps(cases)], timeout=patience())
         answers = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
         assert len(answers) == len(cases)
         for answer in answers:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import ROOT
+from tests.support.waiting import patience
 from tuner import mpi_libraries
 from tuner.base.errors import ProbeError
 from tuner.core.collective import Collective
@@ -106,7 +107,7 @@ for arm in (fan_out(MPI.COMM_WORLD, 80000, 2), fan_out(MPI.COMM_WORLD, 80000, 3,
 
 @pytest.mark.extended
 def test_a_fan_of_fewer_peers_than_ranks_comes_to_its_end() -> None:
-    assert Launcher.find("openmpi").run(4, ["-c", FAN], timeout=PATIENCE).returncode == 0
+    assert Launcher.find("openmpi").run(4, ["-c", FAN], timeout=patience()).returncode == 0
 
 
 @pytest.mark.parametrize("row", [0, 1])
@@ -130,7 +131,7 @@ def test_partners_of_an_exchange_change_in_each_four() -> None:
 @pytest.mark.representative("ring-3")
 @pytest.mark.parametrize(("manner", "ranks"), [("pairs", 4), ("pairs", 6), ("ring", 3)])
 def test_rows_of_exchanges_come_to_their_end(manner: str, ranks: int) -> None:
-    run = Launcher.find("openmpi").run(ranks, ["-c", EXCHANGE, manner], timeout=PATIENCE)
+    run = Launcher.find("openmpi").run(ranks, ["-c", EXCHANGE, manner], timeout=patience())
     assert run.returncode == 0
 
 

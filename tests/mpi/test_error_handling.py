@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.ladders import table_of
 from tests.support.trees import SMP
+from tests.support.waiting import expiring, patience
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, ProbeError
 from tuner.core.collective import Collective
@@ -30,14 +31,14 @@ FENCE = (RuleLine(0, 0),)
 
 
 def said(
-    launcher: Launcher, rules: Path, *words: str, ranks: int = 3, timeout: float = 60.0
+    launcher: Launcher, rules: Path, *words: str, ranks: int = 3, timeout: float | None = None
 ) -> dict[str, object]:
     try:
         run = launcher.run(
             ranks,
             [str(PROGRAM), *words],
             settings=validate_openmpi.activation(rules),
-            timeout=timeout,
+            timeout=timeout or patience(),
             check=False,
         )
     except ProbeError:
@@ -55,7 +56,7 @@ def test_rules_for_gather_that_depend_on_size_break_programs(
     rows = (RuleLine(0, 1), RuleLine(4096, 2))
     entries = ((0, FENCE), (4, rows), (5, FENCE))
     rules.write_text(render(openmpi.ClassicRules({COLLECTIVE_IDS[GATHER]: entries})))
-    assert not said(launcher, rules, "gather", "3000", ranks=4)["right"]
+    assert not said(launcher, rules, "gather", "3000", ranks=4, timeout=expiring(6.0))["right"]
     split = table_of(
         {(GATHER, 4): [(0, AlgorithmConfig("linear")), (4096, AlgorithmConfig("binomial"))]}
     )
@@ -73,7 +74,7 @@ def test_rules_for_scatter_that_depend_on_size_break_programs(
     rules = tmp_path / "o.rules"
     entries = ((0, FENCE), (4, (RuleLine(0, 1), RuleLine(4096, 2))), (5, FENCE))
     rules.write_text(render(openmpi.ClassicRules({COLLECTIVE_IDS[SCATTER]: entries})))
-    assert not said(launcher, rules, "scatter", "3000", ranks=4, timeout=6.0)["right"]
+    assert not said(launcher, rules, "scatter", "3000", ranks=4, timeout=expiring(6.0))["right"]
     with pytest.raises(InputError, match="hang"):
         openmpi.emit(
             table_of(
@@ -228,7 +229,9 @@ def test_what_comes_before_a_file_of_mpich(
     own = validate_mpich.activation(poisoned)
 
     def lives(settings: dict[str, str]) -> bool:
-        run = mpich_launcher.run(2, ["-c", POISONED], settings=settings, timeout=60.0, check=False)
+        run = mpich_launcher.run(
+            2, ["-c", POISONED], settings=settings, timeout=patience(), check=False
+        )
         return run.returncode == 0
 
     assert not lives(own)
@@ -255,7 +258,7 @@ def test_mpich_aborts_on_incomplete_files_and_has_a_hierarchy_on_one_host(
         run = mpich_launcher.run(
             2,
             ["-c", "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"],
-            timeout=60.0,
+            timeout=patience(),
             settings=validate_mpich.activation(file),
             check=False,
         )
@@ -271,6 +274,6 @@ def test_ranks_that_die_are_told_of(mpich_launcher: Launcher, tmp_path: Path) ->
         mpich_launcher.run(
             2,
             ["-c", "from mpi4py import MPI"],
-            timeout=60.0,
+            timeout=patience(),
             settings=validate_mpich.activation(file),
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import patience
 from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("failures_program.py")
@@ -20,7 +21,9 @@ def test_failures_never_reach_a_program(
     request: pytest.FixtureRequest, fixture: str, ranks: int
 ) -> None:
     launcher: Launcher = request.getfixturevalue(fixture)
-    run = launcher.run(ranks, [str(PROGRAM)], timeout=300.0, environment={"PYTHONPATH": str(ROOT)})
+    run = launcher.run(
+        ranks, [str(PROGRAM)], timeout=patience(30), environment={"PYTHONPATH": str(ROOT)}
+    )
     lines = run.stdout.splitlines()
     assert [line for line in lines if not line.endswith(": fine")] == []
     assert len(lines) >= 2 * LEAST  # each on one rank alone, and on all
@@ -52,7 +55,7 @@ from tuner.run import main
 main(["--table", "nothing.json", {str(program)!r}])
 """)
     launcher: Launcher = request.getfixturevalue(fixture)
-    run = launcher.run(ranks, [str(hidden)], timeout=60.0)
+    run = launcher.run(ranks, [str(hidden)], timeout=patience())
     assert run.stdout == f"{ranks} right\n"
     said = [line for line in run.stderr.splitlines() if line.startswith("tuner: ")]
     assert len(said) == 1

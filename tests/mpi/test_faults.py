@@ -15,6 +15,7 @@ from tests.service import serving
 from tests.support import services
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.services import Reply, Service, always, misbehaving
+from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable, table_record, write_table
 from tuner.launch import Launcher
@@ -100,7 +101,7 @@ class Drill:
         command = [str(PROGRAM), str(self.flags), *map(json.dumps, self._faults)]
         environment = {f"TUNER_{name.upper()}": value for name, value in variables.items()}
         run = self.launcher.run(
-            self.ranks, command, environment=environment, on_line=watch, timeout=120.0
+            self.ranks, command, environment=environment, on_line=watch, timeout=patience()
         )
         assert run.returncode == 0
         return followed, [line for line in run.stderr.splitlines() if line.startswith("tuner: ")]

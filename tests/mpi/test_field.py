@@ -27,6 +27,7 @@ from tests.field.launches import (
 )
 from tests.field.results import ALL, Result, analyse
 from tests.field.tables import Library, Rule, Use, read_libraries
+from tests.support.waiting import patience
 
 pytestmark = pytest.mark.alone
 SECONDS = 0.002
@@ -87,7 +88,7 @@ def test_three_ranks_get_right_results(program: Program) -> None:
 @pytest.mark.parametrize("word", ["allreduce:3", "gather:12", "alltoall:8", "bcast", "bcast:x"])
 def test_calls_that_cannot_be_run_are_refused(program: Program, word: str) -> None:
     words = program.command(NO_TUNING, 3, ["0.001", word])
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=patience())
     if word == "gather:12":
         assert done.returncode == 0
     else:
@@ -189,7 +190,7 @@ def test_the_command_fails_on_a_slow_tuning_and_resumes(bad_directory: Path) -> 
     assert process.returncode == 130
     result = bad_directory / "result.json"
     with started(bad_directory, "--launches", "5", "--json", str(result)) as process:
-        text, errors = process.communicate(timeout=120)
+        text, errors = process.communicate(timeout=patience())
     assert "of 8:" in errors
     assert process.returncode == 1
     assert "slower: 0 of" not in text

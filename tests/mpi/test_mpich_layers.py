@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ladders import Rungs, table_of
+from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
 from tuner.core.table import AlgorithmConfig, Rule, TuningTable
@@ -125,7 +126,7 @@ def ended(
 ) -> tuple[int, str]:
     """Return how many calls were done, and in which source MPICH met an impossible leaf."""
     words = ["-m", "mpi4py", "-rc", f"thread_level={level}", str(PROGRAM), *calls]
-    run = launcher.run(ranks, words, settings=settings, timeout=60.0, check=False)
+    run = launcher.run(ranks, words, settings=settings, timeout=patience(), check=False)
     met = FAULT_MESSAGE.search(run.stderr)
     assert met or run.returncode == 0, run.stderr
     return run.stdout.count("done"), met[1] if met else ""
@@ -309,7 +310,7 @@ def test_a_call_that_the_dispatcher_forces_leaves_the_next_one_to_the_device_lay
         2,
         [*words, str(PROGRAM.with_name("flag_program.py"))],
         settings={mpich.MPIR.variable: str(file)},
-        timeout=60.0,
+        timeout=patience(),
         check=False,
         environment={"PYTHONPATH": str(PROGRAM.parents[2])},
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ladders import staircase, table_of
+from tests.support.waiting import patience
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
@@ -36,7 +37,7 @@ def right(
     """(p, number of the choice) -> whether the product was right."""
     cases = [(p, FIRST // MATRIX + i) for p in ranks for i in range(choices)]
     run = launcher.run(
-        max(ranks), [str(PROGRAM), json.dumps(cases)], settings=settings, timeout=60.0
+        max(ranks), [str(PROGRAM), json.dumps(cases)], settings=settings, timeout=patience()
     )
     answers = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     assert len(answers) == len(cases)

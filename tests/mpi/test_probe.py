@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import expiring
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
@@ -273,7 +274,9 @@ def test_a_failing_rank_becomes_one_sentence(code: str, sentence: str) -> None:
 
 def test_ranks_that_never_end_are_ended() -> None:
     with pytest.raises(ProbeError, match="did not end within 1 s"):
-        Launcher.find("openmpi").run(2, ["-c", "import time; time.sleep(60)"], timeout=1.0)
+        Launcher.find("openmpi").run(
+            2, ["-c", "import time; time.sleep(60)"], timeout=expiring(1.0)
+        )
 
 
 def test_a_missing_library_names_the_remedy(tmp_path: Path) -> None:

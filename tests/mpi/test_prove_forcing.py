@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import patience
 from tuner import mpi_libraries
 from tuner.core.collective import Collective
 from tuner.launch import Launcher
@@ -62,7 +63,7 @@ def test_settings_force_every_candidate(launcher: Launcher, tmp_path: Path) -> N
         [str(program), json.dumps(orders), str(NBYTES)],
         settings={"coll_tuned_use_dynamic_rules": "1"},
         environment={"LD_PRELOAD": str(watcher)},
-        timeout=60.0,
+        timeout=patience(),
     )
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     for (collective, choice), numbers in zip(wanted, lines, strict=True):
@@ -82,7 +83,7 @@ def test_bad_variables_and_values_are_refused_by_name(
     }[library]
     program = tmp_path / "refused.py"
     program.write_text(REFUSED)
-    run = request.getfixturevalue(fixture).run(1, [str(program), name], timeout=60.0)
+    run = request.getfixturevalue(fixture).run(1, [str(program), name], timeout=patience())
     unknown, *value, text, now = run.stdout.splitlines()
     assert "control variable nonsense cannot be found" in unknown
     refused = {"openmpi": "has no value 'ring' in", "mpich": "takes a number, not 'ring'"}[library]

@@ -4,8 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.field.tables import read_libraries
+from tests.support.waiting import patience, until
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements, read_partial
@@ -22,7 +21,6 @@ from tuner.launch import Launcher
 from tuner.validation.validate_openmpi import activation
 
 SMALL = ["--ranks", "2", "--libraries", "openmpi", "--budget", "10s", "--sizes", "64,64KiB"]
-PATIENCE = 120.0  # seconds
 
 
 def command(out: Path, *words: str) -> list[str]:
@@ -46,9 +44,9 @@ def interrupted(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) ->
     out = tmp_path_factory.mktemp("quickstart") / "out"
     file = out / "openmpi/measurements.ndjson"
     running = subprocess.Popen(command(out, *SMALL), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    _wait_until(lambda: file.exists() and file.read_text().count("\n") > 10)
+    until(lambda: file.exists() and file.read_text().count("\n") > 10)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=PATIENCE)
+    _, said = running.communicate(timeout=patience())
     _, series, ended = read_partial(file)
     return Interrupted(out, running.returncode, said.decode(), tuple(series), ended)
 
@@ -57,7 +55,7 @@ def interrupted(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) ->
 def finished(interrupted: Interrupted) -> Path:
     """The interrupted run, resumed to its end: all that a quickstart makes is looked at here."""
     words = command(interrupted.out, *SMALL)
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=patience())
     assert ran.returncode == 0, ran.stderr
     assert "rules were seen at work in the real library" in ran.stdout
     report = interrupted.out / "report.html"
@@ -148,13 +146,6 @@ def test_again_repeats_nothing_and_stores_no_second_version(finished: Path) -> N
     engine.dispose()
 
 
-def _wait_until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def said_once(capsys: pytest.CaptureFixture[str]) -> str:
     lines = capsys.readouterr().err.strip().split("\n")
     assert len(lines) == 1
@@ -188,7 +179,7 @@ def test_its_own_file_keeps_the_order_of_operands(finished: Path, launcher: Laun
         max(p for p, _ in cases),
         [str(Path(__file__).with_name("operand_order_program.py")), json.dumps(cases)],
         settings=activation(finished / "openmpi/openmpi.rules"),
-        timeout=60.0,
+        timeout=patience(),
     )
     answers = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     assert len(answers) == len(cases)

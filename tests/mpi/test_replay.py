@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.ladders import CLUSTER
 from tests.support.launches import ROOT
+from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.table import (
     SCHEDULE,
@@ -77,7 +78,7 @@ def replayed(launcher: Launcher, ranks: int, *words: str, check: bool = True) ->
     return launcher.run(
         ranks,
         ["-m", "tuner.training.replay", *words],
-        timeout=120.0,
+        timeout=patience(),
         environment=ENVIRONMENT,
         check=check,
     )
@@ -152,6 +153,6 @@ def test_a_rank_that_dies_ends_the_others(
     program.write_text(DYING.format(way=way))
     launcher: Launcher = request.getfixturevalue(fixture)
     words = [str(program), str(plan)]
-    run = launcher.run(ranks, words, timeout=60.0, environment=ENVIRONMENT, check=False)
+    run = launcher.run(ranks, words, timeout=patience(), environment=ENVIRONMENT, check=False)
     assert run.returncode != 0
     assert "an iteration" not in run.stdout

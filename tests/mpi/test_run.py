@@ -13,6 +13,7 @@ import pytest
 from tests.service import serving
 from tests.support.ladders import table_of
 from tests.support.services import HOST
+from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, table_record, write_table
 from tuner.launch import CompletedRun, Launcher
@@ -39,7 +40,7 @@ class Tuned:
             self.ranks,
             ["-m", "tuner.run", *words],
             environment=variables,
-            timeout=60.0,
+            timeout=patience(),
             check=False,
         )
 
@@ -92,7 +93,7 @@ from tuner.runtime.script import run
 odd: Any = 5
 run(["-m", "this"], service=odd if MPI.COMM_WORLD.rank == 1 else None)
 """)
-    run = tuned.launcher.run(tuned.ranks, [str(program)], timeout=60.0)
+    run = tuned.launcher.run(tuned.ranks, [str(program)], timeout=patience())
     assert run.stderr.splitlines() == [
         "tuner: the library's own collectives are used: rank 1: AttributeError: 'int' object has no"
         " attribute 'rstrip'"
@@ -112,7 +113,7 @@ def test_the_exit_status_is_the_programs(tuned: Tuned, ending: str, status: int)
         [tuned.launcher.python, *words],
         capture_output=True,
         text=True,
-        timeout=60.0,
+        timeout=patience(),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=tuned.file.parent,
     )
@@ -215,7 +216,7 @@ def test_the_same_line_ends_every_program(tuned: Tuned, ending: str) -> None:
         [tuned.launcher.python, *words],
         capture_output=True,
         text=True,
-        timeout=60.0,
+        timeout=patience(),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=tuned.file.parent,
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import expiring
 from tuner.base import processes
 from tuner.launch import Launcher
 from tuner.probe.driver import ProbeProgress, probe
@@ -37,7 +38,7 @@ def seen_while_running(argument: str) -> Iterator[set[str]]:
     names, ended = set[str](), threading.Event()
 
     def look() -> None:
-        while not ended.wait(LOOK_INTERVAL_S):
+        while not ended.wait(expiring(LOOK_INTERVAL_S)):
             names.update(mapped(processes.pids_with_arguments(argument)))
 
     looking = threading.Thread(target=look)

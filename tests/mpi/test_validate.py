@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.ladders import Rungs, staircase, table_of
 from tests.support.launches import Untuned
+from tests.support.waiting import patience
 from tuner import mpi_libraries
 from tuner.base import c_compiler
 from tuner.base.errors import InputError
@@ -343,7 +344,7 @@ def test_one_launch_shows_default_and_tuned(
         [str(program)],
         settings=validate_openmpi.activation(rules),
         environment={"LD_PRELOAD": str(preloaded)},
-        timeout=60.0,
+        timeout=patience(),
     )
     default, tuned, *again = [json.loads(line) for line in run.stdout.splitlines()]
     assert tuned == [[1, 7, 2, 2, 512, 2, 2]]  # its own, bcast, chain, 2 chains, bytes, chain, 2

@@ -13,9 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import ROOT
 from tests.support.ladders import table_of
 from tests.support.nccl import on_shapes
+from tests.support.waiting import patience
 from tuner.cli.main import COMMANDS
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, write_table
@@ -126,7 +127,7 @@ def environment() -> dict[str, str]:
 
 
 def run(
-    command: Sequence[str], folder: Path, timeout: float = 600.0
+    command: Sequence[str], folder: Path, timeout: float = patience(60)
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=timeout
@@ -173,7 +174,7 @@ def test_a_service_of_the_wheel_publishes_a_table_that_programs_can_follow(
             assert (ran.returncode, ran.stderr) == (0, "")
         finally:
             service.send_signal(signal.SIGINT)
-        assert service.wait(PATIENCE) == 0
+        assert service.wait(patience()) == 0
 
 
 def test_the_studio_of_the_wheel_says_where_it_is(installed: Path, folder: Path) -> None:
@@ -191,7 +192,7 @@ def test_the_studio_of_the_wheel_says_where_it_is(installed: Path, folder: Path)
                 assert "make studio" in answered.text
         finally:
             studio.send_signal(signal.SIGINT)
-        assert studio.wait(PATIENCE) == 0
+        assert studio.wait(patience()) == 0
 
 
 def test_a_program_follows_a_table_by_the_wheels_runtime(

@@ -5,12 +5,12 @@ Prints `fine`, what is wrong, or the level of threads where MPI allows no such t
 
 import logging
 import threading
-import time
 
 import numpy as np
 from mpi4py import MPI
 
 from tests.support.ladders import Rungs, table_of
+from tests.support.waiting import be_slow
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.runtime import tune
@@ -47,7 +47,7 @@ def table(first: int) -> TuningTable:
 
 def lives(comm: MPI.Intracomm, number: int, wrong: list[str]) -> None:
     """Tune, make calls, and give up what belongs to the table; again and again."""
-    time.sleep((number + WORLD.rank) % 3 * 1e-3)  # ranks begin with different threads
+    be_slow((number + WORLD.rank) % 3 * 1e-3)  # ranks begin with different threads
     for life in range(LIVES):
         tuned = tune(comm, table(number))
         for size in SIZES:

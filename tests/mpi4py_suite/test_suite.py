@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mpi4py_suite import EXACT_CLASS, Outcome, directory, run_suite, tables, written
+from tests.support.waiting import patience
 from tuner.core.table import read_table
 from tuner.launch import Launcher
 
@@ -29,7 +30,9 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tables that a short quickstart makes of measurements on this computer."""
     out = tmp_path_factory.mktemp("quickstart") / "out"
     words = ["quickstart", "--out", str(out), "--budget", "20s", "--sizes", "64,512,64KiB"]
-    subprocess.run([sys.executable, "-m", "tuner.cli.main", *words], check=True, timeout=600.0)
+    subprocess.run(
+        [sys.executable, "-m", "tuner.cli.main", *words], check=True, timeout=patience(60)
+    )
     return out
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +48,17 @@ def migrated(postgres: Any) -> Iterator[str]:
     with new_database(postgres.get_uri()) as url:
         db.open_database(url).dispose()
         yield str(make_url(url).database)
+
+
+@pytest.fixture
+def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where uploads are kept while they arrive."""
+    place = tmp_path / "uploads"
+    place.mkdir()
+    kept = partial(tempfile.NamedTemporaryFile, dir=place)
+    # Not tempfile.tempdir: the server that workers are forked from makes its own folder there.
+    monkeypatch.setattr("tuner.api.uploads.tempfile", SimpleNamespace(NamedTemporaryFile=kept))
+    return place
 
 
 @pytest.fixture(params=KINDS)

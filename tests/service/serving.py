@@ -10,8 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ import uvicorn
 
 from tests.support.ladders import table_of
 from tests.support.probed import Machine, truth
+from tests.support.waiting import patience, until
 from tuner import db
 from tuner.api.app import create_app
 from tuner.api.protocol import BoundedProtocol
@@ -36,7 +36,6 @@ from tuner.jobs.runner import Runner
 from tuner.machines.topology_files import parse_topology
 from tuner.probe.single_host import PINGPONG_SIZES, REDUCTION_SIZES
 
-PATIENCE = 60.0  # seconds after which something counts as hung
 CLUSTER = Cluster("ares", 1, 4, "any cpu", 1 << 30)
 LIBRARY = "openmpi 5.0.11"
 FOUR = "{name: four, nodes: 4, latency: 100us, bandwidth: 12.5MB/s}"
@@ -46,7 +45,10 @@ SOURCES = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def served(settings: Settings) -> Iterator[httpx.Client]:
-    """A client of a real server that runs in a thread of this process."""
+    """Yield a client of a real server that runs in a thread of this process and is ready.
+
+    Ready is also one that says that its database is not.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(
             uvicorn.Config(
@@ -61,9 +63,10 @@ def served(settings: Settings) -> Iterator[httpx.Client]:
         thread.start()
         port = listener.getsockname()[1]
         try:
-            with httpx.Client(
-                base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE, trust_env=False
-            ) as client:
+            address = f"http://127.0.0.1:{port}"
+            until(lambda: server.started or not thread.is_alive())
+            httpx.get(f"{address}/v1/ready", timeout=patience(), trust_env=False)
+            with httpx.Client(base_url=address, timeout=patience(), trust_env=False) as client:
                 yield client
         finally:
             server.should_exit = True
@@ -112,7 +115,7 @@ def tuner(*words: str) -> subprocess.Popen[str]:
 def said(process: subprocess.Popen[str]) -> str:
     """The next line of output; fails when there is none in time."""
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
+    ready, _, _ = select.select([process.stdout], [], [], patience())
     assert ready, "the program said nothing"
     return process.stdout.readline()
 
@@ -125,7 +128,7 @@ def serving(database: str, *words: str) -> Iterator[Program]:
         line = said(process)
         assert line.startswith("tuner answers at http://"), process.communicate()
         address = line.split()[3]
-        with httpx.Client(base_url=address, timeout=PATIENCE, trust_env=False) as client:
+        with httpx.Client(base_url=address, timeout=patience(), trust_env=False) as client:
             yield Program(process, client)
     finally:
         end(process)
@@ -136,24 +139,11 @@ def end(process: subprocess.Popen[str]) -> int:
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     try:
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=patience())
     except subprocess.TimeoutExpired:
         process.kill()
         raise
     return process.returncode
-
-
-def until(holds: Callable[[], Any]) -> Any:
-    """Return what `matches` gives as soon as it is true; fail when it never is.
-
-    Who looks keeps others from working: what takes long is looked at more and more rarely.
-    """
-    begun = time.monotonic()
-    while not (found := holds()):
-        waited = time.monotonic() - begun
-        assert waited < PATIENCE, "it never came true"
-        time.sleep(max(0.02, waited / 10))
-    return found
 
 
 def good(response: httpx.Response, status: int = 200) -> Any:

@@ -16,7 +16,6 @@ import httpx
 import pytest
 
 from tests.service.serving import (
-    PATIENCE,
     a_table,
     end,
     good,
@@ -26,8 +25,8 @@ from tests.service.serving import (
     serving,
     token,
     tuner,
-    until,
 )
+from tests.support.waiting import patience, until
 from tuner.api.settings import Settings
 from tuner.base.errors import InputError
 
@@ -83,7 +82,7 @@ def test_every_request_is_one_line(database: str, file: Path) -> None:
     assert select["client"] == "127.0.0.1"
     assert select["token"] is None
     assert select["bytes"] == len(answer.content) > 100
-    assert 0 < select["ms"] < PATIENCE * 1000
+    assert 0 < select["ms"] < patience() * 1000
     assert select["id"] == answer.headers["x-request-id"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", select["time"])
     assert datetime.now(UTC) - datetime.fromisoformat(select["time"]) < timedelta(minutes=5)
@@ -195,7 +194,7 @@ def test_the_program_logs_to_standard_error_or_a_file(database: str, file: Path)
     with serving(database, *words) as program:
         for _ in range(20):
             address = f"{program.client.base_url}/v1/health"
-            good(httpx.get(address, trust_env=False, timeout=PATIENCE))
+            good(httpx.get(address, trust_env=False, timeout=patience()))
         until(lambda: file.read_text().count("\n") == 20)
     assert all(json.loads(line)["status"] == 200 for line in file.read_text().splitlines())
 
@@ -213,7 +212,7 @@ def test_a_file_that_cannot_be_written_is_refused_at_the_start(
 ) -> None:
     target = tmp_path / "absent" / "access.log"
     process = tuner("serve", "--port", "0", "--db", database, "--access-log", str(target))
-    _, error = process.communicate(timeout=PATIENCE)
+    _, error = process.communicate(timeout=patience())
     assert end(process) == 1
     assert error == (
         f"tuner: the access log {target} cannot be opened: No such file or directory; give another"

@@ -12,17 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.serving import (
-    PATIENCE,
-    a_table,
-    good,
-    probe_file,
-    problem,
-    publish,
-    served,
-    token,
-    until,
-)
+from tests.service.serving import a_table, good, probe_file, problem, publish, served, token
+from tests.support.waiting import patience, until
 from tuner import db
 from tuner.api.access import required_scope
 from tuner.api.app import create_app
@@ -237,7 +228,7 @@ def test_who_sends_too_much_can_read_why(client: httpx.Client) -> None:
     address = (client.base_url.host, client.base_url.port)
     head = "POST /v1/clusters HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n"
     body = b" " * (8 << 20)  # more than both sides' buffers hold
-    with socket.create_connection(address, timeout=PATIENCE) as connection:
+    with socket.create_connection(address, timeout=patience()) as connection:
         connection.sendall(head.format(len(body)).encode() + body)
         answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     assert answer.startswith(b"HTTP/1.1 413 ")

@@ -10,16 +10,8 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from tests.service.serving import (
-    LIBRARY,
-    a_table,
-    good,
-    probe_file,
-    problem,
-    running,
-    served,
-    until,
-)
+from tests.service.serving import LIBRARY, a_table, good, probe_file, problem, running, served
+from tests.support.waiting import until
 from tuner import db
 from tuner.api.settings import Settings
 from tuner.formats.registry import FORMATS

@@ -7,7 +7,6 @@ import json
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,17 +18,8 @@ from fastapi import FastAPI
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DatabaseError
 
-from tests.service.serving import (
-    LIBRARY,
-    PATIENCE,
-    a_study,
-    a_table,
-    good,
-    probe_file,
-    problem,
-    served,
-    until,
-)
+from tests.service.serving import LIBRARY, a_study, a_table, good, probe_file, problem, served
+from tests.support.waiting import be_slow, patience, until
 from tuner import db
 from tuner.api.app import create_app
 from tuner.api.settings import Settings
@@ -114,7 +104,7 @@ def test_an_upload_that_breaks_off_is_no_failure_of_the_service(database: str, p
 def said(client: httpx.Client, *pieces: bytes) -> bytes:
     """All that is answered to these bytes until the service closes the connection."""
     address = (client.base_url.host, client.base_url.port)
-    with socket.create_connection(address, timeout=PATIENCE) as connection:
+    with socket.create_connection(address, timeout=patience()) as connection:
         for piece in pieces:
             connection.sendall(piece)
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
@@ -151,7 +141,7 @@ def test_a_request_in_endless_drops_is_given_up(
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert answer.count(b"HTTP/1.1") == 1
         good(client.get("/v1/health"))
-        time.sleep(0.5)  # between requests a connection may rest longer
+        be_slow(0.5)  # between requests a connection may rest longer
         good(client.get("/v1/health"))
 
 
@@ -196,7 +186,7 @@ def test_events_go_on_when_the_database_answers_again(database: str) -> None:
                 lines = response.iter_lines()
                 until(lambda: '"state":"queued"' in next(lines))
                 away.set()
-                assert refused.wait(PATIENCE)
+                assert refused.wait(patience())
                 away.clear()
                 good(client.post(f"/v1/jobs/{job}/cancel"), 202)
                 until(lambda: '"state":"cancelled"' in next(lines))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -34,9 +33,9 @@ from tests.service.serving import (
     running,
     served,
     token,
-    until,
 )
 from tests.support.probed import SHORT
+from tests.support.waiting import until
 from tuner import db
 from tuner.api.settings import Settings
 from tuner.whatif import result_from_record
@@ -333,11 +332,13 @@ def _has_begun(client: httpx.Client, number: int, attempt: int) -> bool:
     return bool(job["attempts"] == attempt and job["progress"] > 0)
 
 
-def test_a_runner_waits_for_a_database_that_is_away(tmp_path: Path) -> None:
+def test_a_runner_waits_for_a_database_that_is_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     place = tmp_path / "later"
     url = f"sqlite:///{place / 'tuner.sqlite'}"
     with running(url):
-        time.sleep(0.5)  # it has looked in vain
+        until(lambda: "jobs wait" in caplog.text)
         place.mkdir()
         with served(Settings(database=url)) as client:
             number = good(client.post("/v1/studies", json=a_study()), 202)["id"]

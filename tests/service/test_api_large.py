@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +26,8 @@ from tests.service.serving import (
     served,
     serving,
     token,
-    until,
 )
+from tests.support.waiting import expiring, until
 from tuner.api.routes import calibrations
 from tuner.api.settings import Settings
 
@@ -43,15 +42,6 @@ def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def database(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'tuner.sqlite'}"
-
-
-@pytest.fixture
-def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where bodies are kept while they are worked on."""
-    place = tmp_path / "uploads"
-    place.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
-    return place
 
 
 @pytest.fixture
@@ -188,7 +178,7 @@ def test_a_worker_that_dies_fails_one_request_alone(client: httpx.Client) -> Non
         target=lambda: answers.append(client.post("/v1/tables", json=a_table("chain")))
     )
     asking.start()
-    asking.join(0.5)
+    asking.join(expiring(0.5))
     assert asking.is_alive()
     os.kill(worker, signal.SIGKILL)
     asking.join()

@@ -15,7 +15,8 @@ from unittest import mock
 import httpx
 import pytest
 
-from tests.service.serving import PATIENCE, good, problem, served, token
+from tests.service.serving import good, problem, served, token
+from tests.support.waiting import patience
 from tuner.api import live_answers
 from tuner.api.answer_cache import ENTRY_BYTES, AnswerCache
 from tuner.api.pages import PAGE_HEADERS
@@ -69,7 +70,7 @@ def service(built: None, database: str) -> Iterator[httpx.Client]:
 @pytest.fixture
 def guarded(service: httpx.Client) -> Iterator[httpx.Client]:
     """A browser that has not logged in at a service that asks for tokens."""
-    with httpx.Client(base_url=service.base_url, timeout=PATIENCE, trust_env=False) as client:
+    with httpx.Client(base_url=service.base_url, timeout=patience(), trust_env=False) as client:
         yield client
 
 

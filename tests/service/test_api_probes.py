@@ -11,9 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.serving import good, problem, running, served, token, until
+from tests.service.serving import good, problem, running, served, token
 from tests.support.reported import swept_measurements
 from tests.support.stored import measurements_file
+from tests.support.waiting import until
 from tuner import db
 from tuner.api.settings import Settings
 from tuner.base.errors import InputError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,14 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
-from tests.service.serving import a_study, a_table, good, problem, publish, running, served, until
+from tests.service.serving import a_study, a_table, good, problem, publish, running, served
 from tests.support.postgres import new_database
+from tests.support.waiting import until
 from tuner import db
 from tuner.api.settings import Settings
 from tuner.db.transactions import advisory_lock
 
+WAITS_LONG = text(  # for a lock, longer than any request is given
+    "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+    " and datname = current_database() and clock_timestamp() - query_start > interval '1 s'"
+)
 MANY = 60  # requests at once, more than a service has threads
 
 
@@ -106,6 +110,6 @@ def test_a_migration_takes_its_time(postgres: Any, monkeypatch: pytest.MonkeyPat
         with holder.begin() as connection:
             advisory_lock(connection, "migration")
             opened = other.submit(db.open_database, url)
-            time.sleep(1.0)  # more than any request is given
+            until(lambda: connection.execute(WAITS_LONG).scalar_one())
         opened.result().dispose()
         holder.dispose()

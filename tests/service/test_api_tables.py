@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine, text
 
 from tests.conftest import MPICH_PYTHON
-from tests.service.serving import LIBRARY, a_table, good, problem, publish, served, until
+from tests.service.serving import LIBRARY, a_table, good, problem, publish, served
+from tests.support.waiting import until
 from tuner import db
 from tuner.api.native_formats import RequestedFormat
 from tuner.api.published_tables import Representation, TableVersion

@@ -26,9 +26,9 @@ from tests.service.serving import (
     publish,
     serving,
     token,
-    until,
 )
 from tests.support.postgres import new_database
+from tests.support.waiting import until
 from tuner import db
 
 PAGE = SOURCES / "docs" / "how-to" / "run-a-service.md"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, event, text, update
 
 from tests.support.stored import CLUSTER, LIBRARY, report, table
 from tuner import db
@@ -16,7 +15,7 @@ from tuner.base.errors import InputError
 from tuner.core.table import TuningTable
 from tuner.db import ConflictError, NotFoundError
 from tuner.db.deduplication import content_digest
-from tuner.db.models import utc_now
+from tuner.db.models import TokenRow, utc_now
 
 
 def test_tokens(engine: Engine) -> None:
@@ -82,7 +81,7 @@ def test_tokens_that_cannot_be(engine: Engine) -> None:
 
 
 def test_a_token_expires(engine: Engine) -> None:
-    soon = utc_now() + timedelta(seconds=0.5)
+    soon = utc_now() + timedelta(days=1)
     with db.transaction(engine) as session:
         brief = db.create_token(session, "brief", ["read"], soon)
         lasting = db.create_token(session, "lasting", ["read"], soon + timedelta(days=90))
@@ -90,10 +89,12 @@ def test_a_token_expires(engine: Engine) -> None:
         known = db.check_token(engine, token)
         assert known is not None
         assert (known.name, known.expired) == (name, False)
-    time.sleep(0.6)
+    passed = soon - timedelta(days=2)
+    with db.transaction(engine) as session:
+        session.execute(update(TokenRow).where(TokenRow.name == "brief").values(expires_at=passed))
     known = db.check_token(engine, brief)
     assert known is not None
-    assert (known.expired, known.expires_at) == (True, soon)
+    assert (known.expired, known.expires_at) == (True, passed)
     with db.transaction(engine) as session:
         assert [token.expired for token in db.list_tokens(session)] == [True, False]
         assert db.has_tokens(session)

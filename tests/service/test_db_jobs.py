@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from datetime import timedelta
 
@@ -11,6 +10,7 @@ import pytest
 from sqlalchemy import Engine, delete, event, func, select, text, update
 
 from tests.support.children import Child, run_jobs
+from tests.support.waiting import be_slow
 from tuner import db
 from tuner.db import Claim, ConflictError, LostLeaseError, NotFoundError
 from tuner.db.models import JobLogRow, JobRow, utc_now
@@ -249,7 +249,7 @@ def test_a_cancellation_finds_the_job_in_whatever_state_it_comes_into(engine: En
         db.requeue_job(session, claimed)
         canceller.start()
         asked.wait()
-        time.sleep(0.3)  # until it waits for this transaction, as it cannot say
+        be_slow(0.3)  # so that the other one waits for this transaction
     canceller.join()
     assert job(engine, number).state == "cancelled"
 

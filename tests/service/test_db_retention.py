@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, select, text, update
 
-from tests.service.serving import until
 from tests.support.stored import LIBRARY, calibration, probe, report, table
+from tests.support.waiting import expiring, until
 from tuner import db
 from tuner.db.models import Base, FeedbackRow, JobRow, TableRow, utc_now
 from tuner.db.retention import IN_USE_PERIOD
@@ -230,7 +230,7 @@ def test_a_version_is_published_whole_or_gone(engine: Engine) -> None:
     def begin(_c: object, _cursor: object, statement: str, *_: object) -> None:
         if statement.startswith("DELETE FROM rules"):
             publisher.start()
-            publisher.join(0.3)
+            publisher.join(expiring(0.3))
             assert publisher.is_alive()
 
     event.listen(engine, "before_cursor_execute", begin)

@@ -22,7 +22,8 @@ from zipfile import ZipFile
 import httpx
 import pytest
 
-from tests.service.serving import PATIENCE, SOURCES, end, good, said, until
+from tests.service.serving import SOURCES, end, good, said
+from tests.support.waiting import patience, until
 from tuner.cli.database import retention_of
 from tuner.cli.main import build_parser
 
@@ -51,7 +52,7 @@ def unit_in(folder: Path, *changes: tuple[str, str]) -> Path:
 def verified(unit: Path) -> str:
     """Return what systemd has to say about a unit; nothing is good."""
     command = ["systemd-analyze", "verify", "--man=no", str(unit)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stderr
+    return subprocess.run(command, capture_output=True, text=True, timeout=patience()).stderr
 
 
 def started(words: Sequence[str], **environment: str) -> subprocess.Popen[str]:
@@ -98,7 +99,7 @@ def test_the_command_of_the_unit_starts_a_service(tmp_path: Path) -> None:
     command = command.replace("/var/lib", str(tmp_path)).replace("/var/log", str(tmp_path))
     (tmp_path / unit["StateDirectory"]).mkdir()
     process = started(shlex.split(command))
-    good(httpx.get(f"{address_of(process)}/v1/health", trust_env=False, timeout=PATIENCE))
+    good(httpx.get(f"{address_of(process)}/v1/health", trust_env=False, timeout=patience()))
     until(lambda: (tmp_path / "tuner" / "access.log").read_text().count("\n") == 1)
     assert stat.S_IMODE((tmp_path / "tuner" / "tuner.sqlite").stat().st_mode) == 0o600
     process.send_signal(signal.SIGTERM)
@@ -157,7 +158,7 @@ def test_what_the_image_copies_is_enough_to_build_the_wheel(
                 copy(SOURCES / source, tmp_path / target / name)
     assert (tmp_path / "requirements.lock").exists()
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "built"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=PATIENCE)
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=patience())
     (wheel,) = (tmp_path / "built").iterdir()
     members = set(ZipFile(wheel).namelist())
     versions = [file.name for file in (SOURCES / "db" / "versions").glob("*.py")]
@@ -184,15 +185,15 @@ def test_the_command_of_the_image_starts_a_service_that_its_health_check_finds(
     assert json.loads(last(image, "ENTRYPOINT")) == ["tuner"]
     words = [word.replace(home, str(tmp_path)) for word in serve]
     refused = started([*TUNER.split(), *words])
-    assert "tuner token create" in refused.communicate(timeout=PATIENCE)[1]
+    assert "tuner token create" in refused.communicate(timeout=patience())[1]
     url = words[words.index("--db") + 1]
     create = ["token", "create", "admin", "--scope", "read", "--db", url]
-    assert started([*TUNER.split(), *create]).wait(PATIENCE) == 0
+    assert started([*TUNER.split(), *create]).wait(patience()) == 0
     process = started([*TUNER.split(), *words, "--port", "0"])
     port = address_of(process).rpartition(":")[2]
     python = json.loads(check.replace(last(image, "EXPOSE"), port))
     assert python[0] == "python"
     probe = [sys.executable, *python[1:]]
-    assert subprocess.run(probe, timeout=PATIENCE).returncode == 0
+    assert subprocess.run(probe, timeout=patience()).returncode == 0
     assert end(process) == 0
-    assert subprocess.run(probe, timeout=PATIENCE, capture_output=True).returncode == 1
+    assert subprocess.run(probe, timeout=patience(), capture_output=True).returncode == 1

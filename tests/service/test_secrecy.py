@@ -18,7 +18,6 @@ import pytest
 from sqlalchemy import make_url
 
 from tests.service.serving import (
-    PATIENCE,
     SOURCES,
     Program,
     a_study,
@@ -28,9 +27,9 @@ from tests.service.serving import (
     publish,
     serving,
     tuner,
-    until,
 )
 from tests.support.postgres import new_database
+from tests.support.waiting import patience, until
 from tuner import db
 from tuner.base.errors import InputError
 
@@ -81,7 +80,7 @@ def harmless(answers: list[httpx.Response], *more: str) -> list[httpx.Response]:
 def harmless_log(program: Program, access_log: Path, *more: str) -> str:
     """Return what the program has written to standard error, once it has ended."""
     program.process.send_signal(signal.SIGTERM)
-    output, error = program.process.communicate(timeout=PATIENCE)
+    output, error = program.process.communicate(timeout=patience())
     assert not secrets_in(output + error, *more), output + error
     requests = access_log.read_text()
     assert requests.count("\n") > 10
@@ -244,7 +243,7 @@ def test_urls_that_cannot_be_used_are_not_repeated(
 def test_no_verb_repeats_the_url(path: Path, verb: tuple[str, ...]) -> None:
     path.write_bytes(b"not a database at all" * 1000)
     process = tuner(*verb, "--db", f"sqlite:///{path}")
-    output, error = process.communicate(timeout=PATIENCE)
+    output, error = process.communicate(timeout=patience())
     assert end(process) == 1
     assert error == "tuner: the database is not an SQLite file; give another file\n"
     assert output == ""

@@ -31,9 +31,9 @@ from tests.service.serving import (
     served,
     serving,
     tuner,
-    until,
 )
 from tests.support.postgres import new_database
+from tests.support.waiting import patience, until
 from tuner import db
 from tuner.api.settings import Settings
 from tuner.cli.main import main
@@ -106,7 +106,7 @@ def test_it_ends_cleanly_with_a_job_and_a_listener(database: str, number: int) -
             lines = events.iter_lines()
             until(lambda: '"running"' in next(lines))
             program.process.send_signal(number)
-        assert program.process.wait(20) == 0
+        assert program.process.wait(patience()) == 0
         assert program.process.stderr is not None
         assert "Traceback" not in program.process.stderr.read()
     (left,) = jobs_in(database)
@@ -266,7 +266,7 @@ def test_a_process_that_dies_is_replaced_and_none_outlives_the_service(database:
         for child in first:
             os.kill(child, signal.SIGKILL)
         until(lambda: len({*children_of(program.process.pid, b"spawn_main")} - {*first}) == 2)
-        assert httpx.get(address, trust_env=False, timeout=30).status_code == 200
+        assert httpx.get(address, trust_env=False, timeout=patience()).status_code == 200
         program.kill()
         until(lambda: _is_closed(address))
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.support.waiting import patience
+
 SIGNALS = 10_000
 PROGRAM = f"""
 import random, signal
@@ -26,6 +28,10 @@ print("ended")
 def test_signals_while_it_begins_to_wait_end_it_too() -> None:
     """One of ten thousand would do: the handler must not need what the waiting thread holds."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=patience(),
+        check=True,
     )
     assert done.stdout == "ended\n"

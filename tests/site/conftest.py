@@ -19,6 +19,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.support.overlay import Overlay, OverlayError
+from tests.support.waiting import patience
 
 PACKAGES = (
     "openmpi-bin",
@@ -51,11 +52,11 @@ class Site:
     python: str
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def tuner(self, *words: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+    def tuner(self, *words: str, timeout: float = patience()) -> subprocess.CompletedProcess[str]:
         """Run `tuner WORD ...`."""
         return self.run(sys.executable, "-m", "tuner.cli.main", *words, timeout=timeout)
 
-    def run(self, *command: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, timeout: float = patience()) -> subprocess.CompletedProcess[str]:
         """Run a command of that user."""
         known = {"HOME": HOME, "PYTHONPATH": str(ROOT), **self.environment}
         return self.overlay.run(command, known, timeout, WORK)

@@ -10,6 +10,7 @@ from typing import Any
 from tests.site.conftest import WHEEL, WORK, Site
 from tests.support.ladders import table_of
 from tests.support.overlay import Overlay
+from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable, table_record
 from tuner.probe.probed_machine import local_cluster
@@ -98,7 +99,7 @@ def test_quickstart_measures_tunes_and_proves(site: Site) -> None:
         "64,64KiB",
         "--out",
         out,
-        timeout=180.0,
+        timeout=patience(18),
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     report = json.loads(site.run("cat", f"{out}/report.json").stdout)

@@ -12,10 +12,10 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.service.serving import served
+from tests.support.waiting import patience
 from tuner.api.settings import Settings
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE_MS = 120_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -69,7 +69,7 @@ def page(browser: Any) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
+    page.set_default_timeout(1000 * patience())
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda said: faults.append(said.text) if _is_fault(said) else None)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import httpx
 
-from tests.service.serving import good, probe_file, publish, running, until
+from tests.service.serving import good, probe_file, publish, running
+from tests.support.waiting import until
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, table_record

@@ -75,14 +75,14 @@ def test_the_timeline_zooms_and_moves_by_buttons_keys_wheel_and_pointer(
 ) -> None:
     opened(page, address + SMALL)
 
+    def shown() -> tuple[float, float]:
+        first, last = map(float, query(page).get("view", ["0-1e12"])[0].split("-"))
+        return first, last
+
     def view(before: tuple[float, float]) -> tuple[float, float]:
         """Return what the address says is shown, once that differs from `before`."""
-        for _ in range(200):
-            first, last = map(float, query(page).get("view", ["0-1e12"])[0].split("-"))
-            if (first, last) != before:
-                break
-            page.wait_for_timeout(50)
-        return first, last
+        page.wait_for_url(lambda _: shown() != before)
+        return shown()
 
     whole = (0.0, 1e12)
     press(page, "Zoom in")
@@ -114,7 +114,9 @@ def test_the_timeline_zooms_and_moves_by_buttons_keys_wheel_and_pointer(
 def test_another_call_begins_at_its_beginning(page: Any, address: str) -> None:
     opened(page, address + SMALL)
     press(page, "Play")
-    page.wait_for_timeout(200)
+    page.wait_for_function(
+        "element => element.value !== '0'", page.get_by_label("Time", exact=True).element_handle()
+    )
     page.get_by_label("Size", exact=True).select_option("4096")
     page.locator(f"{COMPLETE} .headline", has_text="4KiB").wait_for()
     assert page.get_by_label("Time", exact=True).input_value() == "0"

@@ -11,6 +11,7 @@ from tests.service.serving import good, publish, served, token
 from tests.studio.browsing import COMPLETE, WIDE_ENOUGH, WIDTHS, opened
 from tests.studio.tables import LAB, LIBRARY, make_table_of_a_probe, publish_two_versions
 from tests.support import stored
+from tests.support.waiting import patience
 from tuner import db
 from tuner.api.settings import Settings
 from tuner.core.table import table_record
@@ -22,7 +23,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 @pytest.fixture
 def client(address: str) -> Any:
-    with httpx.Client(base_url=address, timeout=60.0, trust_env=False) as client:
+    with httpx.Client(base_url=address, timeout=patience(), trust_env=False) as client:
         yield client
 
 

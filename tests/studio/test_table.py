@@ -14,6 +14,7 @@ import pytest
 from tests.service.serving import good, served, token
 from tests.studio.browsing import COMPLETE, WIDE_ENOUGH, WIDTHS, copied, opened, query, saved
 from tests.studio.tables import LAB, LIBRARY, make_table_of_a_probe, publish_two_versions
+from tests.support.waiting import patience
 from tuner import db
 from tuner.api.settings import Settings
 
@@ -24,7 +25,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 @pytest.fixture
 def client(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=address, timeout=60.0, trust_env=False) as client:
+    with httpx.Client(base_url=address, timeout=patience(), trust_env=False) as client:
         yield client
 
 

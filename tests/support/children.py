@@ -9,7 +9,6 @@ import itertools
 import multiprocessing
 import random
 import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -20,13 +19,13 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
+from tests.support.waiting import be_slow, patience
 from tuner import db
 from tuner.db import ingestion, queue
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.support.children"])
 PAUSED = "paused"
-PATIENCE = 60.0  # seconds after which a child counts as hung
 
 
 class Child:
@@ -40,7 +39,7 @@ class Child:
 
     def next_word(self) -> Any:
         """Waits for it; None when the process ended without another one."""
-        if not self._ear.poll(PATIENCE):
+        if not self._ear.poll(patience()):
             raise TimeoutError("the process is silent")
         with suppress(EOFError):
             return self._ear.recv()
@@ -52,13 +51,13 @@ class Child:
 
     def end(self) -> int | None:
         """Its exit status."""
-        self.process.join(PATIENCE)
+        self.process.join(patience())
         return self.process.exitcode
 
     def kill(self) -> None:
         """kill -9."""
         self.process.kill()
-        self.process.join(PATIENCE)
+        self.process.join(patience())
 
 
 def open_and_check(mouth: Connection, url: str) -> None:
@@ -115,14 +114,14 @@ def run_jobs(mouth: Connection, url: str, name: str) -> None:
             counts = db.count_jobs(session)
         if not counts["queued"] and not counts["running"]:
             break
-        time.sleep(0.05)
+        be_slow(0.05)  # a runner that looks again after a while
 
 
 def _run(engine: Any, claim: db.Claim, rng: random.Random) -> None:
     with db.transaction(engine) as session:
         db.heartbeat(session, claim, 0.5)
     if rng.random() < 0.15:
-        time.sleep(0.8)
+        be_slow(0.8)
     with db.transaction(engine) as session:
         db.store_topology(session, f"{claim.id} by {claim.attempt}", "yaml", "", {})
         db.finish_job(session, claim, {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from sqlalchemy import Engine, text
 
 from tests.support.children import PAUSED, Child, ingest_files
 from tests.support.stored import measurements_file, probe
+from tests.support.waiting import be_slow
 from tuner import db
 
 PIECES = 10  # after at most so many of one or two files a child pauses
@@ -77,7 +77,7 @@ def _kill_paused(
 def _kill_later(url: str, paths: Sequence[Path], chunk: int, seconds: float, found: Kills) -> None:
     child = Child(ingest_files, url, paths, chunk)
     assert child.next_word() == "begun"
-    time.sleep(seconds)
+    be_slow(seconds)  # killed at any moment, whatever it does then
     child.kill()
     note(found, child.everything())
     found.kills += child.end() != 0

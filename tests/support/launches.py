@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.waiting import patience
 from tuner.launch import CompletedRun, Launcher
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,7 +17,7 @@ def lines_of(launcher: Launcher, ranks: int, library: str, program: str, *given:
     run = launcher.run(
         ranks,
         [str(ROOT / "tests" / "mpi" / program), *given],
-        timeout=300.0,
+        timeout=patience(30),
         environment={"PYTHONPATH": str(ROOT)},
     )
     return run.stdout.splitlines()

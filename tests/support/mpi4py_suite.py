@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.support.ladders import Rungs, table_of
+from tests.support.waiting import patience
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
@@ -98,7 +99,11 @@ def download() -> Path:
 
 
 def run_suite(
-    launcher: Launcher, ranks: int, table: Path | None, *arguments: str, timeout: float = 900.0
+    launcher: Launcher,
+    ranks: int,
+    table: Path | None,
+    *arguments: str,
+    timeout: float = patience(90),
 ) -> Outcome:
     """Run tests on ranks, under the dispatcher where there is a table.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
+from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.table import Rule, RuleKey, TuningTable
 from tuner.formats.nccl.plugin import (
@@ -71,7 +72,7 @@ class Caller:
             text=True,
             errors="replace",
             check=False,
-            timeout=60,
+            timeout=patience(),
             env={"PATH": os.environ["PATH"], **(environment or {})},
         )
         assert done.returncode == 0, (done.returncode, done.stderr[-3000:], done.stdout[-300:])

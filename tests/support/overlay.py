@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.support.waiting import patience
+
 SIZE = "4g"  # of memory at most, for what is written
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # $1 is an empty directory. Files that containers put over those of their image are copied.
@@ -91,7 +93,7 @@ class Overlay:
             timeout,
         )
 
-    def install(self, packages: Sequence[str], timeout: float = 600.0) -> None:
+    def install(self, packages: Sequence[str], timeout: float = patience(60)) -> None:
         """Install packages of Debian; raises OverlayError where they cannot be had."""
         try:
             for command in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
@@ -117,7 +119,7 @@ class Overlay:
         self._holder.communicate()
 
     def _enter(
-        self, command: Sequence[str], timeout: float = 60.0, text: str = ""
+        self, command: Sequence[str], timeout: float = patience(), text: str = ""
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*self._entering, *command],

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
+from tests.support.waiting import patience
 from tuner.launch import Launcher
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 240.0  # seconds: kernels are compiled once per rank
 
 
 def printed(
@@ -19,6 +19,6 @@ def printed(
     return launcher.run(
         ranks,
         [str(path), *arguments],
-        timeout=PATIENCE,
+        timeout=patience(24),
         environment={**environment, "PYTHONPATH": os.pathsep.join(map(str, found))},
     ).stdout

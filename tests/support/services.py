@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.support.ladders import table_of
+from tests.support.waiting import be_slow
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, table_record
 from tuner.runtime.table_source import TableRequest
@@ -153,7 +153,7 @@ def drip(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
     while True:
         connection.sendall(b" ")
-        time.sleep(0.05)
+        be_slow(0.05)
 
 
 def drip_headers(connection: socket.socket) -> None:
@@ -161,7 +161,7 @@ def drip_headers(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
     while True:
         connection.sendall(b"x")
-        time.sleep(0.05)
+        be_slow(0.05)
 
 
 def garbage(connection: socket.socket) -> None:

@@ -7,18 +7,16 @@ nothing of them is left behind.
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.overlay import Overlay
+from tests.support.waiting import patience, until
 from tuner.emulation import EmulatedCluster, launch
 
 PACKAGES = ("slurm-wlm", "slurm-wlm-basic-plugins", "libpmix-dev")
-START = 60.0  # seconds until all hosts are idle
-END = 30.0  # seconds until a daemon has ended
 SPOOL = "/var/spool/slurm"
 # Slurm keeps a rank's PMIx files in TmpFS, which hosts that share a file system must not share.
 _CONFIGURATION = f"""
@@ -64,13 +62,13 @@ class Slurm:
         """Return the words that run a command on a host, with Debian's packages there."""
         return self.overlay.words([*launch.host_command(self.cluster, host), *map(str, command)])
 
-    def run(self, *command: str | Path, timeout: float = START) -> str:
+    def run(self, *command: str | Path, timeout: float | None = None) -> str:
         """Run a command on the first host and return its output; raises where it fails."""
         ended = subprocess.run(
             self.words(self.first, command),
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=timeout or patience(),
             check=False,
         )
         assert ended.returncode == 0, f"{command}: {ended.stdout}{ended.stderr}"
@@ -147,22 +145,21 @@ def _start(slurm: Slurm, host: str, command: Sequence[str], stack: ExitStack) ->
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    stack.callback(daemon.wait, END)
+    stack.callback(daemon.wait, patience())
     stack.callback(daemon.terminate)
 
 
 def _wait(slurm: Slurm, hosts: int) -> None:
     """Return when all hosts are idle."""
-    end = time.monotonic() + START
-    states = list[str]()
-    while states != ["idle"] * hosts:
-        assert time.monotonic() < end, f"the hosts of Slurm are {states}, not idle"
-        time.sleep(0.2)
+
+    def states() -> list[str]:
         asked = subprocess.run(
             slurm.words(slurm.first, ["sinfo", "--noheader", "--Node", "--format=%T"]),
             capture_output=True,
             text=True,
-            timeout=START,
+            timeout=patience(),
             check=False,
         )
-        states = asked.stdout.split()
+        return asked.stdout.split()
+
+    until(lambda: states() == ["idle"] * hosts)

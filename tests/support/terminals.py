@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-PATIENCE = 60.0  # seconds
+from tests.support.waiting import patience
+
 WIDTH = 200
 CONTROL = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])")
 ROWS = 50
@@ -78,7 +79,7 @@ class Typist:
         where that does not come.
         """
         os.write(self._terminal, keys.encode())
-        shown, deadline = "", time.monotonic() + PATIENCE
+        shown, deadline = "", time.monotonic() + patience()
         while not re.search(until, shown, re.DOTALL):
             assert time.monotonic() < deadline, shown
             if select.select([self._terminal], [], [], 0.1)[0]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 Value = TypeVar("Value")
 
@@ -24,7 +24,19 @@ def patience(quiet_s: float = QUIET_S) -> float:
     return MARGIN * quiet_s
 
 
-def until(condition: Callable[[], Value], quiet_s: float = QUIET_S) -> Value:
+def be_slow(seconds: float) -> None:
+    """Take `seconds`, in a program under test that must be slow; never to wait for something."""
+    time.sleep(seconds)
+
+
+def expiring(seconds: float) -> float:
+    """Return a time limit that is itself under test: what it limits never ends by itself."""
+    return seconds
+
+
+def until(
+    condition: Callable[[], Value | Literal[False] | None], quiet_s: float = QUIET_S
+) -> Value:
     """Return what `condition` gives as soon as that is true.
 
     What takes long is looked at ever more rarely, as whoever looks keeps others from working.

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 import tuner.torch  # noqa: F401 - registers the backend
+from tests.support.waiting import be_slow
 
 DELAY_S = 1.0
 
@@ -21,7 +22,7 @@ def main() -> None:
     tensor = torch.ones(100_000)
     dist.barrier()
     if dist.get_rank() == 1:
-        time.sleep(DELAY_S)
+        be_slow(DELAY_S)
     begun = time.monotonic()
     work = dist.all_reduce(tensor, async_op=True)
     issued = time.monotonic() - begun

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.ladders import table_of
 from tests.support.services import ETAG, Reply, always, serving
+from tests.support.waiting import patience
 from tuner.base.errors import ProbeError
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmConfig, table_record, write_table
@@ -44,7 +45,7 @@ def torch_launcher() -> Launcher:
 def run(launcher: Launcher, ranks: int, program: str, *words: str, **named: Any) -> CompletedRun:
     environment = ENVIRONMENT | dict(named.pop("environment", {}))
     arguments = [str(HERE / program), *words]
-    return launcher.run(ranks, arguments, timeout=300.0, environment=environment, **named)
+    return launcher.run(ranks, arguments, timeout=patience(30), environment=environment, **named)
 
 
 def torchrun(
@@ -55,7 +56,7 @@ def torchrun(
         env={**os.environ, **ENVIRONMENT, **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=300.0,
+        timeout=patience(30),
         check=False,
     )
 
@@ -155,7 +156,7 @@ def test_a_group_beside_gloo_follows_the_table(torch_launcher: Launcher, tmp_pat
         "    print(float(total[0]), flush=True)\n"
         "dist.destroy_process_group()\n"
     )
-    ended = torch_launcher.run(3, [str(program)], timeout=300.0, environment=ENVIRONMENT)
+    ended = torch_launcher.run(3, [str(program)], timeout=patience(30), environment=ENVIRONMENT)
     assert ended.stdout.split() == ["4.0", "4.0"]
 
 
@@ -181,7 +182,7 @@ def test_calls_on_a_destroyed_group_fail(torch_launcher: Launcher, tmp_path: Pat
         "except dist.DistBackendError as failure:\n"
         "    print(failure, flush=True)\n"
     )
-    ended = torch_launcher.run(2, [str(program)], timeout=300.0, environment=ENVIRONMENT)
+    ended = torch_launcher.run(2, [str(program)], timeout=patience(30), environment=ENVIRONMENT)
     assert ended.stdout.count("has been destroyed") == 2
 
 
@@ -243,7 +244,7 @@ def test_hosts_need_the_same_number_of_ranks(torch_launcher: Launcher) -> None:
         env={**os.environ, **ENVIRONMENT},
         capture_output=True,
         text=True,
-        timeout=120.0,
+        timeout=patience(),
         check=False,
     )
     assert "a:2,b:2" in ended.stdout or "'a,b', '-ppn', '2'" in ended.stdout
@@ -256,7 +257,7 @@ def test_a_program_alone_has_one_rank(torch_launcher: Launcher) -> None:
         env={**os.environ, **ENVIRONMENT},
         capture_output=True,
         text=True,
-        timeout=120.0,
+        timeout=patience(),
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
@@ -283,7 +284,7 @@ def test_too_little_support_of_threads_is_refused(torch_launcher: Launcher, tmp_
         "torch.distributed.init_process_group('tuner')\n"
     )
     ended = torch_launcher.run(
-        2, [str(program)], timeout=120.0, environment=ENVIRONMENT, check=False
+        2, [str(program)], timeout=patience(), environment=ENVIRONMENT, check=False
     )
     assert ended.returncode != 0
     assert "InputError: the backend 'tuner' needs MPI_THREAD_MULTIPLE" in ended.stderr

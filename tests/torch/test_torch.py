@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import patience
 from tuner.base.errors import ProbeError
 from tuner.launch import Launcher
 
@@ -33,7 +34,7 @@ def torch_launcher() -> Launcher:
 @pytest.fixture(scope="module", params=[2, 3])
 def said(request: pytest.FixtureRequest, torch_launcher: Launcher) -> dict[str, str]:
     run = torch_launcher.run(
-        request.param, [str(PROGRAM)], timeout=120.0, environment={"PYTHONPATH": str(ROOT)}
+        request.param, [str(PROGRAM)], timeout=patience(), environment={"PYTHONPATH": str(ROOT)}
     )
     return dict(line.split(": ", 1) for line in run.stdout.splitlines())
 
@@ -49,7 +50,9 @@ def test_a_model_learns_alike_with_copied_and_with_given_gradients(
     def trained(how: str) -> Any:
         program = PROGRAM.with_name("training_program.py")
         environment = {"PYTHONPATH": str(ROOT)}
-        run = torch_launcher.run(2, [str(program), how, "10"], timeout=120, environment=environment)
+        run = torch_launcher.run(
+            2, [str(program), how, "10"], timeout=patience(), environment=environment
+        )
         return json.loads(run.stdout)
 
     copied, given = trained("copied"), trained("given")

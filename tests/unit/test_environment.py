@@ -21,6 +21,7 @@ import pytest
 import environment
 from tests.conftest import ROOT
 from tests.support.terminals import screen
+from tests.support.waiting import be_slow, patience, until
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,7 @@ class _Slow(http.server.SimpleHTTPRequestHandler):
         while piece := source.read(RATE // 20):
             with suppress(OSError):
                 outputfile.write(piece)
-            time.sleep(0.05 * len(piece) / (RATE // 20))
+            be_slow(0.05 * len(piece) / (RATE // 20))
 
     def log_message(self, *_: object) -> None:
         pass
@@ -160,11 +161,10 @@ def test_an_interrupted_installation_leaves_nothing_half_done(
 ) -> None:
     words = ["sh", str(SCRIPT), "env", str(lock(tmp_path / "l.lock", [wheels["large"]]))]
     running = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    while not [*tmp_path.glob("env/fetched/*/*.whl")]:
-        assert running.poll() is None
-        time.sleep(0.02)
+    until(lambda: running.poll() is not None or [*tmp_path.glob("env/fetched/*/*.whl")])
+    assert running.poll() is None
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=patience())
     assert running.returncode == 130
     assert "env: interrupted; make goes on where it stopped" in said
     assert not (tmp_path / "env/fetched").exists()

@@ -11,12 +11,13 @@ from zipfile import ZipFile
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.waiting import patience
 
 
 def build(source: Path, target: str, folder: Path) -> Path:
     """Build `wheel` or `sdist` of a source tree, and return the archive."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=patience())
     (archive,) = folder.iterdir()
     return archive
 

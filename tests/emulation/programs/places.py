@@ -5,6 +5,8 @@ import os
 import socket
 from pathlib import Path
 
+from tests.support.waiting import patience
+
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -15,5 +17,5 @@ def socket_in(namespace: str, kind: socket.SocketKind) -> socket.socket:
             reason = ctypes.get_errno()
             raise OSError(reason, os.strerror(reason), namespace)
     made = socket.socket(socket.AF_INET, kind)
-    made.settimeout(30.0)
+    made.settimeout(patience(3))
     return made

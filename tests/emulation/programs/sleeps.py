@@ -12,7 +12,7 @@ SLEEPS = 12
 MPI.COMM_WORLD.Barrier()  # the library's descriptors are known now
 
 
-def sleep() -> float:
+def pause() -> float:
     begin = time.monotonic()
     os.sched_yield()
     return time.monotonic() - begin
@@ -20,7 +20,7 @@ def sleep() -> float:
 
 def series() -> list[float]:
     MPI.COMM_WORLD.Barrier()
-    return [sleep() for _ in range(LOOKS + SLEEPS)][LOOKS:]
+    return [pause() for _ in range(LOOKS + SLEEPS)][LOOKS:]
 
 
 taken = [series() for _ in range(9)]

@@ -13,6 +13,7 @@ import threading
 import time
 
 from tests.emulation.programs.places import socket_in
+from tests.support.waiting import be_slow
 
 PIECE = 1 << 16
 
@@ -39,7 +40,7 @@ def main() -> None:
     threading.Thread(target=answer, args=(listening, sizes), daemon=True).start()
     connection = socket_in(source, socket.SOCK_STREAM)
     connection.connect(listening.getsockname())
-    time.sleep(max(0.0, float(start) - time.monotonic()))
+    be_slow(max(0.0, float(start) - time.monotonic()))
     took = []
     for nbytes in sizes:
         begun = time.monotonic()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import expiring, until
 from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
 from tuner.launch import LOCAL_HOST, Hosts, Launcher, LauncherTemplate, hosts_from_environment
 from tuner.launch.failures import CompletedRun, explain_failure
@@ -169,17 +169,14 @@ def test_what_a_launcher_started_ends_with_it(tmp_path: Path, child: str) -> Non
         launcher.run(2, ["-c", ""], hosts=TWO, on_line=lambda _: 0.3)
     assert late.value.stderr == "why\n"
     stat = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
-    deadline = time.monotonic() + 10
-    while stat.exists() and stat.read_text().split()[2] != "Z" and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not stat.exists() or stat.read_text().split()[2] == "Z"
+    until(lambda: not stat.exists() or stat.read_text().split()[2] == "Z")
 
 
 def test_a_launcher_that_says_nothing_is_ended(tmp_path: Path) -> None:
     template = _script(tmp_path / "mute", "#!/bin/sh\nexec sleep 60\n")
     launcher = Launcher("openmpi", Path(sys.executable), template)
     with pytest.raises(ProbeError, match="ranks on a, b fell silent"):
-        launcher.run(2, ["-c", ""], hosts=TWO, silence_timeout=0.3)
+        launcher.run(2, ["-c", ""], hosts=TWO, silence_timeout=expiring(0.3))
 
 
 def test_only_ssh_is_told_how_long_a_connection_may_take() -> None:

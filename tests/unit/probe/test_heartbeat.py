@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from tests.conftest import PATIENCE
+from tests.support.waiting import patience
 
 LIVES = """
 import time
@@ -25,7 +25,7 @@ def test_a_sign_that_nobody_takes_costs_nothing() -> None:
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=PATIENCE,
+        timeout=patience(),
         check=False,
     )
     os.close(writer)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.support.inspector import VERSIONS, call, dump, metric, ran
 from tests.support.ladders import CLUSTER
 from tests.support.properties import examples
+from tests.support.waiting import patience
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
@@ -499,7 +500,7 @@ for length in (1 << 20, 4000):
 
 def test_hostile_lines_take_no_time() -> None:
     """Read lines of 1 MiB, and shorter ones of as many bytes together."""
-    subprocess.run([sys.executable, "-c", HOSTILE], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", HOSTILE], check=True, timeout=patience())
 
 
 def test_lines_that_are_too_long_are_damaged(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from distributed import LocalCluster
 
+from tests.support.waiting import patience, until
 from tuner import whatif
 from tuner.base.errors import InputError, TunerError
 from tuner.cli.main import EXIT_INTERRUPTED, main
@@ -300,9 +300,8 @@ def answered(folder: Path) -> int:
 
 def wait_for(folder: Path, number: int, running: subprocess.Popen[str]) -> None:
     """Until so many tasks are answered."""
-    while answered(folder) < number:
-        assert running.poll() is None, running.communicate()
-        time.sleep(0.02)
+    until(lambda: running.poll() is not None or answered(folder) >= number)
+    assert running.poll() is None, running.communicate()
 
 
 @pytest.fixture
@@ -325,10 +324,7 @@ def test_a_killed_study_is_resumed(long_study: Path) -> None:
     assert kept >= 30
     assert main(["study", str(long_study / "study.yaml"), "--json", "--jobs", "1"]) == 0
     assert not (long_study / "study.yaml.partial").exists()
-    ends = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in children):
-        assert time.monotonic() < ends, "processes of a killed study live on"
-        time.sleep(0.05)
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
 @pytest.mark.representative("2")
@@ -340,7 +336,7 @@ def test_ctrl_c_or_the_end_of_a_batch_job_say_how_to_go_on(
     running = started(long_study, "--jobs", "2", "--json")
     wait_for(long_study, 10, running)
     os.killpg(running.pid, sent)
-    out, error = running.communicate(timeout=20)
+    out, error = running.communicate(timeout=patience())
     assert running.returncode == EXIT_INTERRUPTED
     assert out == ""
     assert "the same command again resumes; what is finished is kept" in error
@@ -348,7 +344,7 @@ def test_ctrl_c_or_the_end_of_a_batch_job_say_how_to_go_on(
     assert "resource_tracker" not in error
     assert answered(long_study) >= 10
     resumed = started(long_study, "--json")
-    out, error = resumed.communicate(timeout=120)
+    out, error = resumed.communicate(timeout=patience())
     assert (resumed.returncode, json.loads(out)["name"]) == (0, "small")
     assert re.search(r"going on from \d+%: \d+ of \d+ schedules are answered already", error)
     assert [path.name for path in long_study.iterdir()] == ["study.yaml"]
@@ -521,9 +517,7 @@ def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while not place.exists():
-        assert scheduler.poll() is None
-        time.sleep(0.05)
+    until(lambda: scheduler.poll() is not None or place.exists())
     address = json.loads(place.read_text())["address"]
     other = subprocess.Popen(
         [*dask, "worker", address, "--no-dashboard", "--no-nanny"],
@@ -534,7 +528,7 @@ def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None
         running = started(long_study, "--dask", address)
         wait_for(long_study, 1, running)
         scheduler.kill()
-        _, error = running.communicate(timeout=30)
+        _, error = running.communicate(timeout=patience())
     finally:
         for process in (other, scheduler):
             process.kill()

@@ -26,6 +26,7 @@ from tests.support.budgets import (
 from tests.support.designs import candidates as candidates_of_grid
 from tests.support.designs import simulated
 from tests.support.ranks import Ranks
+from tests.support.waiting import be_slow
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.core.calibration import PathCost, calibration_from_record, calibration_record
@@ -486,7 +487,7 @@ def test_a_time_limit_counts_what_is_spent_and_what_steps_take() -> None:
     assert limit.expected_duration("table", 3.0) == 6.0
     assert limit.expected_duration("other") == 0.0
     with limit.measure_step("table"):
-        time.sleep(0.01)
+        be_slow(0.01)
     assert 0.01 <= limit.latest_duration("table") < limit.expected_duration("table") < 1.0
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.budgets import FLAT, TWO, Never, Slow, borrowed, messages_of, plan_of, tuned
 from tests.support.ranks import Ranks
+from tests.support.waiting import be_slow
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.core.collective import Collective
@@ -114,7 +115,7 @@ class Busy:
 
         def slowly(point: Call, choice: AlgorithmConfig) -> float:
             self.asked += 1
-            time.sleep(0.2)
+            be_slow(0.2)
             return usual(point, choice)
 
         self.inner._seconds = slowly  # type: ignore[method-assign]  # delays the real one
