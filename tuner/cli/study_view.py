@@ -104,10 +104,12 @@ def _print_ranges(result: whatif.StudyResult) -> set[str]:
     if has_nccl:
         print_text(
             nccl_note(
-                one.algorithm
-                for point in result.points
-                for one in point.candidates
-                if one.predicted_by == NCCL
+                {
+                    one.algorithm
+                    for point in result.points
+                    for one in point.candidates
+                    if one.predicted_by == NCCL
+                }
             )
         )
     return {axes[at] for at in same}

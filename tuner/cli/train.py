@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
     )
 
 
-def _hashes(files: Iterable[Path]) -> dict[str, str]:
+def _hashes(files: Sequence[Path]) -> dict[str, str]:
     """Return the SHA-256 of each file by its name, or by its path if names are not unique."""
     named = Counter(path.name for path in set(files))
     return {

@@ -168,7 +168,7 @@ def _requested_calls(measurements: Measurements) -> list[CallPoint]:
 
 
 def _calls_on_shapes(
-    observations: Iterable[Observation], shapes: Iterable[tuple[int, int]], selector: Selector
+    observations: Iterable[Observation], shapes: Collection[tuple[int, int]], selector: Selector
 ) -> set[CallPoint]:
     """Return the calls that were measured on any shape, on the shapes given."""
     asked = {

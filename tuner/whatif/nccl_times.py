@@ -7,7 +7,7 @@ NCCL's own cost model does, and predictions from it are nearer to published resu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 
 from tuner.base.errors import InputError
@@ -45,9 +45,9 @@ EXPLAINED_NOTE = (
 )
 
 
-def nccl_note(names: Iterable[str]) -> str:
+def nccl_note(names: Collection[str]) -> str:
     """Return a note on the algorithms of NCCL among `names`, which have predicted times."""
-    own = [name for name in NCCL_NAMES if name in set(names)]
+    own = [name for name in NCCL_NAMES if name in names]
     collnet = [name for name in own if name.startswith("collnet")]
     note = (
         f"Times of {', '.join(own)} are predicted from the cost model of NCCL"

@@ -94,10 +94,14 @@ def test_what_nccl_chooses_by_itself_is_part_of_a_study(
     )
     (default,) = [one for one in chosen if one["chosen"]]
     assert NCCL_NAMES[point["nccl_choice"]] == default["algorithm"]
+    predicted = {one["algorithm"] for one in point["candidates"] if one["predicted_by"] == "nccl"}
     main(["study", study])
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert "NCCL by itself" in said
-    assert "as in `tuner nccl estimate`" in " ".join(said.split())
+    assert "as in `tuner nccl estimate`" in said
+    names = said.partition("Times of ")[2].partition(" are predicted")[0]
+    assert set(names.split(", ")) == predicted > {"nccl_ring", "collnet_chain"}
+    assert "NCCL uses collnet_direct, collnet_chain only with NCCL_COLLNET_ENABLE=1 and SHARP" in said
 
 
 @pytest.mark.extended
