@@ -19,7 +19,14 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements, read_partial
 from tuner.core.table import AlgorithmConfig
 from tuner.launch import Launcher
-from tuner.probe.driver import DEFAULT_LAUNCHES, ProbeProgress, plan_single_host, probe, run_plan
+from tuner.probe.driver import (
+    DEFAULT_LAUNCHES,
+    ProbeProgress,
+    RunLimits,
+    plan_single_host,
+    probe,
+    run_plan,
+)
 from tuner.probe.probed_machine import local_cluster
 
 UNDECIDED = (
@@ -160,7 +167,7 @@ def test_a_point_all_of_whose_algorithms_are_wrong_is_passed_over(tmp_path: Path
     ring = tuple(arm for arm in wrong.candidates if arm.algorithm == "ring")
     plan = replace(made, points=(replace(wrong, candidates=ring), right))
     found = run_plan(
-        plan, Launcher.find("openmpi"), tmp_path / "m.ndjson", local_cluster(), {}, budget=2.0
+        plan, Launcher.find("openmpi"), tmp_path / "m.ndjson", local_cluster(), {}, RunLimits(2.0)
     )
     assert {series.subject for series in found.series} == {"bcast"}
     assert found.provenance["excluded"] == ["collective allreduce p=3 4096 B: ring: wrong result"]

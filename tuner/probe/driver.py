@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,14 @@ from tuner.probe.probe_spec import check_parts
 from tuner.probe.probed_machine import collect_provenance, local_cluster
 from tuner.probe.single_host import COLLECTIVE_SIZES, make_plan
 
-__all__ = ["DEFAULT_LAUNCHES", "ProbeProgress", "plan_single_host", "probe", "run_plan"]
+__all__ = [
+    "DEFAULT_LAUNCHES",
+    "ProbeProgress",
+    "RunLimits",
+    "plan_single_host",
+    "probe",
+    "run_plan",
+]
 
 MIN_OPENMPI_RANKS = 4  # of Open MPI: with fewer ranks the algorithms hardly differ
 DEFAULT_LAUNCHES = 6  # launches of the ranks: core assignment, and times with it, change with each
@@ -39,6 +47,23 @@ LIBRARY_SETTINGS: Mapping[str, Mapping[str, str]] = {
 RANK_MODULE = "tuner.rank_programs.probe"
 DEADLINE_GRACE_S = 1.0  # seconds after the deadline until the ranks are terminated
 STUCK_TIMEOUT_S = 180.0  # seconds beyond the time limit after which the ranks must be stuck
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """The limits of one run of a plan.
+
+    budget      seconds, launches included; points that do not fit are left out
+    deadline    latest end of ranks on several hosts, as time.monotonic() shows it; ranks that are
+                not done then are terminated
+    retry_skipped   what the budget counts, as in `ProbeFile`
+    only_launch     the launch to carry out; points that other launches lack are left out. None: all
+    """
+
+    budget: float
+    deadline: float = math.inf
+    retry_skipped: bool | None = None
+    only_launch: int | None = None
 
 
 def probe(
@@ -85,7 +110,7 @@ def probe(
         "notes": mpi_libraries.describe_missing_algorithms(launcher.version(), capabilities),
     }
     seconds = DEFAULT_BUDGETS_S[library] if budget is None else budget
-    return run_plan(plan, launcher, out, local_cluster(), about, seconds, on_progress)
+    return run_plan(plan, launcher, out, local_cluster(), about, RunLimits(seconds), on_progress)
 
 
 def run_plan(
@@ -94,21 +119,13 @@ def run_plan(
     out: Path,
     cluster: Cluster,
     provenance: Mapping[str, Any],
-    budget: float,
+    limits: RunLimits,
     on_progress: Callable[[ProbeProgress], None] = lambda _: None,
-    deadline: float = math.inf,
-    retry_skipped: bool | None = None,
-    only_launch: int | None = None,
 ) -> Measurements:
-    """Measure what `out` lacks of `plan` in `budget` seconds, and finish `out`.
+    """Measure what `out` lacks of `plan` within `limits`, and finish `out`.
 
     provenance  what is known beforehand; what the ranks know is added to it. Its `plan` identifies
                 the file if that is not the plan's own fingerprint.
-    budget      seconds, launches included; points that do not fit are left out
-    deadline    latest end of ranks on several hosts, as time.monotonic() shows it; ranks that are
-                not done then are terminated
-    retry_skipped   what the budget counts, as in `ProbeFile`
-    only_launch     the launch to carry out; points that other launches lack are left out. None: all
 
     Raises as `probe` does.
     """
@@ -120,18 +137,18 @@ def run_plan(
         "target": plan.ci_half_width,
         "operators": plan.operators,
         "thread_level": plan.thread_level,
-        "budget": budget,
+        "budget": limits.budget,
         "excluded": [],
         BEGAN_KEY: time.time(),
     }
-    file = ProbeFile(out, cluster, version, plan, known, retry_skipped)
+    file = ProbeFile(out, cluster, version, plan, known, limits.retry_skipped)
     left = file.resume()
     if not file.is_finished:
         kept = len(plan.points) - len(left.points)
         watch = ProbeMonitor(left, file.remaining_seconds, on_progress, file.spent_seconds, kept)
         for number in sorted({point.launch for point in plan.points}):
             watch.later_plan = left.after_launch(number)
-            over = deadline if only_launch in (None, number) else -math.inf
+            over = limits.deadline if limits.only_launch in (None, number) else -math.inf
             left = _measure_launch(launcher, file, left, number, watch, over)
         file.finish(watch)
     return read_measurements(out)

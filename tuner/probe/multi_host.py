@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -40,7 +39,7 @@ from tuner.mpi_libraries.default_algorithms import (
 from tuner.probe.batches import ExperimentRequest, experiment_points, read_batches
 from tuner.probe.collective_points import make_concurrent, points_of_shape
 from tuner.probe.device_points import device_collective_points, device_points
-from tuner.probe.driver import run_plan
+from tuner.probe.driver import RunLimits, run_plan
 from tuner.probe.monitor import ProbeProgress
 from tuner.probe.p2p_points import (
     all_pairs_points,
@@ -103,7 +102,7 @@ def probe_cluster(
     default_algorithms  what the library runs by default, stored with the measurements
     requested_calls     calls that a table is for, measured or not, stored with the measurements
     extra_provenance    further provenance
-    deadline, retry_skipped     as in `tuner.probe.driver.run_plan`
+    deadline, retry_skipped     as in `tuner.probe.driver.RunLimits`
 
     Raises InputError and ProbeError as `tuner.probe.driver.probe` does.
     """
@@ -112,14 +111,8 @@ def probe_cluster(
         REQUESTED_CALLS_KEY: [omit_default_placement(one) for one in requested_calls],
     }
     known = {**extra_provenance, **{name: records for name, records in kept.items() if records}}
-    carry = partial(
-        run_plan,
-        budget=budget,
-        on_progress=on_progress,
-        deadline=deadline,
-        retry_skipped=retry_skipped,
-    )
-    return _run_probe(out, spec, launcher, read_batches(out), name, known, carry)
+    limits = RunLimits(budget, deadline, retry_skipped)
+    return _run_probe(out, spec, launcher, read_batches(out), name, known, limits, on_progress)
 
 
 def probe_experiments(
@@ -140,7 +133,7 @@ def probe_experiments(
 
     ci_half_width       relative half-width for this batch; None: that of `spec`
     extra_provenance    further provenance
-    deadline            as in `tuner.probe.driver.run_plan`
+    deadline            as in `tuner.probe.driver.RunLimits`
     skip_first_plan     leave out what `out` lacks of `probe_cluster`, instead of measuring it first
 
     `out` is what `probe_cluster` made of the same `spec`; what it lacks is measured first. The
@@ -148,15 +141,10 @@ def probe_experiments(
     """
     rounds = [*read_batches(out), tuple(experiments)]
     only = len(rounds) if skip_first_plan else None
-    carry = partial(
-        run_plan,
-        budget=budget,
-        on_progress=on_progress,
-        deadline=deadline,
-        retry_skipped=False,
-        only_launch=only,
+    limits = RunLimits(budget, deadline, retry_skipped=False, only_launch=only)
+    return _run_probe(
+        out, spec, launcher, rounds, name, extra_provenance, limits, on_progress, ci_half_width
     )
-    return _run_probe(out, spec, launcher, rounds, name, extra_provenance, carry, ci_half_width)
 
 
 def _run_probe(
@@ -166,7 +154,8 @@ def _run_probe(
     rounds: Sequence[Sequence[ExperimentRequest]],
     name: str,
     extra_provenance: Mapping[str, Any],
-    carry: partial[Measurements],
+    limits: RunLimits,
+    on_progress: Callable[[ProbeProgress], None],
     ci_half_width: float | None = None,
 ) -> Measurements:
     require_writable_file(out)
@@ -188,14 +177,15 @@ def _run_probe(
     if rounds:
         records = [[omit_default_placement(asdict(one)) for one in chosen] for chosen in rounds]
         about["rounds"] = json.loads(json.dumps(records))  # as stored in the file
-    left = carry.keywords["deadline"] - time.monotonic()
-    messages = "messages" in spec.parts and carry.keywords.get("only") is None
+    left = limits.deadline - time.monotonic()
+    messages = "messages" in spec.parts and limits.only_launch is None
     if spec.nodes > 1 and messages and not _has_samples(out) and left > MIN_TIME_FOR_LOOPBACK_S:
         about |= _measure_loopback(spec, launcher, min(LOOPBACK_TIMEOUT_S, left / 4))
     wanted = spec.ci_half_width if ci_half_width is None else ci_half_width
     plan = replace(first, points=(*first.points, *further), ci_half_width=wanted)
     capable = plan.drop_unsupported(launcher.capabilities)
-    return carry(capable, launcher, out, provisional_cluster(spec, name), about)
+    cluster = provisional_cluster(spec, name)
+    return run_plan(capable, launcher, out, cluster, about, limits, on_progress)
 
 
 @dataclass(frozen=True)

@@ -242,6 +242,16 @@ def test_a_probe_killed_before_its_first_sample_measures_the_loopback_again(tmp_
     assert probe_cluster(out, REQUEST, Ranks()).provenance["loopback"] != {}
 
 
+def test_a_round_without_messages_starts_no_ranks_for_the_loopback(tmp_path: Path) -> None:
+    """The ranks of the loopback would end this probe."""
+    ranks = Ranks(alone="host a cannot be reached (No route to host): check that it runs")
+    found = probe_experiments(
+        tmp_path / "m.ndjson", REQUEST, ranks, [CALL], budget=50.0, skip_first_plan=True
+    )
+    assert {one.kind for one in found.series} == {"collective", "schedule"}
+    assert "loopback" not in found.provenance
+
+
 def test_a_file_that_is_no_text_ends_a_probe_with_a_sentence(tmp_path: Path) -> None:
     out = tmp_path / "m.ndjson"
     out.write_bytes(b"\xff\xfe")

@@ -101,7 +101,9 @@ def test_what_nccl_chooses_by_itself_is_part_of_a_study(
     assert "as in `tuner nccl estimate`" in said
     names = said.partition("Times of ")[2].partition(" are predicted")[0]
     assert set(names.split(", ")) == predicted > {"nccl_ring", "collnet_chain"}
-    assert "NCCL uses collnet_direct, collnet_chain only with NCCL_COLLNET_ENABLE=1 and SHARP" in said
+    assert (
+        "NCCL uses collnet_direct, collnet_chain only with NCCL_COLLNET_ENABLE=1 and SHARP" in said
+    )
 
 
 @pytest.mark.extended

@@ -20,7 +20,7 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, read_measurements, read_partial
 from tuner.core.path_classes import NODE
 from tuner.core.table import AlgorithmConfig
-from tuner.probe.driver import plan_single_host, run_plan
+from tuner.probe.driver import RunLimits, plan_single_host, run_plan
 from tuner.probe.monitor import ProbeProgress
 from tuner.probe.multi_host import probe_cluster
 from tuner.probe.probe_file import BEGAN_KEY
@@ -208,7 +208,7 @@ def here() -> Cluster:
 def one_computer(out: Path, here: Cluster, ranks: Ranks, budget: float) -> list[ProbeProgress]:
     shown = list[ProbeProgress]()
     plan = plan_single_host("openmpi", 4, (1024,), 0.03, 2, "commutative")
-    run_plan(plan, ranks, out, here, {}, budget, shown.append)
+    run_plan(plan, ranks, out, here, {}, RunLimits(budget), shown.append)
     return shown
 
 
