@@ -15,13 +15,15 @@ from sqlalchemy import Engine, text
 
 from tests.conftest import MPICH_PYTHON
 from tests.service.serving import LIBRARY, a_table, good, problem, publish, served
+from tests.support.ladders import table_of
 from tests.support.waiting import until
 from tuner import db
 from tuner.api.native_formats import RequestedFormat
 from tuner.api.published_tables import Representation, TableVersion
 from tuner.api.routes.tables import FormatQuery
 from tuner.api.settings import Settings
-from tuner.core.table import parse_table
+from tuner.core.collective import Collective
+from tuner.core.table import AlgorithmConfig, parse_table, table_record
 from tuner.formats import mpich, nccl, openmpi
 from tuner.formats.registry import FORMATS
 
@@ -123,6 +125,9 @@ def test_tables_with_strange_evidence_are_compared(
             "of 1 sizes there are 1 default_s, 0 chosen_s",
         ),
         ({"provenance": {"a": "b\0"}}, "is not a character"),
+        ({"library": ""}, "the table does not name its library"),
+        ({"cluster": {**a_table()["cluster"], "name": " "}}, "the table does not name its cluster"),
+        ({"rules": []}, "the table has no rules"),
     ],
 )
 def test_a_table_with_a_fault_is_refused(
@@ -155,6 +160,49 @@ def test_a_rule_with_an_algorithm_that_there_is_not_is_refused(
 ) -> None:
     said = problem(lasting.post("/v1/tables", json=with_choice(library, **choice)), 422)
     assert message in said
+
+
+def reducing(algorithm: str, operators: str = "any", library: str = LIBRARY) -> dict[str, Any]:
+    rungs = [(0, AlgorithmConfig()), (1024, AlgorithmConfig(algorithm))]
+    return table_record(table_of({(Collective.ALLREDUCE, 4, operators): rungs}, library=library))
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [(LIBRARY, "Open MPI"), ("spectrummpi 10.3.1", "Open MPI"), ("mpich 5.0.2", "MPICH")],
+)
+def test_an_algorithm_that_is_wrong_for_some_operators_is_for_the_others_alone(
+    lasting: httpx.Client, library: str, name: str
+) -> None:
+    record = reducing("rabenseifner", library=library)
+    said = problem(lasting.post("/v1/tables", json=record), 422)
+    assert said.startswith("allreduce on 4 ranks, [1024, inf) bytes: 'rabenseifner': ")
+    assert f"in {name} this algorithm gives wrong results for non-commutative operators" in said
+    assert good_version(lasting, reducing("rabenseifner", "commutative", library))
+
+
+def test_an_algorithm_that_refuses_these_ranks_is_refused(lasting: httpx.Client) -> None:
+    record = table_record(
+        table_of({(Collective.ALLGATHER, 4): [(0, AlgorithmConfig("two_proc"))]}, library=LIBRARY)
+    )
+    said = problem(lasting.post("/v1/tables", json=record), 422)
+    assert "two_proc is refused by 4 ranks, and every call would fail" in said
+
+
+def test_a_table_stored_before_it_would_be_refused_is_still_read(
+    client: httpx.Client, database_url: str
+) -> None:
+    version = good_version(client, reducing("recursive_doubling"))
+    engine = db.open_database(database_url)
+    with db.transaction(engine) as session:
+        session.execute(
+            text("update rules set algorithm = 'rabenseifner' where algorithm <> 'default'")
+        )
+    engine.dispose()
+    good(client.post("/v1/publications", json={"version": version}), 201)
+    assert good(client.get(f"/v1/tables/{version}")) == reducing("rabenseifner")
+    offers = {one["name"]: one for one in good(client.get(f"/v1/tables/{version}/formats"))}
+    assert "gives wrong results for non-commutative operators" in offers["openmpi"]["refusal"]
 
 
 @pytest.mark.parametrize(

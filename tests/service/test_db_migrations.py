@@ -86,7 +86,7 @@ OLD: dict[str, list[dict[str, Any]]] = {
             "params": {},
             "evidence": encode_infinities(asdict(Evidence("measured", (8,), gain=1.5))),
         }
-        for version, algorithm in ((1, "chain"), (2, "chain"), (3, "ring"))
+        for version, algorithm in ((1, "chain"), (2, "chain"), (3, "pipeline"))
     ],
     "proofs": [
         {

@@ -55,7 +55,7 @@ def blocks(function: Function) -> Iterator[Sequence[ast.stmt]]:
 
 
 def is_one_shot_type(annotation: ast.expr) -> bool:
-    """Return whether it is, or may be, an `Iterable`: `Iterable[int] | None`, but no tuple of them."""
+    """Return whether it may be an `Iterable`, as `Iterable[int] | None`; a tuple of them is not."""
     match annotation:
         case ast.BinOp(left, ast.BitOr(), right):
             return is_one_shot_type(left) or is_one_shot_type(right)
@@ -74,7 +74,7 @@ def is_one_shot_value(value: ast.expr) -> bool:
 
 
 def most_reads(statements: Sequence[ast.stmt], name: str) -> int:
-    """Return how often `name` is read at most on a way through statements, until it is bound anew."""
+    """Return how often `name` is read at most on a way to its next binding or the end."""
     if not statements:
         return 0
     first, *rest = statements

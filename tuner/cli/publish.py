@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.cli.output import add_json_option, print_result, print_text
 from tuner.core.table import read_table, table_record
-from tuner.formats.check_names import require_known_algorithms
+from tuner.formats.usable_table import require_usable
 from tuner.runtime import service_client
 from tuner.runtime.table_source import resolve_request
 
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
     """Store the table, then publish its version; both are safe to repeat."""
     table = read_table(options.table)
     try:
-        require_known_algorithms(table)
+        require_usable(table)
     except InputError as reason:
         raise InputError(f"{options.table}: {reason}") from None
     request = resolve_request(table.library, service=options.service)

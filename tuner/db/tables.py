@@ -20,6 +20,7 @@ from tuner.db.deduplication import InsertResult, content_digest, insert_if_absen
 from tuner.db.measurements import require_measurements
 from tuner.db.models import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
 from tuner.db.pagination import PAGE_SIZE, Page, equals_if_given, fetch_page
+from tuner.formats.usable_table import require_usable
 
 _RULES = Base.metadata.tables[RuleRow.__tablename__]
 _RULE = (
@@ -64,8 +65,10 @@ def store_table(
 
     measurements_id, calibration_id     what the table was made from
 
-    Raises NotFoundError where one of these does not exist.
+    Every table enters the database here. Raises InputError for one that no program should follow
+    (`require_usable`), and NotFoundError where one of its sources does not exist.
     """
+    require_usable(table)
     require_measurements(session, measurements_id)
     if calibration_id is not None and session.get(CalibrationRow, calibration_id) is None:
         raise NotFoundError(f"the database has no calibration {calibration_id}")

@@ -186,6 +186,11 @@ def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
     return True
 
 
+def unsupported_reason(_collective: Collective, _choice: AlgorithmConfig, _p: int) -> str:
+    """Return ""; MPICH runs each of its algorithms on any number of ranks."""
+    return ""
+
+
 def substitution_reason(
     _collective: Collective, _choice: AlgorithmConfig, _p: int, _nbytes: int
 ) -> str:

@@ -45,6 +45,18 @@ def test_what_no_library_has_is_not_published(
     assert said.count("\n") == 1
 
 
+def test_what_is_wrong_for_some_operators_is_not_published(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "table.json"
+    rungs = {(Collective.ALLREDUCE, 4): ((0, AlgorithmConfig("rabenseifner")),)}
+    write_table(table_of(rungs), path)
+    assert main(["publish", str(path), "--service", NOWHERE]) == 1
+    said = capsys.readouterr().err
+    assert f"{path}: allreduce on 4 ranks, [0, inf) bytes: 'rabenseifner': in Open MPI" in said
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize("via", ["library", "schedule"])
 def test_what_there_is_comes_as_far_as_the_service(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], via: str
