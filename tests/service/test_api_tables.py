@@ -136,6 +136,14 @@ def test_a_table_with_a_fault_is_refused(
     assert message in problem(lasting.post("/v1/tables", json={**a_table(), **changes}), 422)
 
 
+def test_a_rule_that_ends_programs_is_refused(lasting: httpx.Client) -> None:
+    table = a_table()
+    table["rules"][0]["choice"] = {"algorithm": "split_binary", "params": {"segment": 1024}}
+    said = problem(lasting.post("/v1/tables", json=table), 422)
+    assert "bytes: 'split_binary(segment=1024)': Open MPI 5.0.11 may divide a segment" in said
+    assert "let the rule start at 1 byte" in said
+
+
 def with_choice(library: str, **choice: Any) -> dict[str, Any]:
     table = a_table()
     table["rules"][1]["choice"] |= choice

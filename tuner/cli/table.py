@@ -26,6 +26,7 @@ from tuner.cli.progress import Display
 from tuner.cli.table_view import format_rule_count, print_changes, print_rules
 from tuner.core.table import TuningTable, read_table, table_record
 from tuner.formats import openmpi
+from tuner.formats.usable_table import require_safe_sizes
 from tuner.formats.registry import FORMATS, ExportOptions, detect_format
 from tuner.formats.rules_by_ranks import shadowed_calls
 from tuner.launch.interpreters import find_interpreter
@@ -245,6 +246,10 @@ def _commutative(table: TuningTable, options: argparse.Namespace) -> int:
 def run_check(options: argparse.Namespace) -> int:
     """Compare a file with a table; return 1 when they differ."""
     table = native_options.read_table_part(options.table, options)
+    try:
+        require_safe_sizes(table)
+    except InputError as reason:
+        raise InputError(f"{options.table}: {reason}") from None
     text = native_files.read_text(options.file)
     form = FORMATS[options.format] if options.format else detect_format(table, text)
     form.require_library(table)

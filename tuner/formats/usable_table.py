@@ -6,7 +6,7 @@ from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.core.table import LIBRARY, SCHEDULE, Rule, TuningTable
 from tuner.formats.rules_by_ranks import describe_rule
-from tuner.mpi_libraries import LIBRARY_MODULES
+from tuner.mpi_libraries import LIBRARY_MODULES, require_safe_size
 from tuner.mpi_libraries.products import base_of, title_of
 
 
@@ -14,8 +14,8 @@ def require_usable(table: TuningTable) -> None:
     """Raise InputError for a table that no program should follow, naming the rule at fault.
 
     A table has a cluster, a library and rules, and each rule names an algorithm of the table's
-    library or one of our schedules. The library's own algorithms run on the ranks of the rule and
-    keep the results of all its operators. Only libraries that tables are made for here are checked:
+    library or one of our schedules, which takes calls of all sizes of the rule. The library's own
+    algorithms run on the ranks of the rule and keep the results of all its operators. Only libraries that tables are made for here are checked:
     which algorithms the others have, and since which release, is known well enough to write their
     files, but not to refuse a table.
     """
@@ -27,6 +27,16 @@ def require_usable(table: TuningTable) -> None:
     for rule in table.rules:
         try:
             _require_usable_rule(table.library, rule)
+        except InputError as reason:
+            raise InputError(f"{describe_rule(rule)}: {reason}") from None
+    require_safe_sizes(table)
+
+
+def require_safe_sizes(table: TuningTable) -> None:
+    """Raise InputError, naming the rule, for sizes at which its algorithm ends the program."""
+    for rule in table.rules:
+        try:
+            require_safe_size(table.library, rule.choice, rule.start_bytes)
         except InputError as reason:
             raise InputError(f"{describe_rule(rule)}: {reason}") from None
 

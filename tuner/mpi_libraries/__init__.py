@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
 from tuner.base.errors import InputError
+from tuner.base.units import plural
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import LIBRARY, AlgorithmConfig
 from tuner.mpi_libraries import mpich, openmpi
 from tuner.mpi_libraries.capabilities import Capabilities
 from tuner.mpi_libraries.products import base_of, title_of
@@ -31,6 +32,28 @@ def library_module(library: str) -> ModuleType:
             " library yourself, as docs/reference/library-formats.md shows, and export them"
         )
     return LIBRARY_MODULES[name]
+
+
+def min_call_bytes(library: str, choice: AlgorithmConfig) -> int:
+    """Return the size in bytes, over the whole buffer, of the smallest call that may run a config.
+
+    library     name and version; 0 for one that tables are not made for here
+
+    Algorithms that the library does not run itself take calls of any size.
+    """
+    known = LIBRARY_MODULES.get(base_of(library))
+    return known.min_call_bytes(choice) if known and choice.runner == LIBRARY else 0
+
+
+def require_safe_size(library: str, choice: AlgorithmConfig, start_bytes: int) -> None:
+    """Raise InputError for a rule from `start_bytes` on that has calls too small for its config."""
+    least = min_call_bytes(library, choice)
+    if start_bytes < least:
+        raise InputError(
+            f"{title_of(library)} may divide a segment by the size of the datatype,"
+            f" which is 0 in some calls of {plural(start_bytes, 'byte')}, and then the program"
+            f" ends: let the rule start at {plural(least, 'byte')}"
+        )
 
 
 def available_candidates(library: str, capabilities: Capabilities) -> CandidateFunction:

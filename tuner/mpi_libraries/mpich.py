@@ -175,6 +175,11 @@ def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> 
     return choice.is_default or not native_algorithm(collective, choice).restrictions
 
 
+def min_call_bytes(_choice: AlgorithmConfig) -> int:
+    """Return 0: every algorithm of MPICH takes calls without data."""
+    return 0
+
+
 def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
     """Return whether a rule can express this config, as `native_algorithm` tells."""
     if choice.is_default:

@@ -82,6 +82,11 @@ COMMUTATIVE_ONLY = {
 }
 # Measured with 5.0.11 on 2 to 8 ranks: with MPI_IN_PLACE every rank gets wrong data.
 WRONG_IN_PLACE = {Collective.ALLGATHER: ("sparbit",)}
+# Bytes of the smallest call, over the whole buffer, that may run an algorithm with a segment. With
+# a datatype of size 0, which the library itself uses on intercommunicators, a call of any count has
+# 0 bytes: `split_binary` of bcast then divides the segment by 0, which ends the program (measured
+# with 5.0.11 on 3 and 4 ranks, where every other algorithm survives, with and without a segment).
+MIN_SEGMENTED_BYTES = 1
 RADIX = 4  # radix of every k-nomial tree: one parameter of the whole program, not of a rule
 RADIX_VARIABLE = "coll_tuned_bcast_algorithm_knomial_radix"  # read at every call
 DEFAULT_CHAINS = 4  # coll_tuned_init_chain_fanout
@@ -227,6 +232,11 @@ def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int |
 def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> bool:
     """Return whether non-commutative operators run `choice` itself and keep their result."""
     return choice.algorithm not in COMMUTATIVE_ONLY.get(collective, ())
+
+
+def min_call_bytes(choice: AlgorithmConfig) -> int:
+    """Return the bytes, over the whole buffer, of the smallest call that may run a config."""
+    return MIN_SEGMENTED_BYTES if choice.params.get("segment") else 0
 
 
 def unsupported_reason(collective: Collective, choice: AlgorithmConfig, p: int) -> str:

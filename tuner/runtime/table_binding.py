@@ -216,29 +216,34 @@ def matching_rules(table: TuningTable, layout: CommLayout, memory: str) -> Rules
     )
     ladders = {key: table.rules_for(key) for key in keys}
     return {
-        key: tuple(part for rule in ladder for part in split_at_int_max(rule))
+        key: tuple(part for rule in ladder for part in split_at_limits(rule, table.library))
         for key, ladder in ladders.items()
         if ladder
     }
 
 
-def split_at_int_max(rule: Rule) -> tuple[Rule, ...]:
-    """Split a rule whose algorithm counts in bytes at COUNT_LIMIT_BYTES.
+def split_at_limits(rule: Rule, library: str) -> tuple[Rule, ...]:
+    """Split a rule into the part that its algorithm can run and the library default beside it.
 
-    From that size on the second part is the library default. Other rules are returned as they are.
+    The default has calls of too few bytes for the algorithm in this library, and calls from
+    COUNT_LIMIT_BYTES on for an algorithm that counts in bytes.
     """
     choice = rule.choice
     forced = choice.runner == LIBRARY and not choice.is_default
     in_bytes = choice.runner == SCHEDULE or (forced and not rule.key.collective.is_reduction)
-    if not in_bytes or rule.stop_bytes <= COUNT_LIMIT_BYTES:
+    first = max(rule.start_bytes, mpi_libraries.min_call_bytes(library, choice))
+    last = min(rule.stop_bytes, COUNT_LIMIT_BYTES) if in_bytes else rule.stop_bytes
+    if (first, last) == (rule.start_bytes, rule.stop_bytes):
         return (rule,)
-    beyond = replace(
-        rule, start_bytes=max(rule.start_bytes, COUNT_LIMIT_BYTES), choice=AlgorithmConfig()
+    parts = (
+        (rule.start_bytes, min(first, rule.stop_bytes), AlgorithmConfig()),
+        (first, last, choice),
+        (max(last, rule.start_bytes), rule.stop_bytes, AlgorithmConfig()),
     )
-    return (
-        (replace(rule, stop_bytes=COUNT_LIMIT_BYTES), beyond)
-        if rule.start_bytes < COUNT_LIMIT_BYTES
-        else (beyond,)
+    return tuple(
+        replace(rule, start_bytes=int(low), stop_bytes=high, choice=own)
+        for low, high, own in parts
+        if low < high
     )
 
 

@@ -13,7 +13,13 @@ from tuner.core.measurement import Measurements
 from tuner.core.table import AlgorithmConfig, RuleKey, TuningTable
 from tuner.select.constraints import UNCONSTRAINED, Constraints, PreservesOperandOrder
 from tuner.select.dataset import MIN_GAIN
-from tuner.select.rule_list import CrossoverCache, EffectiveAlgorithm, RuleList, build_rule_list
+from tuner.select.rule_list import (
+    CrossoverCache,
+    EffectiveAlgorithm,
+    MinCallBytes,
+    RuleList,
+    build_rule_list,
+)
 from tuner.select.rule_merging import (
     MAX_ADDED_REGRET,
     AllowedPredicate,
@@ -140,6 +146,7 @@ def table_from_comparisons(
     constraints: Constraints = UNCONSTRAINED,
     min_gain: float = MIN_GAIN,
     effective_algorithm: EffectiveAlgorithm = lambda _collective, choice, _p, _nbytes: choice,
+    min_call_bytes: MinCallBytes = lambda _choice: 0,
 ) -> TuningTable:
     """Return the table that follows from `comparisons`, one for each point.
 
@@ -149,6 +156,7 @@ def table_from_comparisons(
 
     min_gain                recorded in the provenance
     effective_algorithm     the config that the library runs where one is requested
+    min_call_bytes          smallest call, in bytes, that may run a config
     """
     points: dict[RuleKey, list[Comparison]] = {}
     for contest in sorted(comparisons, key=lambda contest: contest.point):
@@ -165,7 +173,7 @@ def table_from_comparisons(
             key,
             ladder,
             {one: partial(may, key, one) for one in constraints.operator_classes(key.collective)},
-            CrossoverCache(selector, effective_algorithm),
+            CrossoverCache(selector, effective_algorithm, min_call_bytes),
         )
         for key, ladder in points.items()
     ]

@@ -85,7 +85,13 @@ def make_table(
         contests += _predict_comparisons(wanted, solid, solid_selector, library)
     keeps_order, instead = library.preserves_operand_order, library.effective_algorithm
     table = table_from_comparisons(
-        measurements, contests, selector, keeps_order, constraints, effective_algorithm=instead
+        measurements,
+        contests,
+        selector,
+        keeps_order,
+        constraints,
+        effective_algorithm=instead,
+        min_call_bytes=library.min_call_bytes,
     )
     return rows, _with_borrowed_costs(table, calibration)
 

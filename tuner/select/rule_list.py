@@ -29,6 +29,7 @@ from tuner.select.significance import Comparison
 
 # (collective, config, p, nbytes) -> the config that the library runs where this one is requested
 EffectiveAlgorithm = Callable[[Collective, AlgorithmConfig, int, int], AlgorithmConfig]
+MinCallBytes = Callable[[AlgorithmConfig], int]
 
 _MIN_RANGE_RATIO = 1.02  # smallest end of a rule over its start: the precision of crossovers
 _ELEMENT_BYTES = 4  # of most element types
@@ -75,10 +76,20 @@ class RuleList:
 
 
 class CrossoverCache:
-    """The crossovers of one call's rule lists, cached because alternative partitions share most."""
+    """The crossovers of one call's rule lists, cached because alternative partitions share most.
 
-    def __init__(self, selector: Selector, effective_algorithm: EffectiveAlgorithm) -> None:
-        self.selector, self._effective_algorithm = selector, effective_algorithm
+    effective_algorithm     the config that the library runs where one is requested
+    min_call_bytes          smallest call, in bytes, that may run a config
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        effective_algorithm: EffectiveAlgorithm,
+        min_call_bytes: MinCallBytes,
+    ) -> None:
+        self.selector, self.min_call_bytes = selector, min_call_bytes
+        self._effective_algorithm = effective_algorithm
         self._cache: dict[tuple[int, AlgorithmConfig, AlgorithmConfig], int] = {}
 
     def between(self, low: SizeRange, high: SizeRange) -> int:
@@ -335,7 +346,7 @@ def _first_bound(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -
     """Return where the first range begins.
 
     Sizes below one element of most programs take as long as one element, and need no rule of their
-    own.
+    own, but for those that the config must not have.
     """
     sizes, first = _sizes(size_ranges), size_ranges[0]
     if first.config.is_default:
@@ -345,7 +356,9 @@ def _first_bound(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -
         / min(max_factor_below(sizes), max_extrapolation_ratio(first.comparisons[0], first.config))
     )
     begin = math.ceil(crossovers.first_runnable_size(first, max(lowest, _ELEMENT_BYTES)))
-    return begin if begin > _ELEMENT_BYTES or lowest == _ELEMENT_BYTES else 0
+    if begin > _ELEMENT_BYTES or lowest == _ELEMENT_BYTES:
+        return begin
+    return crossovers.min_call_bytes(first.config)
 
 
 def _last_bound(size_ranges: Sequence[SizeRange]) -> float:

@@ -309,6 +309,28 @@ def test_a_file_is_written_with_how_it_is_used(
     assert json.loads(capsys.readouterr().out)["usage"] == typed + remark
 
 
+def test_a_rule_that_ends_programs_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Open MPI divides a segment by the size of the datatype, which may be 0."""
+    table, file = tmp_path / "t.json", tmp_path / "openmpi.rules"
+    choice = AlgorithmConfig("split_binary", {"segment": 1024})
+    told = "may divide a segment by the size of the datatype, which is 0 in some calls of 0 bytes"
+    write_table(table_of({(Collective.BCAST, 3): [(0, choice)]}), table)
+    assert main(["table", "export", str(table), "--format", "openmpi", "--out", str(file)]) == 0
+    assert main(["table", "check", str(file), "--table", str(table)]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    rule = "bcast on 3 ranks, [0, inf) bytes: 'split_binary(segment=1024)'"
+    assert f"{table}: {rule}: Open MPI 5.0.11 {told}" in said
+    assert said.endswith("let the rule start at 1 byte")
+    write_table(table_of({(Collective.BCAST, 3): [(0, AlgorithmConfig()), (1, choice)]}), table)
+    assert main(["table", "check", str(file), "--table", str(table)]) == 0
+    file.write_text(file.read_text().replace("0 0 0 0 # default\n1 4", "0 4 0 1024\n1 4"))
+    assert main(["table", "check", str(file), "--table", str(table)]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{file}: rules file, line 9: Open MPI {told}" in said
+
+
 def test_a_file_of_another_library_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

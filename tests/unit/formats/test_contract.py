@@ -119,9 +119,14 @@ SIX = {
 
 
 def openmpi_expected(rule: Rule | None, key: RuleKey, nbytes: int) -> AlgorithmConfig:
-    """An allgather of no bytes is left alone: in place it counts none, whatever its size."""
-    blind = key.collective is ALLGATHER and nbytes == 0
-    if rule is None or rule.choice.is_default or blind:
+    """A call of no bytes is left alone where it is an allgather, or where a segment is named.
+
+    An allgather in place counts no bytes, whatever its size, and a datatype of size 0 may end the
+    program in an algorithm with a segment.
+    """
+    if rule is None or rule.choice.is_default:
+        return DEFAULT
+    if nbytes == 0 and (key.collective is ALLGATHER or "segment" in rule.choice.params):
         return DEFAULT
     return mpi_libraries.openmpi.canonical_config(key.collective, rule.choice)
 

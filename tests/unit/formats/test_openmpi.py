@@ -18,6 +18,7 @@ from tuner.mpi_libraries.openmpi import ALGORITHMS
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 CHAIN = AlgorithmConfig("chain", {"chains": 2, "segment": 8192})
+SPLIT = AlgorithmConfig("split_binary", {"segment": 1024})
 TABLE = table_of(
     {
         (BCAST, 4): [
@@ -99,6 +100,28 @@ def test_algorithms_for_operators_that_commute_are_refused(algorithm: str) -> No
     table = table_of({(ALLREDUCE, 2): [(0, AlgorithmConfig()), (64, AlgorithmConfig(algorithm))]})
     with pytest.raises(InputError, match=rf"\[64, inf\).*{algorithm}.*non-commutative"):
         openmpi.emit(table)
+
+
+def test_no_line_names_a_segment_for_calls_without_data() -> None:
+    text = openmpi.emit(table_of({(BCAST, 3): [(0, SPLIT)]}))
+    assert "2 # message sizes\n0 0 0 0 # default\n1 4 0 1024 # split_binary(segment=1024)" in text
+    rules = openmpi.parse(text)
+    assert [openmpi.decide(rules, BCAST, 3, n) for n in (0, 1)] == [AlgorithmConfig(), SPLIT]
+
+
+def test_a_gather_with_a_segment_would_depend_on_the_size() -> None:
+    sync = AlgorithmConfig("linear_sync", {"segment": 1024})
+    openmpi.emit(table_of({(Collective.GATHER, 3): [(0, AlgorithmConfig("linear_sync"))]}))
+    with pytest.raises(InputError, match="gather that depend on the size make programs hang"):
+        openmpi.emit(table_of({(Collective.GATHER, 3): [(0, sync)]}))
+
+
+@pytest.mark.parametrize(("algorithm", "segment"), [(4, 1024), (2, 1), (6, 1 << 20)])
+def test_a_file_that_ends_programs_is_refused(algorithm: int, segment: int) -> None:
+    with pytest.raises(InputError, match=r"line 6: .*segment.*let the rule start at 1 byte$"):
+        openmpi.parse(f"1\n7\n1\n0\n1\n0 {algorithm} 2 {segment}\n")
+    openmpi.parse(f"1\n7\n1\n0\n1\n0 {algorithm} 2 0\n")  # without a segment none of them fails
+    openmpi.parse(f"1\n7\n1\n0\n2\n0 0 0 0\n1 {algorithm} 2 {segment}\n")
 
 
 def test_algorithms_that_refuse_a_number_of_ranks_are_refused() -> None:
@@ -213,7 +236,7 @@ def test_a_long_file_takes_no_longer_for_each_rule() -> None:
 
 
 def test_version_two_has_a_fifth_column() -> None:
-    rules = openmpi.parse("rule-file-version-2\n1\n7\n1\n2\n1\n0 6 0 1024 3\n")
+    rules = openmpi.parse("rule-file-version-2\n1\n7\n1\n2\n2\n0 0 0 0 0\n1 6 0 1024 3\n")
     assert openmpi.decide(rules, BCAST, 2, 1) == AlgorithmConfig("binomial", {"segment": 1024})
 
 

@@ -106,6 +106,16 @@ def test_decisions(p: int, nbytes: int, choice: AlgorithmConfig) -> None:
     assert json_rules.decide(rules, BCAST, 1, p, nbytes) == choice
 
 
+def test_no_rule_names_a_segment_for_calls_without_data() -> None:
+    text = openmpi.emit_json(table_of({(BCAST, 4): [(0, CHAIN)]}, library=SIX))
+    rules = json_rules.parse(text)
+    assert [json_rules.decide(rules, BCAST, 1, 4, n) for n in (0, 1)] == [AlgorithmConfig(), CHAIN]
+    with pytest.raises(
+        InputError, match=r"bcast, entry 0, rule 0: .*let the rule start at 1 byte$"
+    ):
+        json_rules.parse(text.replace('"msg_size_min": 1', '"msg_size_min": 0'))
+
+
 def test_what_is_left_out_has_the_librarys_defaults() -> None:
     rules = json_rules.parse(
         json.dumps(

@@ -616,6 +616,23 @@ def test_the_first_choice_of_a_table_begins_so_too() -> None:
         assert (fence.start_bytes, fence.stop_bytes, tree.start_bytes) == (0, begins, begins)
 
 
+@pytest.mark.parametrize("least", [0, 1])
+def test_calls_too_small_for_a_config_are_left_to_the_default(least: int) -> None:
+    taken: Times = {DEFAULT: lambda n: 1e-5 + 1e-9 * n, TREE: lambda n: 1e-6 + 1e-9 * n}
+    measurements = probe(taken, sizes=(4, 8, 16))
+    rows = build_observations(measurements, simulate)
+    table = table_from_comparisons(
+        measurements,
+        compare_all_with_default(rows),
+        train(rows, simulate),
+        order_safe,
+        min_call_bytes=lambda choice: least if choice == TREE else 0,
+    )
+    tree = next(rule for rule in table.rules if rule.choice == TREE)
+    assert tree.start_bytes == least
+    assert [rule.choice for rule in table.rules if rule.start_bytes < least] == [DEFAULT] * least
+
+
 def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
     """Both are as fast as one another half way, where the one would still be made another."""
     taken = {DEFAULT: lambda n: 4e-9 * n, TREE: lambda n: 1e-4 + 1e-9 * n, RING: lambda n: 2.5e-4}

@@ -192,7 +192,8 @@ def create_table(
     """Store the record of a table file as a new version; 200 when its content is there already.
 
     422 for a table without a cluster, a library or rules, and for a rule whose algorithm Open MPI,
-    MPICH or our schedules do not have, or that would give some of its calls wrong results.
+    MPICH or our schedules do not have, or that would give some of its calls wrong results or end
+    the program.
     """
     table = table_from_record(parse_json_body(body))
     with db.transaction(service.engine) as session:

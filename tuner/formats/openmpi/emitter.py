@@ -132,10 +132,8 @@ def _require_expressible(rule: Rule, commutative_only: bool) -> None:
             " operators, or hands them to a slower one: only programs all of whose operators"
             " commute may have it (--commutative-only)"
         )
-    if key.collective in UNSPLITTABLE_COLLECTIVES and (rule.start_bytes, rule.stop_bytes) != (
-        0,
-        float("inf"),
-    ):
+    covered = min_decided_bytes(rule), rule.stop_bytes
+    if key.collective in UNSPLITTABLE_COLLECTIVES and covered != (0, float("inf")):
         raise InputError(
             f"{where}: rules for {key.collective} that depend on the size make programs hang in"
             " Open MPI; use one rule for all sizes"

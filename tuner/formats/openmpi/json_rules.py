@@ -27,6 +27,7 @@ from tuner.formats.rules_by_ranks import (
     rules_by_shape_and_ranks,
 )
 from tuner.importers.algorithm_names import algorithm_name
+from tuner.mpi_libraries import require_safe_size
 from tuner.mpi_libraries.openmpi import ALGORITHMS, config_of, rule_parameters
 
 FIRST_MAJOR_VERSION = 6  # first major version that reads JSON rules
@@ -218,7 +219,12 @@ def _parse_message_rule(where: str, collective: Collective, entry: Any) -> Messa
             f"JSON rules: {where}: algorithm {told.get('alg', 0)} of {collective} is not known;"
             " Open MPI leaves out a rule whose algorithm it does not know"
         )
-    return MessageRule(int(first), last, config_of(collective, number, chains, segment))
+    choice = config_of(collective, number, chains, segment)
+    try:
+        require_safe_size("openmpi", choice, int(first))
+    except InputError as reason:
+        raise InputError(f"JSON rules: {where}: {reason}") from None
+    return MessageRule(int(first), last, choice)
 
 
 def _require_object(where: str, value: Any, known: set[str]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ communicator smaller than the first entry gets the first entry.
 
 Message sizes are compared with the bytes of the whole buffer: for allgather, gather and scatter the
 library multiplies what one rank sends or receives by the number of ranks. An allgather in place
-counts 0 bytes, whatever it moves, so our files have no rule for an allgather of 0 bytes.
+counts 0 bytes, whatever it moves, so our files have no rule for an allgather of 0 bytes. Nor have
+they one with a segment for 0 bytes (`min_call_bytes` of `tuner.mpi_libraries.openmpi`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from dataclasses import dataclass
 
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, Rule
-from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS, canonical_config, config_of
+from tuner.mpi_libraries.openmpi import (
+    ALGORITHMS,
+    COLLECTIVE_IDS,
+    canonical_config,
+    config_of,
+    min_call_bytes,
+)
 
 # Calls of these in place are taken for calls of 0 bytes: measured with 5.0.11.
 ZERO_BYTES_IN_PLACE = (Collective.ALLGATHER,)
@@ -59,9 +66,8 @@ def decision_bounds(rules: ClassicRules, collective: Collective) -> tuple[set[in
 
 def min_decided_bytes(rule: Rule) -> int:
     """Return the smallest message size in bytes that a table's rule decides in a file."""
-    return (
-        max(rule.start_bytes, 1) if rule.key.collective in ZERO_BYTES_IN_PLACE else rule.start_bytes
-    )
+    blind = rule.key.collective in ZERO_BYTES_IN_PLACE
+    return max(rule.start_bytes, 1 if blind else min_call_bytes(rule.choice))
 
 
 def expected_config(

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from tuner.base.errors import InputError, shortened_repr
 from tuner.formats import strict_parsing
 from tuner.formats.openmpi.rules import ClassicRules, RuleLine
+from tuner.mpi_libraries import require_safe_size
+from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS, config_of
 
 _HEADER = re.compile(rf"rule-file-version-({strict_parsing.INTEGER_PATTERN})\s")
 MAX_INT = 2**31 - 1  # the library keeps sizes of communicators and segments in an int
@@ -63,7 +65,7 @@ class _Reader:
         self._next += 1
         return token
 
-    def row(self, columns: int, algorithms: int) -> RuleLine:
+    def row(self, columns: int, collective: int) -> RuleLine:
         first = self.number("a message size", largest=2**63 - 1)
         numbers = [first, *(self.number("the rest of a row") for _ in range(columns - 1))]
         found = self._on_line[first.line]
@@ -72,12 +74,17 @@ class _Reader:
                 f"rules file, line {first.line}: a row of {found} numbers where {columns}"
                 " (message size, algorithm, fan-in/out, segment size) are needed on one line"
             )
-        if numbers[1].value > algorithms:
+        if numbers[1].value > MAX_ALGORITHM_NUMBERS[collective]:
             raise InputError(
                 f"rules file, line {first.line}: algorithm {numbers[1].value} does not exist,"
-                f" the largest is {algorithms}"
+                f" the largest is {MAX_ALGORITHM_NUMBERS[collective]}"
             )
-        return RuleLine(first.value, numbers[1].value, numbers[2].value, numbers[3].value)
+        line = RuleLine(*(number.value for number in numbers[:4]))
+        try:
+            _require_safe_size(collective, line)
+        except InputError as reason:
+            raise InputError(f"rules file, line {first.line}: {reason}") from None
+        return line
 
     def require_end(self) -> None:
         if self._next < len(self._tokens):
@@ -105,11 +112,17 @@ def parse(text: str) -> ClassicRules:
                 f"rules file, line {number.line}: collective {number.value} is"
                 f" {'listed twice' if number.value in collectives else 'unknown'}"
             )
-        collectives[number.value] = _parse_entries(
-            reader, 3 + version, MAX_ALGORITHM_NUMBERS[number.value]
-        )
+        collectives[number.value] = _parse_entries(reader, 3 + version, number.value)
     reader.require_end()
     return ClassicRules(collectives)
+
+
+def _require_safe_size(number: int, line: RuleLine) -> None:
+    """Raise InputError for a line that ends programs which call with a datatype of size 0."""
+    collective = next((c for c, known in COLLECTIVE_IDS.items() if known == number), None)
+    if collective is not None:
+        choice = config_of(collective, line.algorithm, line.chains, line.segment_bytes)
+        require_safe_size("openmpi", choice, line.min_bytes)
 
 
 def _tokenize(text: str, start: int) -> Iterator[_Token]:
@@ -126,7 +139,7 @@ def _tokenize(text: str, start: int) -> Iterator[_Token]:
 
 
 def _parse_entries(
-    reader: _Reader, columns: int, algorithms: int
+    reader: _Reader, columns: int, collective: int
 ) -> tuple[tuple[int, tuple[RuleLine, ...]], ...]:
     entries: list[tuple[int, tuple[RuleLine, ...]]] = []
     for _ in range(reader.number("the number of communicator sizes").value):
@@ -139,7 +152,7 @@ def _parse_entries(
         count = reader.number("the number of message sizes")
         rows: list[RuleLine] = []
         for _ in range(count.value):
-            rows.append(reader.row(columns, algorithms))
+            rows.append(reader.row(columns, collective))
         sizes = [row.min_bytes for row in rows]
         if not rows or sizes[0] != 0 or sizes != sorted(set(sizes)):
             raise InputError(
