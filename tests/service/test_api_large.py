@@ -158,6 +158,17 @@ def test_a_worker_knows_what_was_published_a_moment_ago(client: httpx.Client) ->
     assert len(workers()) == 1
 
 
+@pytest.mark.parametrize("query", ["", "?format=yaml"])
+def test_yaml_is_refused_by_its_length_before_a_worker_starts(
+    client: httpx.Client, query: str
+) -> None:
+    text = f"# {'é' * 600_000}\n{FOUR}\n"
+    answer = client.post(f"/v1/topologies{query}", content=text)
+    said = f"{len(text.encode())} bytes of YAML are too many: at most 1048576"
+    assert said in problem(answer, 422)
+    assert workers() == []
+
+
 def test_nobody_without_a_token_gets_a_worker(database: str) -> None:
     headers = token(database, "submitter", "submit")
     with served(Settings(database=database, require_tokens=True)) as client:

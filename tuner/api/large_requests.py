@@ -50,6 +50,9 @@ class LargeBodyRoute(APIRoute):
     The worker makes its application with `app.state.build_worker_app`, an `AppFactory`.
     """
 
+    def refuse_body(self, request: Request, path: Path) -> None:
+        """Raise InputError for a large body, kept in a file, that no worker needs to read."""
+
     def get_route_handler(self) -> Handler:
         """Return the handler that FastAPI calls for each request."""
         handler = super().get_route_handler()
@@ -61,6 +64,7 @@ class LargeBodyRoute(APIRoute):
             async with body_on_disk(request) as path:
                 if path.stat().st_size <= MAX_INLINE_BODY_BYTES:
                     return await handler(_with_body(request, path.read_bytes()))
+                await to_thread.run_sync(self.refuse_body, request, path)
                 sent = await to_thread.run_sync(
                     service.workers.run,
                     _answer_in_worker,

@@ -21,7 +21,7 @@ from tuner.machines.loader import (
     shared_gpu_warning,
 )
 from tuner.topology import CUDA
-from tuner.topology.readers.safe_yaml import parse_yaml
+from tuner.topology.readers.safe_yaml import read_yaml
 from tuner.whatif.axes import narrow_uplinks_warning
 from tuner.whatif.executors import Executor
 from tuner.whatif.prices import missing_prices_warning
@@ -143,7 +143,7 @@ def _require_targets(options: argparse.Namespace, answers: Path) -> None:
 
 def _named_files(path: Path) -> list[Path]:
     """Return the files that the study names."""
-    written = parse_yaml(path.read_text(encoding="utf-8"))
+    written = read_yaml(path)
     return [path.parent / text for name in FILE_KEYS if isinstance(text := written.get(name), str)]
 
 

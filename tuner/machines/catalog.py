@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.machines.gpus import GpuSpec, parse_gpus
-from tuner.topology.readers.safe_yaml import parse_yaml
+from tuner.topology.readers.safe_yaml import read_yaml
 
 DATA_DIR = Path(__file__).parent
 PRESETS = tuple(sorted(path.stem for path in (DATA_DIR / "presets").glob("*.yaml")))
@@ -23,7 +23,7 @@ def preset_path(name: str) -> Path:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        record: dict[str, Any] = parse_yaml(path.read_text(encoding="utf-8"))
+        record: dict[str, Any] = read_yaml(path)
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
     return record

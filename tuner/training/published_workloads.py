@@ -8,7 +8,7 @@ from typing import Any
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.resources import data_directory
 from tuner.machines.yaml_machines import PRESET_PREFIX
-from tuner.topology.readers.safe_yaml import parse_yaml
+from tuner.topology.readers.safe_yaml import read_yaml
 
 FOLDER = "docs/examples/training"
 PUBLISHED_PREFIX = "published:"  # of names of machines that have no preset
@@ -21,7 +21,7 @@ def published_workloads() -> dict[str, dict[str, Any]]:
     The topology of each is `preset:NAME`, or `published:NAME` for `published_machine`.
     """
     files = sorted(data_directory(FOLDER).glob("*.yaml"))
-    records = {path.stem: parse_yaml(path.read_text(encoding="utf-8")) for path in files}
+    records = {path.stem: read_yaml(path) for path in files}
     return {name: _named(record) for name, record in records.items() if "published" in record}
 
 
@@ -32,7 +32,7 @@ def published_machine(reference: str) -> Any:
     if reference not in known:
         names = sorted(one for one in known if one.startswith(PUBLISHED_PREFIX))
         raise InputError(f"expected one of {', '.join(names)}, got {shortened_repr(reference)}")
-    return parse_yaml((data_directory(FOLDER) / f"{name}.yaml").read_text(encoding="utf-8"))
+    return read_yaml(data_directory(FOLDER) / f"{name}.yaml")
 
 
 def _named(record: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import yaml
 
 from tuner.base.units import format_exact_size
 from tuner.machines.yaml_machines import PRESET_PREFIX
-from tuner.topology.readers.safe_yaml import parse_yaml
+from tuner.topology.readers.safe_yaml import read_yaml
 from tuner.training.policies import FastestKnown
 from tuner.training.search import COUNTS, TunedTraining
 from tuner.training.workload import BEST, DEFAULT
@@ -26,7 +26,7 @@ def tuned_workload_text(path: Path, found: TunedTraining, target: Path) -> str:
     path        file of the workload as it was given
     target      file that the text is written to, whose directory names of files become relative to
     """
-    record: dict[str, Any] = dict(parse_yaml(path.read_text(encoding="utf-8")))
+    record: dict[str, Any] = dict(read_yaml(path))
     entry = record["framework"]
     given = {"name": entry} if isinstance(entry, str) else dict(entry)
     changed = {name: _written(name, value) for name, value in found.changed.items()}

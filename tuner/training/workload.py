@@ -39,7 +39,7 @@ from tuner.machines import Machine
 from tuner.machines.loader import load_machine, machine_from_record
 from tuner.topology import CUDA, HOST, Placement
 from tuner.topology.machine import NETWORK_CAPABILITIES
-from tuner.topology.readers.safe_yaml import MAX_CHARACTERS, parse_yaml
+from tuner.topology.readers.safe_yaml import read_yaml
 from tuner.topology.readers.yaml_fields import parse_int, parse_positive_float, require_keys
 from tuner.training.call_times import AlgorithmPolicy, CallTimes
 from tuner.training.compute import AMP, FP32, PRECISIONS, ComputeRate, find_rate
@@ -197,9 +197,7 @@ def parse_file(path: Path, parse: Callable[[Any, Path], Parsed], action: str) ->
     Raises InputError that starts with the file's name.
     """
     try:
-        with path.open(encoding="utf-8") as file:
-            record = parse_yaml(file.read(MAX_CHARACTERS + 1))
-        return parse(record, path.parent)
+        return parse(read_yaml(path), path.parent)
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
     except OSError as reason:

@@ -51,7 +51,7 @@ from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.sim import simulate
 from tuner.topology import CONFIGURED_CAPABILITIES, CUDA, Topology
 from tuner.topology.readers import topology_to_record
-from tuner.topology.readers.safe_yaml import MAX_CHARACTERS, parse_yaml
+from tuner.topology.readers.safe_yaml import read_yaml
 from tuner.topology.readers.yaml_fields import require_keys
 from tuner.whatif.axes import (
     AXES,
@@ -200,10 +200,7 @@ class Study:
 def read_study(path: Path) -> Study:
     """Read a study from a YAML or JSON file; raises InputError that starts with the file's name."""
     try:
-        with path.open(encoding="utf-8") as file:
-            return study_from_record(
-                parse_yaml(file.read(MAX_CHARACTERS + 1)), FileResolver(path.parent)
-            )
+        return study_from_record(read_yaml(path), FileResolver(path.parent))
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
     except OSError as reason:

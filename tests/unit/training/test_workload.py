@@ -73,6 +73,13 @@ def test_what_is_refused(changed: dict[str, Any], said: str) -> None:
         workload(FLAT, **changed)
 
 
+def test_a_file_that_is_too_long_is_refused_with_all_of_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "long.yaml"
+    path.write_text("# é\n" * 500_000, encoding="utf-8")
+    with pytest.raises(InputError, match="2500000 bytes of YAML are too many: at most 1048576"):
+        read_training(path)
+
+
 def test_what_a_file_holds_is_refused_with_its_name(tmp_path: Path) -> None:
     missing, binary, steps = (tmp_path / name for name in ("none.yaml", "bytes.yaml", "own.yaml"))
     binary.write_bytes(b"\xff\xfe")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from tuner import db
@@ -26,14 +27,34 @@ from tuner.api.schemas import (
     example_config,
 )
 from tuner.api.service import ServiceDep
-from tuner.machines.topology_files import TOPOLOGY_FORMATS, parse_topology
+from tuner.machines.topology_files import (
+    TOPOLOGY_FORMATS,
+    detect_topology_format,
+    parse_topology,
+)
 from tuner.topology.readers import topology_to_record
+from tuner.topology.readers.safe_yaml import MAX_BYTES, require_yaml_length
+
+
+
+class TopologyRoute(LargeBodyRoute):
+    """A route that refuses YAML by its length before a worker starts and parses it."""
+
+    def refuse_body(self, request: Request, path: Path) -> None:
+        """Raise InputError for YAML that is too long."""
+        nbytes = path.stat().st_size
+        if nbytes <= MAX_BYTES:
+            return
+        named = request.query_params.get("format")
+        if (named or detect_topology_format(path.read_text("utf-8", "replace"))) == "yaml":
+            require_yaml_length(nbytes)
+
 
 router = APIRouter(
     prefix=f"{API_PREFIX}/topologies",
     tags=["topologies"],
     responses=problem_responses(),
-    route_class=LargeBodyRoute,
+    route_class=TopologyRoute,
 )
 EXAMPLE = "name: flat64\nnodes: 64\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 

@@ -1,13 +1,16 @@
 """YAML parser for untrusted text, with bounded time and memory.
 
-It refuses, before building anything large, documents longer than `MAX_CHARACTERS` or of more than
-`MAX_VALUES` values (seconds to read), nesting deeper than `MAX_DEPTH`, aliases (which could expand
-a page of text to gigabytes), tags (such as `!!int x`), and values longer than
-`MAX_VALUE_CHARACTERS` (a number of a million digits takes minutes).
+It refuses documents longer than `MAX_BYTES` before it parses them. While it parses, and before it
+builds anything large, it refuses more than `MAX_VALUES` values (seconds to read), nesting deeper
+than `MAX_DEPTH`, aliases (which could expand a page of text to gigabytes), tags (such as
+`!!int x`), and values longer than `MAX_VALUE_CHARACTERS` (a number of a million digits takes
+minutes).
 """
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,7 +19,7 @@ from yaml.constructor import ConstructorError
 
 from tuner.base.errors import InputError
 
-MAX_CHARACTERS = 1 << 20
+MAX_BYTES = 1 << 20  # of a document in UTF-8
 MAX_VALUES = 100_000  # including keys and lists: about 10,000 links of a topology
 MAX_DEPTH = 20
 MAX_VALUE_CHARACTERS = 1000
@@ -63,13 +66,30 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def require_yaml_length(nbytes: int) -> None:
+    """Raise InputError for a document of more bytes than are parsed."""
+    if nbytes > MAX_BYTES:
+        raise InputError(f"{nbytes} bytes of YAML are too many: at most {MAX_BYTES}")
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the plain values, lists and mappings of a file of YAML or JSON.
+
+    Raises InputError as `parse_yaml` does, OSError for a file that cannot be read, and
+    UnicodeDecodeError for one that is not UTF-8.
+    """
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+        require_yaml_length(max(len(data), os.fstat(file.fileno()).st_size))
+    return parse_yaml(data.decode("utf-8"))
+
+
 def parse_yaml(text: str) -> Any:
     """Return the plain values, lists and mappings of YAML (or JSON) text.
 
     Raises InputError naming the line of what is malformed or refused.
     """
-    if len(text) > MAX_CHARACTERS:
-        raise InputError(f"{len(text)} characters of YAML are too many: at most {MAX_CHARACTERS}")
+    require_yaml_length(len(text.encode("utf-8", "surrogatepass")))
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as reason:
