@@ -45,7 +45,7 @@ def test_many_at_once_store_one(engine: Engine) -> None:
     with ThreadPoolExecutor(8) as threads:
         assert len(set(threads.map(store, range(16)))) == 1
     with db.read_session(engine) as session:
-        assert session.scalar(text("select count(*) from rules")) == 2
+        assert session.scalar(text("select count(*) from rules")) == 3
 
 
 def test_placements_are_kept(engine: Engine, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_an_equal_table_is_the_same_version(engine: Engine, via: str) -> None:
         assert loaded.provenance == {"noise": 0.02}
         described = db.describe_table(session, first.id)
         assert (described.measurements_id, described.calibration_id) == (probed, made)
-        assert (described.rules, described.cluster) == (2, "ares")
+        assert (described.rules, described.cluster) == (3, "ares")
         assert db.list_tables(session, cluster="ares").items[0] == described
         assert db.list_tables(session, library="other").items == []
         with pytest.raises(NotFoundError, match="no tuning table, version 99"):

@@ -76,7 +76,8 @@ def table(choice: str = "chain", via: str = "library", library: str = LIBRARY) -
         "binomial",
     )
     rules = (
-        Rule(key, 0, 2**33, AlgorithmConfig(choice, {"segment": 4096}, via), evidence),
+        Rule(key, 0, 1, AlgorithmConfig(), Evidence("none")),
+        Rule(key, 1, 2**33, AlgorithmConfig(choice, {"segment": 4096}, via), evidence),
         Rule(key, 2**33, math.inf, AlgorithmConfig(), Evidence("none")),
     )
     return TuningTable(CLUSTER, library, rules, {"noise": 0.02})

@@ -26,9 +26,9 @@ from tuner.cli.progress import Display
 from tuner.cli.table_view import format_rule_count, print_changes, print_rules
 from tuner.core.table import TuningTable, read_table, table_record
 from tuner.formats import openmpi
-from tuner.formats.usable_table import require_safe_sizes
 from tuner.formats.registry import FORMATS, ExportOptions, detect_format
 from tuner.formats.rules_by_ranks import shadowed_calls
+from tuner.formats.usable_table import require_safe_sizes
 from tuner.launch.interpreters import find_interpreter
 from tuner.report.summary import validations_per_rule
 from tuner.select.table_diff import diff_tables, table_diff_record

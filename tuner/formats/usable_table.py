@@ -15,9 +15,9 @@ def require_usable(table: TuningTable) -> None:
 
     A table has a cluster, a library and rules, and each rule names an algorithm of the table's
     library or one of our schedules, which takes calls of all sizes of the rule. The library's own
-    algorithms run on the ranks of the rule and keep the results of all its operators. Only libraries that tables are made for here are checked:
-    which algorithms the others have, and since which release, is known well enough to write their
-    files, but not to refuse a table.
+    algorithms run on the ranks of the rule and keep the results of all its operators. Only
+    libraries that tables are made for here are checked: which algorithms the others have, and since
+    which release, is known well enough to write their files, but not to refuse a table.
     """
     for what, name in (("cluster", table.cluster.name), ("library", table.library)):
         if not name.strip():

@@ -27,14 +27,9 @@ from tuner.api.schemas import (
     example_config,
 )
 from tuner.api.service import ServiceDep
-from tuner.machines.topology_files import (
-    TOPOLOGY_FORMATS,
-    detect_topology_format,
-    parse_topology,
-)
+from tuner.machines.topology_files import TOPOLOGY_FORMATS, detect_topology_format, parse_topology
 from tuner.topology.readers import topology_to_record
 from tuner.topology.readers.safe_yaml import MAX_BYTES, require_yaml_length
-
 
 
 class TopologyRoute(LargeBodyRoute):
