@@ -11,6 +11,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support import flaky
 from tests.support.waiting import patience
 from tuner.base.errors import ProbeError
 from tuner.launch import CompletedRun, Launcher
@@ -20,6 +21,8 @@ MPICH_PYTHON = Path(os.environ.get("TUNER_MPICH_PYTHON", ROOT / ".venv-mpich" / 
 INTELMPI_PYTHON = Path(
     os.environ.get("TUNER_INTELMPI_PYTHON", ROOT / ".venv-intelmpi" / "bin" / "python")
 )
+RANKS = "tests/mpi/"
+LONGEST = (RANKS, "tests/service/")
 RANK_FIXTURES = {"launcher", "mpich_launcher", "intelmpi_launcher", "mpirun"}
 
 # Tests run side by side, so even two ranks may share a core: let them yield while they wait.
@@ -49,16 +52,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"no parametrisation is representative of {', '.join(unknown)}")
 
 
+class Longest:
+    """A plugin that begins with what takes longest, whatever order the files have otherwise."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Put ranks and services first."""
+        items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(flaky)
+    config.pluginmanager.register(Longest())
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Return one that gives each test to whoever is free, but for what has to stay together.
+    """Return one that gives each file to whoever is free, so that its fixtures are made once.
 
     Tests that launch ranks share a queue, since two launches at once starve each other's ranks.
-    So do those of the probe of GPUs, of which there is one for all of them, and those of the
-    documentation site, which is built once.
     """
-    together = ("tests/mpi/", "tests/gpu/test_probe.py", "tests/docs/test_site.py")
+    config.option.loadscopereorder = False  # the order of collection has the longest first
     scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = lambda test: next(filter(test.startswith, together), test)
+    scheduler._split_scope = lambda test: (
+        RANKS if test.startswith(RANKS) else test.partition("::")[0]
+    )
     return scheduler
 
 
