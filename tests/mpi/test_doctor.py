@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,9 +31,7 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 def test_a_healthy_mpi_has_no_problems(
     launcher: Launcher, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begin = time.monotonic()
     assert main(["doctor"]) == 0
-    took = time.monotonic() - begin
     said = capsys.readouterr().out
     assert said.rstrip().endswith("no problems")
     for expected in (
@@ -46,7 +43,6 @@ def test_a_healthy_mpi_has_no_problems(
         "table export --format openmpi",
     ):
         assert expected in said
-    assert took < 15.0  # 2 s where nothing else runs
 
 
 def test_programs_are_told_the_same(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -268,9 +267,7 @@ def test_what_another_process_publishes_is_noticed(client: httpx.Client, databas
     with db.transaction(engine) as session:
         db.publish(session, version)
     engine.dispose()
-    begun = time.monotonic()
     until(lambda: good(select(client))["version"] == version)
-    assert time.monotonic() - begun < 30
 
 
 def test_a_table_that_a_newer_program_wrote_holds_up_no_other_one(

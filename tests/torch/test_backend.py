@@ -195,7 +195,7 @@ def test_no_rank_waits_for_ever_for_one_that_ended(
     begun = time.monotonic()
     ended = run(torch_launcher, 3, "failing_program.py", how, str(seconds), check=False)
     assert ended.returncode != 0
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < patience(3)
     if seconds:
         told = [line for line in ended.stdout.splitlines() if line.startswith("DistBackendError")]
         assert told

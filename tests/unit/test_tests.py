@@ -17,6 +17,7 @@ NO_TESTS = (TESTS / "bench", TESTS / "field", TESTS / "support" / "cupy_standin"
 LIMITS = {"timeout", "silence_timeout"}
 WAITS = {"wait", "join", "result", "poll", "settimeout"}
 LISTENS = {"bind", "create_server", "Server", "TCPServer", "HTTPServer", "ThreadingHTTPServer"}
+CLOCKS = {("time", "monotonic"), ("time", "perf_counter"), ("time", "time")}
 OPENS = {"Path", "open", "mkdtemp"}
 SHARED_FOLDERS = ("/tmp/", "/var/tmp/", "/dev/shm/")
 
@@ -68,6 +69,13 @@ def is_fixed_port(node: ast.expr, constants: dict[str, ast.expr]) -> bool:
     return is_number(node.elts[1], constants) and ast.unparse(node.elts[1]) != "0"
 
 
+def is_time_compared(node: ast.Compare, constants: dict[str, ast.expr]) -> bool:
+    """Return whether something must have happened within a literal time by the clock."""
+    calls = {called(part) for part in ast.walk(node.left) if isinstance(part, ast.Call)}
+    upper = [isinstance(operator, ast.Lt | ast.LtE) for operator in node.ops]
+    return any(upper) and bool(calls & CLOCKS) and is_number(node.comparators[0], constants)
+
+
 def is_shared_folder(node: ast.expr) -> bool:
     """Return whether a path is one of a folder for temporary files of everybody."""
     return (
@@ -83,6 +91,8 @@ def faults(tree: ast.Module) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             found += [f"line {node.lineno}: {fault}" for fault in faults_of(node, constants)]
+        if isinstance(node, ast.Compare) and is_time_compared(node, constants):
+            found.append(f"line {node.lineno}: a time compared: count, or use processor time")
         if isinstance(node, ast.FunctionDef):
             defaults = zip(reversed(node.args.args), reversed(node.args.defaults), strict=False)
             keywords = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
@@ -117,11 +127,14 @@ def test_no_test_has_a_fault() -> None:
         ("def run(words, timeout=60.0): ...", "a literal time limit"),
         ("def run(words, *, timeout=60.0): ...", "a literal time limit"),
         ("socket.create_server(('127.0.0.1', 8080))", "a fixed port"),
+        ("assert time.monotonic() - begun < 30", "a time compared"),
         ("Path('/tmp/x').write_text('')", "a folder that tests share"),
         ("run(words, timeout=patience())", ""),
         ("run(words, timeout=expiring(0.5))", ""),
         ("socket.create_server(('127.0.0.1', 0))", ""),
         ("', '.join('ab')", ""),
+        ("assert time.monotonic() - begun > 30", ""),
+        ("assert time.process_time() - begun < 5", ""),
         ("process.poll()", ""),
         ("page.wait(0)", ""),
     ],
