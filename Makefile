@@ -9,7 +9,7 @@ BIN := .venv/bin
 SETUP := environment.sh environment.py
 TEST_ENVIRONMENTS := .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .venv-cupy/ready
 
-.PHONY: tune test test-fast test-all test-extended test-emulation test-site test-mpi4py test-torch test-studio studio check docs bench field venv locks clean
+.PHONY: tune test test-fast test-all test-extended test-weekly test-repeats test-emulation test-site test-mpi4py test-torch test-studio studio check docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
@@ -21,23 +21,37 @@ test-fast: .venv/dev-ready
 
 # One more worker than cores: many tests wait for services and for ranks that sleep. What compares
 # times runs afterwards, by itself; what needs a GPU, on a stand-in where there is none.
-test: $(TEST_ENVIRONMENTS)
+test: $(TEST_ENVIRONMENTS) build/tests-compiled
 	@$(BIN)/pytest -n 3 -rs -m "not alone and not extended"
 	@$(BIN)/pytest -rs -m "alone and not extended"
 	@$(STANDIN) $(BIN)/pytest -n 3 -rs -m "not extended" tests/gpu
 
+# pytest compiles each file of the tests once; its workers would all do it in a new checkout.
+build/tests-compiled: .venv/dev-ready
+	@$(BIN)/pytest --collect-only -qq >/dev/null
+	@mkdir -p build && touch $@
+
 # Everything that needs no network: emulated clusters, too, where hosts can be emulated.
-test-all: test test-extended test-studio
+test-all: test test-weekly test-studio
 	@if unshare --mount --net true 2>/dev/null; then $(MAKE) --no-print-directory test-emulation; \
 	else echo "tests/emulation is left out: it needs root and network namespaces"; fi
 
-# What `make test` leaves out: the tests marked `extended`, and every property with all of its examples.
-test-extended: $(TEST_ENVIRONMENTS) .venv-docs/ready
+# Of the tests marked `extended` those for which a continuous integration has the time.
+test-extended: .venv/dev-ready
+	@$(BIN)/pytest -n 3 -rs -m "extended and not weekly and not alone and not browser" tests/unit tests/studio
+
+# All that `make test` leaves out: once a week, and before something is called done. Also every
+# property with all of its examples.
+test-weekly: $(TEST_ENVIRONMENTS) .venv-docs/ready
 	@TUNER_TEST_EXAMPLES=all $(BIN)/pytest -n 3 -rs -m "(extended or hypothesis) and not alone and not browser"
 	@$(BIN)/pytest -rs -m "extended and alone"
 	@$(STANDIN) $(BIN)/pytest -n 3 -rs -m extended tests/gpu
 
 STANDIN := $(if $(wildcard /dev/nvidiactl),,PYTHONPATH=tests/support/cupy_standin)
+
+# Continuous integration five times in random orders, two of them on a busy computer; takes hours.
+test-repeats: .venv/dev-ready
+	@$(BIN)/python -m tests.bench.ci_repeats
 
 # The pages of the studio in Chromium, where that and Node.js are installed.
 test-studio: .venv/dev-ready

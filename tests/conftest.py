@@ -45,6 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             sampled[function] = stays or sampled.get(function, False)
             if not stays:
                 item.add_marker("extended")
+        if item.get_closest_marker("weekly"):
+            item.add_marker("extended")
         if not RANK_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
     unknown = [function for function, stays in sampled.items() if not stays]
