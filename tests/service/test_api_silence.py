@@ -107,9 +107,10 @@ def test_a_migration_takes_its_time(postgres: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("tuner.db.postgres.RESPONSE_TIMEOUT_S", 0.3)
     with new_database(postgres.get_uri()) as url, ThreadPoolExecutor(1) as other:
         holder = create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
-        with holder.begin() as connection:
+        watcher = holder.execution_options(isolation_level="AUTOCOMMIT")
+        with holder.begin() as connection, watcher.connect() as looking:
             advisory_lock(connection, "migration")
             opened = other.submit(db.open_database, url)
-            until(lambda: connection.execute(WAITS_LONG).scalar_one())
+            until(lambda: looking.execute(WAITS_LONG).scalar_one())
         opened.result().dispose()
         holder.dispose()

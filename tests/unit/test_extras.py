@@ -106,33 +106,38 @@ def test_commands_that_need_no_extra_work_without_any(command: str, folder: Path
     assert ran.stdout
 
 
+NEEDS = [  # of each way to need an extra one command
+    ("sim", "simulate --topology preset:comet:2 --collective bcast --sizes 8", "numba"),
+    ("sim", "calibrate measurements.ndjson", "scipy"),
+    ("select", "tune --measurements measurements.ndjson --out t.json", "scikit-learn"),
+    ("report", "study study.yaml --plots plots", "matplotlib"),
+    ("service", "serve", "sqlalchemy"),
+    ("dask", "study study.yaml --dask tcp://127.0.0.1:9", "distributed"),
+]
+ALSO_NEEDS = [
+    ("sim", "topology show summit", "numba"),
+    ("sim", "nccl estimate --topology preset:dgx-h100:2 --sizes 8", "numba"),
+    ("sim", "table accept table.json --out accepted.json", "scipy"),
+    ("sim", "table compare table.json", "scipy"),
+    ("sim", "training run study.yaml", "numba"),
+    ("select", "train measurements.ndjson --out trained", "scikit-learn"),
+    ("select", "evaluate measurements.ndjson", "scikit-learn"),
+    ("select", "select . --collective bcast --ranks 4 --size 64KiB", "scikit-learn"),
+    ("select", "quickstart", "scikit-learn"),
+    ("report", "topology draw dgx-1v -o node.svg", "matplotlib"),
+    ("report", "table diff table.json table.json --plot d.svg", "matplotlib"),
+    ("report", "calibrate measurements.ndjson --plots plots", "matplotlib"),
+    ("report", "training run workload.yaml --plots plots", "matplotlib"),
+    ("service", "token list", "sqlalchemy"),
+    ("service", "db prune --keep-jobs 1", "sqlalchemy"),
+    ("service", "completion bash", "sqlalchemy"),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "command", "distribution"),
-    [
-        ("sim", "simulate --topology preset:comet:2 --collective bcast --sizes 8", "numba"),
-        ("sim", "calibrate measurements.ndjson", "scipy"),
-        ("sim", "topology show summit", "numba"),
-        ("sim", "nccl estimate --topology preset:dgx-h100:2 --sizes 8", "numba"),
-        ("sim", "table accept table.json --out accepted.json", "scipy"),
-        ("sim", "table compare table.json", "scipy"),
-        ("sim", "training run study.yaml", "numba"),
-        ("select", "tune --measurements measurements.ndjson --out t.json", "scikit-learn"),
-        ("select", "train measurements.ndjson --out trained", "scikit-learn"),
-        ("select", "evaluate measurements.ndjson", "scikit-learn"),
-        ("select", "select . --collective bcast --ranks 4 --size 64KiB", "scikit-learn"),
-        ("select", "quickstart", "scikit-learn"),
-        ("report", "topology draw dgx-1v -o node.svg", "matplotlib"),
-        ("report", "table diff table.json table.json --plot d.svg", "matplotlib"),
-        ("report", "calibrate measurements.ndjson --plots plots", "matplotlib"),
-        ("report", "study study.yaml --plots plots", "matplotlib"),
-        ("report", "training run workload.yaml --plots plots", "matplotlib"),
-        ("service", "serve", "sqlalchemy"),
-        ("service", "token list", "sqlalchemy"),
-        ("service", "db prune --keep-jobs 1", "sqlalchemy"),
-        ("service", "completion bash", "sqlalchemy"),
-        ("dask", "study study.yaml --dask tcp://127.0.0.1:9", "distributed"),
-    ],
+    [*NEEDS, *(pytest.param(*one, marks=pytest.mark.extended) for one in ALSO_NEEDS)],
 )
 def test_a_missing_extra_is_one_sentence(
     missing: str, command: str, distribution: str, folder: Path
