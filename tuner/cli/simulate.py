@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,13 @@ from tuner.machines.loader import (
 )
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.mpi_libraries.schedules import schedule_of
-from tuner.sim import simulate
+from tuner.sim import fast_engine, simulate
 from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation, explain
 from tuner.topology import CUDA, GPU, HOST, Placement
 from tuner.whatif.machine_resources import MIN_SENSITIVITY, RESOURCE_NAMES, nccl_factors
 from tuner.whatif.nccl_times import EXPLAINED_NOTE, NcclTimes, nccl_note, nccl_times
 from tuner.whatif.sensitivities import call_sensitivities
-from tuner.whatif.study_candidates import Candidate, list_candidates
+from tuner.whatif.study_candidates import Candidate, estimate_transfers, list_candidates
 
 EXAMPLES = """examples:
   tuner simulate --topology flat64.yaml --collective allreduce --algorithm ring --sizes 1KiB,1MiB
@@ -53,6 +54,7 @@ The shortest topology file, one switch with 64 nodes:
   latency: 2us
   bandwidth: 12.5GB/s"""
 
+PART_RANKS = 1 << 12  # whose simulation tells whether transfers are simulated event by event
 MEMORY_NAMES = {HOST: "host memory", CUDA: "GPU memory"}
 
 
@@ -240,8 +242,8 @@ def _predictions(
             if options.explain and rank == 0:
                 record["sensitivities"] = _sensitivities(options, machine, found, nbytes)
             yield record
-    if large:
-        warn(f"left out, too large to be simulated: {', '.join(large)}")
+    for text in large if options.algorithm else [", ".join(large)] if large else []:
+        warn(f"left out, too large to be simulated: {text}")
 
 
 def _sensitivities(
@@ -285,8 +287,8 @@ def _names(options: argparse.Namespace, placement: Placement) -> Sequence[str]:
 class _Predictor:
     """A predictor of the times of schedules for one message size.
 
-    too_large   receives the variants that are too large to be simulated, of algorithms that
-                were not named
+    too_large   receives the variants that are left out as too large to be simulated, those of a
+                named algorithm with the reason
     """
 
     options: argparse.Namespace
@@ -316,42 +318,75 @@ class _Predictor:
     def runs(self, name: str) -> Iterator[AlgorithmTime]:
         """Yield the predictions of all variants of an algorithm, or that of NCCL for its own.
 
-        For an algorithm that is not named, variants are left out that are too large, or staged
-        through host memory with unknown costs.
+        Variants that are too large are left out. Of an algorithm that is not named, those are left
+        out, too, that are staged through host memory with unknown costs.
+
+        Raises LimitExceededError if all variants of a named algorithm are too large.
         """
         options, of_nccl = self.options, self.times_of_nccl
         if of_nccl and name in of_nccl.algorithms(options.collective):
             seconds = of_nccl.seconds(options.collective, name, self.nbytes)
             yield AlgorithmTime(seconds, name, {}, None)
             return
-        for one in self.variants(name):
-            choice = AlgorithmConfig(name, one.params, options.runner)
-            made = schedule_of(
-                self.calibration.library,
-                options.collective,
-                choice,
-                self.placement.p,
-                self.nbytes,
-                options.root,
-            )
-            if made is None and options.algorithm:
-                raise InputError(
-                    f"{name} of {self.calibration.library} follows other choices of that library,"
-                    " and no schedule says which: try --runner schedule"
-                )
-            if made is None:
-                continue
+        variants, refused = self.variants(name), list[LimitExceededError]()
+        for one in variants:
             try:
-                arguments = self.simulation_arguments(made)
-                seconds = simulate(*arguments, options.engine, options.memory)
-                yield AlgorithmTime(seconds, made.algorithm, made.params, made)
-            except MissingCostError:
-                if options.algorithm or not made.staged:
-                    raise
-            except LimitExceededError:
-                if options.algorithm:
-                    raise
-                self.too_large.append(f"{choice} at {format_size(self.nbytes)}")
+                yield from self._priced(one, first_on_part=len(variants) > 1)
+            except LimitExceededError as reason:
+                refused.append(reason)
+                about = f": {reason}" if options.algorithm else ""
+                self.too_large.append(f"{one} at {format_size(self.nbytes)}{about}")
+        if options.algorithm and refused and len(refused) == len(variants):
+            raise refused[0]
+
+    def _priced(self, one: Candidate, *, first_on_part: bool) -> Iterator[AlgorithmTime]:
+        """Yield the prediction of a variant, nothing where none is to be made; see `runs`."""
+        options = self.options
+        choice = AlgorithmConfig(one.algorithm, one.params, options.runner)
+        if first_on_part:
+            self._refuse_by_part(one, choice)
+        made = self._schedule(choice, self.placement.p)
+        if made is None:
+            return
+        try:
+            seconds = simulate(*self.simulation_arguments(made), options.engine, options.memory)
+            yield AlgorithmTime(seconds, made.algorithm, made.params, made)
+        except MissingCostError:
+            if options.algorithm or not made.staged:
+                raise
+
+    def _schedule(self, choice: AlgorithmConfig, p: int) -> Schedule | None:
+        """Return the schedule of a variant on p ranks, None where none describes it.
+
+        Raises InputError where none describes a named algorithm.
+        """
+        options, library = self.options, self.calibration.library
+        root = options.root if options.root < p else 0
+        made = schedule_of(library, options.collective, choice, p, self.nbytes, root)
+        if made is None and options.algorithm:
+            raise InputError(
+                f"{choice.algorithm} of {library} follows other choices of that library,"
+                " and no schedule says which: try --runner schedule"
+            )
+        return made
+
+    def _refuse_by_part(self, one: Candidate, choice: AlgorithmConfig) -> None:
+        """Raise LimitExceededError for too many transfers whose order depends on one another.
+
+        A part of the ranks tells it, in a fraction of the time that a simulation of all would take.
+        """
+        options, placement, nbytes = self.options, self.placement, self.nbytes
+        transfers = estimate_transfers(options.collective, one, placement.p, nbytes)
+        if transfers <= fast_engine.MAX_EVENT_TRANSFERS or placement.p <= PART_RANKS:
+            return
+        part = Placement(placement.topology, placement.node_of[:PART_RANKS])
+        made = self._schedule(choice, part.p)
+        if made is not None:
+            simulation = fast_engine.PreparedSimulation(
+                made, part, self.calibration, options.itemsize, options.memory
+            )
+            with suppress(MissingCostError):  # which the simulation of all ranks meets, too
+                simulation.require_few_events(nbytes, placement.p / part.p)
 
 
 def _seconds(prediction: AlgorithmTime) -> float:

@@ -49,6 +49,15 @@ def finish_times(
     )
 
 
+def _require_few_events(about: str, transfers: int) -> None:
+    if transfers > MAX_EVENT_TRANSFERS:
+        raise LimitExceededError(
+            f"{about} {transfers} transfers depends on one another, and at"
+            f" most {MAX_EVENT_TRANSFERS} can be played event by event: simulate fewer ranks,"
+            " or longer segments"
+        )
+
+
 class PreparedSimulation:
     """One call on one machine, of any size; what does not depend on the size is computed once."""
 
@@ -86,6 +95,22 @@ class PreparedSimulation:
         whole: list[float] = (times.max(axis=1) + query).tolist()
         return whole
 
+    def require_few_events(self, nbytes: int, times: float) -> None:
+        """Raise LimitExceededError if a call would have too many events on more ranks.
+
+        times       number of ranks over those of this call; transfers are at least as many times
+                    as many
+
+        Whether the order of all transfers depends on one another is taken from this call.
+        """
+        if self.by_rounds.is_possible(nbytes):
+            _, died = self.by_rounds.run(np.array([nbytes // self.itemsize]))
+            failed = int(died[0])
+            if failed < 0 or self._has_regular_end(2 * failed + RETRY_MARGIN_ROUNDS):
+                return
+        transfers = sum(map(len, self.schedule.rounds()))
+        _require_few_events("the order of at least", int(transfers * times))
+
     def run_events(self, nbytes: int, failed_round: int) -> FloatArray:
         """Return the finish times of one size that failed round by round.
 
@@ -119,12 +144,7 @@ class PreparedSimulation:
     def _first_rounds(self, end: int | None) -> TransferTableBuilder:
         """Return a builder of the transfers of the rounds before `end`, or of all rounds."""
         rows = sum(len(r) for r in islice(self.schedule.rounds(), end))
-        if rows > MAX_EVENT_TRANSFERS:
-            raise LimitExceededError(
-                f"{self.schedule}: the order of {rows} transfers depends on one another, and at"
-                f" most {MAX_EVENT_TRANSFERS} can be played event by event: simulate fewer ranks,"
-                " or longer segments"
-            )
+        _require_few_events(f"{self.schedule}: the order of", rows)
         part = replace(self.schedule, make_rounds=lambda: islice(self.schedule.rounds(), end))
         return TransferTableBuilder(
             part,

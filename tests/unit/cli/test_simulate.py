@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tuner.cli import simulate
 from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, write_calibration
 
@@ -264,6 +265,34 @@ def test_what_is_too_large_is_left_out_unless_it_was_asked_for(
     monkeypatch.setattr("tuner.sim.fast_engine.MAX_EVENT_TRANSFERS", 0)
     assert main(asked) == 1
     assert "nothing is left to be simulated: ask for fewer ranks" in capsys.readouterr().err
+
+
+def test_variants_that_are_too_large_leave_the_others_of_a_named_algorithm(
+    flat: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that share ports are never played round by round."""
+    costs = flat.with_name("c.json")
+    paths = {("network", "host"): PathCost.from_alpha_beta(2e-6, 8e-11)}
+    write_calibration(Calibration("x", "any", paths, port_sharing_threshold=0.0), costs)
+    words = ("--sizes", "1MiB", "--algorithm", "binomial", "--calibration", str(costs))
+    monkeypatch.setattr("tuner.sim.fast_engine.MAX_EVENT_TRANSFERS", 20)
+    monkeypatch.setattr("tuner.cli.simulate.PART_RANKS", 8)
+    (plain,) = simulated(capsys, flat, *words, "--param", "segment=0", collective="bcast")
+    built, own = list[int](), simulate.schedule_of
+
+    def schedule_of(*arguments: Any) -> Any:
+        built.append(arguments[3])
+        return own(*arguments)
+
+    monkeypatch.setattr(simulate, "schedule_of", schedule_of)
+    asked = ["simulate", "--topology", str(flat), "--collective", "bcast", *words, "--json"]
+    assert main(asked) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == [plain]
+    assert built.count(16) == 1  # the plain one alone is built for all ranks
+    said = "left out, too large to be simulated: binomial(segment=8KiB) at 1MiB: the order of"
+    assert f"{said} at least 1792 transfers" in err  # 128 segments, 7 messages of 8 ranks, twice
+    assert "at most 20 can be played event by event" in err
 
 
 def test_a_calibrated_library_is_simulated_as_it_is(
