@@ -9,6 +9,9 @@ from tuner.base.errors import InputError
 COMPUTE, COMMUNICATION = STREAMS = ("compute", "communication")
 WORLD = "world"
 ALLTOALL, SEND = "alltoall", "send"
+# A barrier counts as an allreduce of one float, as PyTorch carries it out with NCCL
+# (ProcessGroupNCCL::barrier); traces give it no bytes.
+BARRIER_BYTES = 4
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.training.recorded import (
     ALLTOALL,
+    BARRIER_BYTES,
     COMMUNICATION,
     COMPUTE,
     SEND,
@@ -41,7 +42,7 @@ MAX_DEPENDENCIES = 10_000_000  # of all steps together
 MAX_NBYTES = 1 << 60
 MICROSECONDS = 1e6  # in a second
 METADATA, MEM_LOAD, MEM_STORE, COMP, COMM_SEND, COMM_RECV, COMM_COLL = range(1, 8)  # NodeType
-ALL_GATHER, GATHER = 2, 3  # CollectiveCommType
+ALL_GATHER, GATHER, BARRIER = 2, 3, 9  # CollectiveCommType
 _COLLECTIVES = {
     0: Collective.ALLREDUCE.value,
     1: Collective.REDUCE.value,
@@ -52,7 +53,7 @@ _COLLECTIVES = {
     6: ALLTOALL,
     7: Collective.REDUCE_SCATTER.value,
     8: Collective.REDUCE_SCATTER.value,
-    9: Collective.ALLREDUCE.value,  # a barrier
+    BARRIER: Collective.ALLREDUCE.value,
 }
 _COMM_TYPES = {name: number for number, name in reversed(_COLLECTIVES.items())}
 _INTEGERS = {5, 7, 9, 11, 13}  # fields of an attribute with a varint; 15 and 17 are zigzag
@@ -206,6 +207,8 @@ def _step(node: TraceNode, after: tuple[int, ...]) -> RecordedStep:
     kind = node.numbers.get("comm_type", -1)
     if kind not in _COLLECTIVES:
         raise InputError(f"node {node.number} has no comm_type of a collective")
+    if kind == BARRIER:
+        nbytes = BARRIER_BYTES
     per_rank = kind in (ALL_GATHER, GATHER)
     return RecordedStep(
         name, COMMUNICATION, 0.0, _COLLECTIVES[kind], nbytes, group, after, per_rank

@@ -19,11 +19,12 @@ from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.training.recorded import ALLTOALL, SEND, WORLD
+from tuner.training.recorded import ALLTOALL, BARRIER_BYTES, SEND, WORLD
 
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER.value, Collective.REDUCE_SCATTER.value
 GATHER, SCATTER = Collective.GATHER.value, Collective.SCATTER.value
 MAX_ELEMENTS = 1 << 50
+BARRIER = "barrier"
 _OPERATIONS = {  # beginning of a name in lower case without underscores -> operation
     "allreduce": Collective.ALLREDUCE.value,
     "allgather": ALLGATHER,
@@ -33,7 +34,7 @@ _OPERATIONS = {  # beginning of a name in lower case without underscores -> oper
     "reduce": Collective.REDUCE.value,
     "gather": GATHER,
     "scatter": SCATTER,
-    "barrier": Collective.ALLREDUCE.value,
+    BARRIER: Collective.ALLREDUCE.value,
     "send": SEND,
     "recv": SEND,
 }
@@ -86,8 +87,13 @@ class ProcessGroups:
 
 def operation_of(name: str) -> str:
     """Return the operation of a collective by PyTorch's name, "" for what does not communicate."""
-    plain = name.lower().replace("_", "").rpartition(":")[2]
+    plain = _plain_name(name)
     return next((found for begin, found in _OPERATIONS.items() if plain.startswith(begin)), "")
+
+
+def _plain_name(name: str) -> str:
+    """Return PyTorch's name of a collective without its backend, such as `allreduce`."""
+    return name.lower().replace("_", "").rpartition(":")[2]
 
 
 def group_ranks(value: Any) -> tuple[int, ...]:
@@ -107,9 +113,13 @@ def call_of_fields(fields: Mapping[str, Any]) -> TracedCall | None:
 
     Raises InputError for malformed fields.
     """
-    operation = operation_of(str(fields["Collective name"]))
+    name = str(fields["Collective name"])
+    operation = operation_of(name)
     if not operation:
         return None
+    group = str(fields.get("Process Group Name", WORLD))
+    if _plain_name(name).startswith(BARRIER):
+        return TracedCall(operation, BARRIER_BYTES, group)
     sent, received = (_elements(fields, way) for way in ("In", "Out"))
     size = fields.get("Group size", 0)
     size = size if type(size) is int and 0 < size < 1 << 24 else 0
@@ -120,7 +130,7 @@ def call_of_fields(fields: Mapping[str, Any]) -> TracedCall | None:
         elements = (sent if operation == GATHER else received) * max(size, 1)
         per_rank = not size
     nbytes = elements * _type_bytes(str(fields.get("dtype", "float")))
-    return TracedCall(operation, nbytes, str(fields.get("Process Group Name", WORLD)), per_rank)
+    return TracedCall(operation, nbytes, group, per_rank)
 
 
 def call_of_gloo(event: Mapping[str, Any]) -> TracedCall | None:
@@ -132,6 +142,8 @@ def call_of_gloo(event: Mapping[str, Any]) -> TracedCall | None:
     fields = event.get("args")
     if not operation or not isinstance(fields, dict):
         return None
+    if _plain_name(event["name"]).startswith(BARRIER):
+        return TracedCall(operation, BARRIER_BYTES)
     shapes, types = fields.get("Input Dims"), fields.get("Input type")
     if not isinstance(shapes, list) or not isinstance(types, list):
         raise InputError(

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from tests.support.properties import examples
 from tests.unit.training.workload_files.test_layer_tables import GRAPH, HEAD
 from tuner.base.errors import InputError
-from tuner.training.recorded import COMMUNICATION, COMPUTE, RecordedStep, RecordedWorkload
+from tuner.training.recorded import (
+    BARRIER_BYTES,
+    COMMUNICATION,
+    COMPUTE,
+    RecordedStep,
+    RecordedWorkload,
+)
 from tuner.training.workload_files import load_workload, parse_workload, write_chakra_trace
 from tuner.training.workload_files.chakra import parse_chakra_trace
 
@@ -214,6 +220,31 @@ def test_a_trace_without_shapes_says_how_to_record_them() -> None:
     data = gloo_trace().replace(b'"Input Dims"', b'"Others"')
     with pytest.raises(InputError, match="record_shapes=True"):
         recorded(data)
+
+
+def test_a_barrier_of_gloo_has_no_sizes_and_is_awaited_all_the_same() -> None:
+    workload = recorded(
+        trace(
+            event("ProfilerStep#4", "user_annotation", 0, 1000),
+            event("aten::mm", "cpu_op", 0, 100),
+            event("c10d::barrier", "cpu_op", 100, 5, thread=2),
+            event("gloo:barrier", "user_annotation", 110, 390, thread=3),
+            event("aten::add_", "cpu_op", 510, 490),
+            distributedInfo={"backend": "gloo", "world_size": 4},
+        )
+    )
+    assert calls(workload) == [("allreduce", BARRIER_BYTES, "world")]
+    assert [one.after for one in workload.steps] == [(), (0,), (1,)]
+
+
+def test_a_barrier_of_nccl_is_an_allreduce_of_one_float() -> None:
+    data = nccl_trace(Collective_name="barrier", In_msg_nelems=0, Out_msg_nelems=0, dtype="Byte")
+    assert calls(recorded(data)) == [("allreduce", BARRIER_BYTES, "7")]
+
+
+def test_a_barrier_of_chakra_takes_time_as_a_small_allreduce() -> None:
+    barrier = CHAKRA.replace(b"R\r\n\tcomm_typeH\x00", b"R\r\n\tcomm_typeH\x09")
+    assert ("allreduce", BARRIER_BYTES, "TP") in calls(parse_chakra_trace(barrier, "own"))
 
 
 def test_a_trace_that_chakra_wrote() -> None:
