@@ -159,7 +159,7 @@ def run_tune(options: argparse.Namespace) -> None:
         text = tuned_workload.tuned_workload_text(options.workload, found, options.out)
         write_atomically(options.out, text)
         display.note(f"{options.out}: the workload with the settings found")
-    lines = framework_arguments(found.workload.framework, workload.element_bytes)
+    lines = framework_arguments(found.workload.framework, workload.model, workload.element_bytes)
     print_result(
         options,
         training_view.tuned_record(workload, found, lines),

@@ -1,22 +1,28 @@
 """Settings as frameworks take them: environment variables, arguments and configuration.
 
 Sources: documentation of Horovod (`docs/autotune.rst`, `docs/tensor-fusion.rst`), PyTorch
-(`DistributedDataParallel`, `FullyShardedDataParallel`) and DeepSpeed (`zero_optimization`).
+(`DistributedDataParallel`, `FullyShardedDataParallel`), DeepSpeed (`zero_optimization`) and
+Megatron-LM (`megatron/training/arguments.py`).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from tuner.training.frameworks import Framework
 from tuner.training.frameworks.fusion import BACKWARD_ORDER, MIB, Ddp, Horovod
+from tuner.training.frameworks.model_parallel import ModelParallel
 from tuner.training.frameworks.parameter_server import BEST, ParameterServer
 from tuner.training.frameworks.sharded import Zero
+from tuner.training.frameworks.stage_blocks import stage_arguments
+from tuner.training.model import Model
 
 
-def framework_arguments(framework: Framework, element_bytes: int) -> list[str]:
+def framework_arguments(framework: Framework, model: Model, element_bytes: int) -> list[str]:
     """Return lines for a shell or a program with the settings of a framework; none if unknown.
 
+    model           the model that is trained
     element_bytes   bytes of an element of a gradient, for sizes that are counted in elements
     """
     if isinstance(framework, Horovod):
@@ -31,6 +37,8 @@ def framework_arguments(framework: Framework, element_bytes: int) -> list[str]:
         return _of_zero(framework, element_bytes)
     if isinstance(framework, ParameterServer):
         return _of_parameter_server(framework)
+    if isinstance(framework, ModelParallel):
+        return list(_of_megatron(framework, model))
     return []
 
 
@@ -63,3 +71,24 @@ def _of_parameter_server(framework: ParameterServer) -> list[str]:
     if framework.local_aggregation:
         lines.append("--local_parameter_device=gpu  # gradients are added up on each node first")
     return lines
+
+
+def _of_megatron(framework: ModelParallel, model: Model) -> Iterator[str]:
+    yield f"--tensor-model-parallel-size {framework.tensor}"
+    yield f"--pipeline-model-parallel-size {framework.pipeline}"
+    if framework.expert > 1:
+        yield f"--expert-model-parallel-size {framework.expert}"
+    if framework.interleaved > 1:
+        yield f"--num-virtual-stages-per-pipeline-rank {framework.interleaved}"
+    if model.transformer:
+        counts = framework.block_counts(model.transformer)
+        first, last = framework.first_blocks, framework.last_blocks
+        yield from stage_arguments(counts, framework.pipeline, first, last)
+    if framework.sequence_parallel:
+        yield "--sequence-parallel"
+    if framework.recompute:
+        yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+    if framework.distributed:
+        yield "--use-distributed-optimizer"
+    if framework.overlapped:
+        yield "--overlap-grad-reduce"

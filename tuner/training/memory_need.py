@@ -9,6 +9,7 @@ from tuner.training.compute import AMP
 from tuner.training.frameworks.caffe import OutOfCore
 from tuner.training.frameworks.model_parallel import ModelParallel
 from tuner.training.frameworks.sharded import Zero
+from tuner.training.model import TransformerShape
 from tuner.training.workload import Workload
 
 MOMENTUM, ADAM = 4, 8  # bytes per element of the optimizer's state, momentum SGD and Adam
@@ -21,7 +22,8 @@ def needed_memory(workload: Workload, ranks: int) -> float:
     Images are trained with momentum SGD, sequences with Adam. ZeRO divides the optimizer's state
     over the ranks, from stage 2 the gradients, in stage 3 the parameters, too (S. Rajbhandari et
     al., arXiv 1910.02054, section 3). Tensor and pipeline parallelism divide everything,
-    expert parallelism the experts, and a distributed optimizer its state over the replicas.
+    expert parallelism the experts, and a distributed optimizer its state over the replicas. The
+    stage of a pipeline that has most counts.
     """
     state = MOMENTUM if workload.model.sample == "image" else ADAM
     state += MASTER if workload.precision == AMP else 0
@@ -29,7 +31,7 @@ def needed_memory(workload: Workload, ranks: int) -> float:
     if isinstance(framework, ModelParallel):
         replicas = ranks // framework.replica_ranks
         divided = state / replicas if framework.distributed else state
-        elements = framework.own_elements(workload.model.layers)
+        elements = max(framework.stage_elements(workload.model))
         return elements * (divided + 2 * workload.element_bytes)
     stage = framework.stage if isinstance(framework, Zero) else 0
     per_element = (
@@ -43,11 +45,12 @@ def needed_memory(workload: Workload, ranks: int) -> float:
 def activation_memory(workload: Workload, ranks: int) -> float:
     """Return the bytes of the activations that a rank keeps at most, of dense transformers.
 
-    They are those of the blocks of the first stage of a pipeline, whose attention keeps its matrix
-    of scores; 0 for other models, of which it is not known. With two bytes per element they are
-    s b h (10 + 24 / t + 5 a s / (h t)) per block, and s b h (34 + 5 a s / h) / t with sequence
-    parallelism (V. Korthikanti et al., arXiv 2205.05198, section 4): tensors of 16 elements per
-    token and hidden element and two masks of dropout, scores of two elements and a mask.
+    They are those of the blocks of the stage of a pipeline that keeps most, whose attention keeps
+    its matrix of scores; 0 for other models, of which it is not known. With two bytes per element
+    they are s b h (10 + 24 / t + 5 a s / (h t)) per block, and s b h (34 + 5 a s / h) / t with
+    sequence parallelism (V. Korthikanti et al., arXiv 2205.05198, section 4): tensors of 16
+    elements per token and hidden element and two masks of dropout, scores of two elements and a
+    mask.
     """
     shape = workload.model.transformer
     if shape is None or shape.experts > 1:
@@ -59,9 +62,19 @@ def activation_memory(workload: Workload, ranks: int) -> float:
     per_block = (4 * size + 2) / around + (12 * size + scores) / parallel.tensor
     if parallel.recompute:  # the inputs of the blocks alone are kept
         per_block = size / around
-    blocks = shape.layers / (parallel.pipeline * parallel.interleaved)
-    kept = blocks * parallel.kept_passes(workload.passes)
+    kept = _kept_blocks(parallel, shape, workload.passes)
     return workload.rank_batch(ranks) * shape.sequence * shape.width * per_block * kept
+
+
+def _kept_blocks(parallel: ModelParallel, shape: TransformerShape, passes: int) -> float:
+    """Return how many blocks a stage keeps activations of at most, each once for every pass."""
+    counts = parallel.block_counts(shape)
+    return max(
+        sum(counts[stage :: parallel.pipeline])
+        / parallel.interleaved
+        * parallel.order.kept_passes(stage, passes)
+        for stage in range(parallel.pipeline)
+    )
 
 
 def activation_warning(workload: Workload, ranks: int) -> str:

@@ -15,9 +15,11 @@ from tests.support.workloads import RECORD, workload
 from tuner.training import groups
 from tuner.training.framework_arguments import framework_arguments
 from tuner.training.frameworks.fusion import MIB, Ddp, Horovod
+from tuner.training.frameworks.model_parallel import ModelParallel
 from tuner.training.frameworks.parameter_server import ParameterServer
 from tuner.training.frameworks.sharded import Zero
 from tuner.training.iteration import predict_iteration
+from tuner.training.models import build_model
 from tuner.training.policies import FastestKnown
 from tuner.training.search import TOLERANCE, TrainingSearch, setting_grid, tune_training
 from tuner.training.tuned_workload import tuned_workload_text
@@ -146,11 +148,62 @@ def test_every_framework_has_values_worth_trying() -> None:
             ],
         ),
         (ParameterServer(4), ["--num_ps=4"]),
+        (
+            ModelParallel(tensor=8, pipeline=16, distributed=True),
+            [
+                "--tensor-model-parallel-size 8",
+                "--pipeline-model-parallel-size 16",
+                "--account-for-embedding-in-pipeline-split",
+                "--account-for-loss-in-pipeline-split",
+                "--use-distributed-optimizer",
+            ],
+        ),
+        (
+            ModelParallel(pipeline=8, first_blocks=14, last_blocks=4),
+            [
+                "--tensor-model-parallel-size 1",
+                "--pipeline-model-parallel-size 8",
+                "--decoder-first-pipeline-num-layers 14",
+                "--decoder-last-pipeline-num-layers 4",
+            ],
+        ),
+        (
+            ModelParallel(pipeline=2, interleaved=2, first_blocks=4, last_blocks=122),
+            [
+                "--tensor-model-parallel-size 1",
+                "--pipeline-model-parallel-size 2",
+                "--num-virtual-stages-per-pipeline-rank 2",
+                "--decoder-first-pipeline-num-layers 4",
+                "--decoder-last-pipeline-num-layers 122",
+            ],
+        ),
+        (
+            ModelParallel(pipeline=4, recompute=True),
+            [
+                "--tensor-model-parallel-size 1",
+                "--pipeline-model-parallel-size 4",
+                "--account-for-embedding-in-pipeline-split",
+                "--account-for-loss-in-pipeline-split",
+                "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+            ],
+        ),
+        (
+            ModelParallel(pipeline=5),
+            [
+                "--tensor-model-parallel-size 1",
+                "--pipeline-model-parallel-size 5",
+                f'--pipeline-model-parallel-layout "E{"t" * 24}|{"t" * 26}|{"t" * 26}'
+                f'|{"t" * 26}|{"t" * 24}L"',
+            ],
+        ),
     ],
-    ids=["horovod", "ddp", "zero", "fsdp", "servers"],
+    ids=[
+        *("horovod", "ddp", "zero", "fsdp", "servers"),
+        *("llama", "ends", "chunks", "fewer stages", "layout"),
+    ],
 )
 def test_settings_are_said_as_frameworks_take_them(framework: Any, lines: list[str]) -> None:
-    assert framework_arguments(framework, 4) == lines
+    assert framework_arguments(framework, build_model("llama3_405b"), 4) == lines
 
 
 def test_the_tuned_workload_is_a_workload(tmp_path: Path) -> None:

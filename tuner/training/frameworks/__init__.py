@@ -22,9 +22,11 @@ from tuner.training.frameworks.caffe import (
     SCaffe,
 )
 from tuner.training.frameworks.fusion import BUCKET_ORDERS, Ddp, Horovod
-from tuner.training.frameworks.model_parallel import ORDERS, SCHEDULES, ModelParallel
+from tuner.training.frameworks.model_parallel import ORDERS, ModelParallel
 from tuner.training.frameworks.parameter_server import BEST, TRANSPORTS, ParameterServer
+from tuner.training.frameworks.pipeline_schedule import SCHEDULES
 from tuner.training.frameworks.sharded import Zero
+from tuner.training.frameworks.stage_blocks import DEFAULT_BLOCKS
 from tuner.training.job import TrainingJob
 from tuner.training.timeline import Timeline
 
@@ -79,6 +81,10 @@ def _parse_servers(value: object) -> int:
     return BEST if value == "best" else _count(value)
 
 
+def _parse_blocks(value: object) -> int:
+    return DEFAULT_BLOCKS if type(value) is int and value == DEFAULT_BLOCKS else _count(value)
+
+
 CHOICES: Mapping[str, Sequence[str]] = {
     "order": BUCKET_ORDERS,
     "transport": TRANSPORTS,
@@ -115,6 +121,8 @@ PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "pipeline": _count,
     "expert": _count,
     "interleaved": _count,
+    "first_blocks": _parse_blocks,
+    "last_blocks": _parse_blocks,
     "sequence_parallel": _parse_flag,
     "recompute": _parse_flag,
     "distributed": _parse_flag,
@@ -131,6 +139,7 @@ SETTING_KINDS = {  # by the function that reads a value
     _parse_flag: "flag",
     _count: "number",
     _parse_servers: "number",
+    _parse_blocks: "number",
 }
 
 

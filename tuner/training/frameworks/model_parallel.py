@@ -24,14 +24,15 @@ from typing import NamedTuple
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
+from tuner.training.frameworks.pipeline_schedule import GPIPE, ONE_F_ONE_B, PipelineSchedule, Step
+from tuner.training.frameworks.stage_blocks import DEFAULT_BLOCKS, divide_blocks
 from tuner.training.groups import Call, Group
 from tuner.training.job import TrainingJob
-from tuner.training.model import ModelLayer, TransformerShape
+from tuner.training.model import Model, ModelLayer, TransformerShape
 from tuner.training.recorded import ALLTOALL, COMPUTE, SEND
 from tuner.training.timeline import BACKWARD, CALL, FORWARD, Operation, Timeline
 
 TENSOR, DATA, PIPELINE = DIMENSIONS = ("tensor", "data", "pipeline")
-ONE_F_ONE_B, GPIPE = SCHEDULES = ("1f1b", "gpipe")
 ORDERS = tuple(
     f"{first}-{second}-{third}"
     for first in DIMENSIONS
@@ -42,14 +43,6 @@ ORDERS = tuple(
 EXPERTS = "experts"  # ends the names of layers whose work the experts do
 LEAST_BUCKET, BUCKET_PER_REPLICA = 40_000_000, 1_000_000  # elements; Megatron-LM's defaults
 BLOCK_CALLS = 2  # of tensor parallelism, per block and pass
-
-
-class Step(NamedTuple):
-    """A pass of a stage over one of its chunks of layers, for one microbatch."""
-
-    phase: str
-    chunk: int
-    microbatch: int
 
 
 class _Stage(NamedTuple):
@@ -73,6 +66,8 @@ class ModelParallel:
     pipeline            stages over which the blocks are divided
     expert              replicas over which the experts of each block are divided
     interleaved         chunks of layers of each stage
+    first_blocks        blocks of the first stage; DEFAULT_BLOCKS: as `divide_blocks` divides them
+    last_blocks         blocks of the last stage; the same
     schedule            ONE_F_ONE_B: a stage alternates forward and backward passes as soon as it
                         can; GPIPE: all forward passes come first
     rank_order          which dimension has neighbouring ranks, from the inside to the outside
@@ -88,6 +83,8 @@ class ModelParallel:
     pipeline: int = 1
     expert: int = 1
     interleaved: int = 1
+    first_blocks: int = DEFAULT_BLOCKS
+    last_blocks: int = DEFAULT_BLOCKS
     schedule: str = ONE_F_ONE_B
     rank_order: str = "tensor-data-pipeline"
     sequence_parallel: bool = False
@@ -98,17 +95,26 @@ class ModelParallel:
     def __post_init__(self) -> None:
         if self.interleaved > 1 and (self.schedule == GPIPE or self.pipeline == 1):
             raise InputError("megatron: interleaved needs schedule 1f1b and a pipeline of 2 stages")
+        if self.pipeline == 1 and (self.first_blocks or self.last_blocks):
+            raise InputError("megatron: first_blocks and last_blocks need a pipeline of 2 stages")
 
     @property
     def replica_ranks(self) -> int:
         """Number of ranks that one replica of the model is divided over."""
         return self.tensor * self.pipeline
 
+    @property
+    def order(self) -> PipelineSchedule:
+        """The order of the steps of each stage."""
+        return PipelineSchedule(self.pipeline, self.interleaved, self.schedule)
+
     def compute_seconds(self, job: TrainingJob) -> float:
-        """Return the seconds that a rank computes in an iteration, if all stages do the same."""
+        """Return the seconds that a rank computes in an iteration, as the mean of all stages."""
         again = float(job.forward.sum()) if self.recompute else 0.0
         passes = job.passes * (float(job.forward.sum() + job.backward.sum()) + again)
-        return passes / self.replica_ranks + job.update * self._update_share(job)
+        elements = self.stage_elements(job.model)
+        share = self._updated_share(job, sum(elements) / self.pipeline)
+        return passes / self.replica_ranks + job.update * share
 
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
@@ -125,11 +131,12 @@ class ModelParallel:
             operation
             for stage in range(self.pipeline)
             for operation in self.reduce_gradients(
-                job, timeline, stage, self._layers_of_stage(job, stage), ended[stage]
+                job, timeline, stage, self._layers_of_stage(job.model, stage), ended[stage]
             )
         ]
         reduced += self._reduce_embedding(job, timeline, reduced)
-        last = [job.add_update(timeline, reduced, share=self._update_share(job))]
+        share = self._updated_share(job, max(self.stage_elements(job.model)))
+        last = [job.add_update(timeline, reduced, share=share)]
         if self.distributed:
             last = [
                 self._gather_parameters(job, timeline, stage, last[0])
@@ -152,40 +159,35 @@ class ModelParallel:
             stride *= sizes[name]
         return Group(sizes[dimension], stride)
 
-    def layers_of(self, job: TrainingJob, stage: int, chunk: int) -> list[int]:
+    def layers_of(self, model: Model, stage: int, chunk: int) -> list[int]:
         """Return the layers of a chunk of a stage: blocks, and what is before or after them."""
-        shape = _shape(job)
-        per_chunk = shape.layers // (self.pipeline * self.interleaved)
         number = chunk * self.pipeline + stage
-        blocks = range(number * per_chunk, (number + 1) * per_chunk)
+        counts = self.block_counts(_shape(model))
+        before = sum(counts[:number])
+        blocks = range(before, before + counts[number])
         last = self.pipeline * self.interleaved - 1
         return [
             at
-            for at, block in enumerate(_blocks(job.model.layers))
+            for at, block in enumerate(_blocks(model.layers))
             if block in blocks
             or (block is None and at == 0 and number == 0)
             or (block is None and at > 0 and number == last)
         ]
 
-    def own_elements(self, layers: Sequence[ModelLayer]) -> float:
-        """Return the number of trained elements of a rank, if all stages have as many."""
-        experts = sum(one.elements for one in layers if one.name.endswith(EXPERTS))
-        others = sum(one.elements for one in layers) - experts
-        return (others + experts / self.expert) / self.replica_ranks
+    def block_counts(self, shape: TransformerShape) -> tuple[int, ...]:
+        """Return the blocks of each part of the pipeline in order; see `divide_blocks`."""
+        return divide_blocks(
+            shape.layers, self.pipeline, self.interleaved, self.first_blocks, self.last_blocks
+        )
 
     def _check(self, job: TrainingJob) -> None:
-        shape, ranks = _shape(job), job.ranks
+        shape, ranks = _shape(job.model), job.ranks
         if ranks % self.replica_ranks:
             raise InputError(
                 f"megatron: {ranks} ranks cannot be divided into replicas of {self.tensor} (tensor)"
                 f" x {self.pipeline} (pipeline) ranks"
             )
-        stages = self.pipeline * self.interleaved
-        if shape.layers % stages:
-            raise InputError(
-                f"megatron: {shape.layers} blocks cannot be divided over {stages} parts of a"
-                " pipeline (pipeline x interleaved)"
-            )
+        self.block_counts(shape)
         if shape.heads % self.tensor:
             raise InputError(
                 f"megatron: {shape.heads} attention heads cannot be divided over tensor:"
@@ -204,22 +206,28 @@ class ModelParallel:
         if job.noise:
             raise InputError("megatron: noise is known for data-parallel frameworks only")
 
-    def _update_share(self, job: TrainingJob) -> float:
-        return 1 / (self.replica_ranks * (self.replicas(job) if self.distributed else 1))
+    def _updated_share(self, job: TrainingJob, own_elements: float) -> float:
+        """Return the share of all parameters that a rank with some elements updates."""
+        return own_elements / (job.model.elements * (self.replicas(job) if self.distributed else 1))
 
-    def _layers_of_stage(self, job: TrainingJob, stage: int) -> list[int]:
+    def _layers_of_stage(self, model: Model, stage: int) -> list[int]:
         chunks = range(self.interleaved)
-        return [at for chunk in chunks for at in self.layers_of(job, stage, chunk)]
+        return [at for chunk in chunks for at in self.layers_of(model, stage, chunk)]
+
+    def stage_elements(self, model: Model) -> list[int]:
+        """Return the trained elements of a rank of each stage, shape (stages,)."""
+        stages = range(self.pipeline)
+        return [sum(self._own_bytes(model, self._layers_of_stage(model, at), 1)) for at in stages]
 
     def _own_bytes(
-        self, job: TrainingJob, layers: Sequence[int], element_bytes: int
+        self, model: Model, layers: Sequence[int], element_bytes: int
     ) -> tuple[int, int]:
         """Return the bytes of a rank's parameters: what every replica has, and experts."""
-        there = [job.model.layers[at] for at in layers]
+        there = [model.layers[at] for at in layers]
         experts = sum(one.elements for one in there if one.name.endswith(EXPERTS))
         shared = sum(one.elements for one in there) - experts
-        if self.pipeline > 1 and len(job.model.layers) - 1 in layers:
-            shared += _shape(job).tied
+        if self.pipeline > 1 and len(model.layers) - 1 in layers:
+            shared += _shape(model).tied
         return (
             shared * element_bytes // self.tensor,
             experts * element_bytes // (self.tensor * self.expert),
@@ -230,7 +238,7 @@ class ModelParallel:
     ) -> Iterator[int]:
         """Add the reduction of the gradients of some layers over the replicas; yield its calls."""
         collective = Collective.REDUCE_SCATTER if self.distributed else Collective.ALLREDUCE
-        shared, experts = self._own_bytes(job, layers, job.gradient_bytes)
+        shared, experts = self._own_bytes(job.model, layers, job.gradient_bytes)
         for nbytes, group in ((shared, self.group(job, DATA)), (experts, self._same_experts(job))):
             if nbytes:
                 yield _add_call(
@@ -249,7 +257,7 @@ class ModelParallel:
         Megatron-LM divides only what the first stage computes last (its class
         DistributedDataParallel, whose buckets are complete with the block that fills them).
         """
-        layers = self.layers_of(job, stage, chunk)
+        layers = self.layers_of(job.model, stage, chunk)
         if stage or chunk:
             yield layers
             return
@@ -258,7 +266,7 @@ class ModelParallel:
         bucket = list[int]()
         for _, block in groupby(zip(blocks[::-1], layers[::-1], strict=True), lambda one: one[0]):
             bucket += [at for _, at in block]
-            if sum(self._own_bytes(job, bucket, job.gradient_bytes)) >= limit:
+            if sum(self._own_bytes(job.model, bucket, job.gradient_bytes)) >= limit:
                 yield bucket[::-1]
                 bucket = []
         if bucket:
@@ -268,7 +276,7 @@ class ModelParallel:
         self, job: TrainingJob, timeline: Timeline, after: Sequence[int]
     ) -> list[int]:
         """Add the sum of the gradients of the embedding over the first and the last stage."""
-        nbytes = _shape(job).tied * job.gradient_bytes // self.tensor
+        nbytes = _shape(job.model).tied * job.gradient_bytes // self.tensor
         if self.pipeline == 1 or not nbytes:
             return []
         group = Group(2, self.group(job, PIPELINE).stride, self.pipeline)
@@ -279,8 +287,8 @@ class ModelParallel:
         self, job: TrainingJob, timeline: Timeline, stage: int, after: int
     ) -> int:
         """Add the gathering of updated parameters of a stage; return the last call."""
-        layers = self._layers_of_stage(job, stage)
-        shared, experts = self._own_bytes(job, layers, job.parameter_bytes)
+        layers = self._layers_of_stage(job.model, stage)
+        shared, experts = self._own_bytes(job.model, layers, job.parameter_bytes)
         last = after
         for nbytes, group in ((shared, self.group(job, DATA)), (experts, self._same_experts(job))):
             if nbytes:
@@ -335,53 +343,20 @@ class ModelParallel:
         count = sum(1 for at in layers if job.model.layers[at].name.endswith(EXPERTS))
         if self.expert == 1 or not count:
             return
-        tokens = self._activation_bytes(job) * _shape(job).active_experts
+        tokens = self._activation_bytes(job) * _shape(job.model).active_experts
         nbytes = tokens // (self.tensor if self.sequence_parallel else 1)
         group = Group(self.expert, self.group(job, DATA).stride)
         yield Call(ALLTOALL, nbytes, group), 2 * count * times
 
     def _activation_bytes(self, job: TrainingJob) -> int:
         """Return the bytes of the activations between two blocks, for one microbatch."""
-        shape = _shape(job)
+        shape = _shape(job.model)
         return job.samples * shape.sequence * shape.width * job.parameter_bytes
 
     def message(self, job: TrainingJob) -> Call:
         """Return the message between two stages, of which each tensor rank sends its part."""
         nbytes = -(-self._activation_bytes(job) // self.tensor)
         return Call(SEND, nbytes, self.group(job, PIPELINE))
-
-    def steps(self, stage: int, microbatches: int) -> list[Step]:
-        """Return the steps of a stage in their order."""
-        count = microbatches * self.interleaved
-        forward = [self._step(FORWARD, number) for number in range(count)]
-        backward = [self._step(BACKWARD, number) for number in range(count)]
-        ahead = min(count, self._warm_up(stage)) if self.schedule == ONE_F_ONE_B else count
-        steps = forward[:ahead]
-        for one, other in zip(forward[ahead:], backward, strict=False):
-            steps += [one, other]
-        return steps + backward[count - ahead :]
-
-    def kept_passes(self, microbatches: int) -> int:
-        """Return how many forward passes over a chunk the first stage keeps activations of."""
-        count = microbatches * self.interleaved
-        return min(count, self._warm_up(0) + 1) if self.schedule == ONE_F_ONE_B else count
-
-    def _warm_up(self, stage: int) -> int:
-        """Return the number of forward passes before the first backward pass."""
-        behind = self.pipeline - stage - 1
-        if self.interleaved == 1:
-            return behind
-        return 2 * behind + (self.interleaved - 1) * self.pipeline
-
-    def _step(self, phase: str, number: int) -> Step:
-        """Return the step of a number: the chunks take turns after each `pipeline` microbatches."""
-        if self.interleaved == 1:
-            return Step(phase, 0, number)
-        turn, within = divmod(number, self.pipeline * self.interleaved)
-        chunk, offset = divmod(within, self.pipeline)
-        if phase == BACKWARD:
-            chunk = self.interleaved - 1 - chunk
-        return Step(phase, chunk, turn * self.pipeline + offset)
 
 
 class _Pipeline:
@@ -404,7 +379,7 @@ class _Pipeline:
         framework, job = self._framework, self._job
         return {
             (stage, chunk, phase): framework.stage_of_layers(
-                job, framework.layers_of(job, stage, chunk), phase
+                job, framework.layers_of(job.model, stage, chunk), phase
             )
             for stage in range(framework.pipeline)
             for chunk in range(framework.interleaved)
@@ -414,7 +389,7 @@ class _Pipeline:
     def add(self) -> list[int]:
         """Add all steps; return the last operation of each stage."""
         stages = range(self._framework.pipeline)
-        waiting = [self._framework.steps(stage, self._job.passes)[::-1] for stage in stages]
+        waiting = [self._framework.order.steps(stage, self._job.passes)[::-1] for stage in stages]
         ended = [0] * len(waiting)
         while any(waiting):
             for stage in stages:
@@ -502,10 +477,10 @@ def _add_call(
     return timeline.add(call.operation, stream, CALL, seconds, after, call=call, count=count)
 
 
-def _shape(job: TrainingJob) -> TransformerShape:
-    if job.model.transformer is None:
-        raise InputError(f"megatron: {job.model.name} is not a transformer")
-    return job.model.transformer
+def _shape(model: Model) -> TransformerShape:
+    if model.transformer is None:
+        raise InputError(f"megatron: {model.name} is not a transformer")
+    return model.transformer
 
 
 def _blocks(layers: Sequence[ModelLayer]) -> Iterator[int | None]:

@@ -55,6 +55,7 @@ _TRANSFORMERS: dict[str, tuple[Callable[[str, Architecture], Model], Architectur
     # Grattafiori et al. (arXiv 2407.21783), table 3
     "llama3_8b": (llama, Architecture(32, 4096, 32, 8192, 128256, 14336, kv_heads=8)),
     "llama3_70b": (llama, Architecture(80, 8192, 64, 8192, 128256, 28672, kv_heads=8)),
+    "llama3_405b": (llama, Architecture(126, 16384, 128, 8192, 128256, 53248, kv_heads=8)),
     # Jiang et al. (arXiv 2401.04088), table 1, which gives a context of 32768 tokens
     "mixtral_8x7b": (
         llama,

@@ -17,6 +17,7 @@ from tuner.base.errors import InputError
 from tuner.training.call_times import CallTimes
 from tuner.training.frameworks import framework_from_record, model_parallel
 from tuner.training.frameworks.model_parallel import ModelParallel, bubble_seconds
+from tuner.training.frameworks.stage_blocks import divide_blocks
 from tuner.training.groups import Call, Group
 from tuner.training.job import TrainingJob
 from tuner.training.models import Architecture, build_model, gpt, llama
@@ -93,11 +94,11 @@ def test_one_f_one_b_keeps_fewer_activations() -> None:
     job = job_of(4, 12)
     kept = [forward_peak(iteration(ModelParallel(pipeline=4), job), stage) for stage in range(4)]
     assert kept == [4, 3, 2, 1]
-    assert ModelParallel(pipeline=4).kept_passes(12) == 4
-    assert ModelParallel(pipeline=4).kept_passes(3) == 3
-    assert ModelParallel(pipeline=4, schedule="gpipe").kept_passes(12) == 12
+    assert ModelParallel(pipeline=4).order.kept_passes(0, 12) == 4
+    assert ModelParallel(pipeline=4).order.kept_passes(0, 3) == 3
+    assert ModelParallel(pipeline=4, schedule="gpipe").order.kept_passes(0, 12) == 12
     chunks = ModelParallel(pipeline=4, interleaved=2)
-    assert chunks.kept_passes(12) == forward_peak(iteration(chunks, job), 0)
+    assert chunks.order.kept_passes(0, 12) == forward_peak(iteration(chunks, job), 0)
     assert forward_peak(iteration(ModelParallel(pipeline=4, schedule="gpipe"), job), 0) == 12
 
 
@@ -116,7 +117,7 @@ def test_every_stage_does_every_pass_once(
     framework = ModelParallel(pipeline=stages, interleaved=chunks, schedule=schedule)
     job = job_of(stages, stages * rounds)
     for stage in range(stages):
-        steps = framework.steps(stage, job.passes)
+        steps = framework.order.steps(stage, job.passes)
         assert len(set(steps)) == len(steps) == 2 * chunks * job.passes
         for step in steps:
             if step.phase == BACKWARD:
@@ -125,9 +126,74 @@ def test_every_stage_does_every_pass_once(
         layer
         for stage in range(stages)
         for chunk in range(chunks)
-        for layer in framework.layers_of(job, stage, chunk)
+        for layer in framework.layers_of(job.model, stage, chunk)
     ]
     assert sorted(layers) == list(range(len(job.model.layers)))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "stages", "chunks", "ends", "expected"),
+    [
+        (126, 8, 1, (0, 0), (15, *[16] * 6, 15)),  # Llama 3 405B, arXiv 2407.21783
+        (126, 16, 1, (0, 0), (7, *[8] * 14, 7)),
+        (126, 16, 8, (0, 0), (0, *[1] * 126, 0)),
+        (61, 4, 1, (0, 0), (15, 16, 16, 14)),
+        (16, 4, 2, (0, 0), (2,) * 8),
+        (16, 4, 1, (2, 2), (2, 6, 6, 2)),
+        (16, 3, 1, (0, 3), (7, 6, 3)),
+        (16, 2, 2, (6, 0), (3, 5, 3, 5)),
+        (2, 4, 1, (0, 0), (0, 1, 1, 0)),
+    ],
+)
+def test_blocks_of_uneven_stages(
+    blocks: int, stages: int, chunks: int, ends: tuple[int, int], expected: tuple[int, ...]
+) -> None:
+    assert divide_blocks(blocks, stages, chunks, *ends) == expected
+    assert sum(expected) == blocks
+
+
+@given(blocks=st.integers(1, 200), stages=st.integers(1, 40), chunks=st.integers(1, 4))
+@settings(max_examples=examples(100), deadline=None)
+def test_blocks_by_default_differ_by_few(blocks: int, stages: int, chunks: int) -> None:
+    if blocks + 2 < stages * chunks and blocks % (stages * chunks):
+        with pytest.raises(InputError, match="are too few"):
+            divide_blocks(blocks, stages, chunks)
+        return
+    counts = divide_blocks(blocks, stages, chunks)
+    assert len(counts) == stages * chunks
+    assert sum(counts) == blocks
+    assert max(counts) - min(counts) <= 2
+    assert all(counts[1:-1])
+
+
+def test_the_slowest_stage_decides_how_long_uneven_stages_take() -> None:
+    microbatches, stages = 12, 3
+    job = job_of(stages, microbatches)  # of blocks of 3 s
+    timeline = iteration(ModelParallel(pipeline=stages, first_blocks=4, last_blocks=4), job)
+    slowest, others = 3 * 8, 3 * 4
+    # the first stage computes before and after the middle one, which pauses once: the last one has
+    # 12 s for the first microbatch, beside 8 s of a forward pass of the middle one
+    assert timeline.end_of(COMPUTE) == pytest.approx(microbatches * slowest + others + 12 - 8)
+    even = iteration(ModelParallel(pipeline=2), job_of(2, microbatches)).end_of(COMPUTE)
+    uneven = iteration(ModelParallel(pipeline=2, first_blocks=6), job_of(2, microbatches))
+    assert uneven.end_of(COMPUTE) > even * 1.2
+    busy = sum(float(one.end[0] - one.start[0]) for one in uneven.operations)
+    assert busy == pytest.approx(3 * BLOCKS * microbatches)  # the same work
+    assert bubble_seconds(uneven.operations) > bubble_seconds(
+        iteration(ModelParallel(pipeline=2), job_of(2, microbatches)).operations
+    )
+
+
+def test_a_stage_holds_its_own_elements() -> None:
+    job = job_of(4)
+    framework = ModelParallel(pipeline=4, first_blocks=1)
+    layers = [
+        sum(job.model.layers[at].elements for at in framework.layers_of(job.model, stage, 0))
+        for stage in range(4)
+    ]
+    tied = 128 * WIDTH
+    assert framework.stage_elements(job.model) == [*layers[:3], layers[3] + tied]
+    assert sum(layers) == job.model.elements
 
 
 def test_messages_delay_the_next_stage() -> None:
@@ -239,7 +305,13 @@ def test_calls_are_those_of_a_public_workload(shared: Path) -> None:
     ("ranks", "entry", "sentence"),
     [
         (12, {"tensor": 8}, "12 ranks cannot be divided into replicas of 8"),
-        (6, {"pipeline": 3}, "16 blocks cannot be divided over 3 parts"),
+        (20, {"pipeline": 20}, "16 blocks are too few for 20 parts .*: take at most 18"),
+        (4, {"pipeline": 4, "first_blocks": 15}, "leave 1 of 16 blocks for 3 other parts"),
+        (
+            2,
+            {"pipeline": 2, "interleaved": 2, "last_blocks": 3},
+            "last_blocks: 3 blocks cannot be divided over interleaved: 2",
+        ),
         (16, {"tensor": 16}, "8 attention heads cannot be divided over tensor: 16"),
         (4, {"expert": 3}, "expert: 3 must divide"),
         (4, {"pipeline": 4, "interleaved": 2}, r"passes \(6\) must be a multiple of pipeline"),
@@ -323,5 +395,5 @@ def test_later_stages_and_chunks_reduce_all_gradients_at_once() -> None:
     framework = ModelParallel(pipeline=2, interleaved=2, overlapped=True)
     for stage, chunk in ((0, 1), (1, 0), (1, 1)):
         assert list(framework.buckets(job, stage, chunk)) == [
-            framework.layers_of(job, stage, chunk)
+            framework.layers_of(job.model, stage, chunk)
         ]

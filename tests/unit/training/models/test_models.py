@@ -26,6 +26,7 @@ PARAMETERS = {
     "alexnet": 61_100_840,
     "llama2_7b": 6_738_415_616,
     "llama3_8b": 8_030_261_248,
+    "llama3_405b": 405_853_388_800,
     "mixtral_8x7b": 46_702_792_704,
 }
 KEYS = {"alexnet": "alexnet_torchvision", "googlenet": "googlenet_noaux"}
