@@ -25,7 +25,8 @@ from tuner.training.perfetto_trace import trace_text
 from tuner.training.profile_export import write_profile
 from tuner.training.published import uncompared_warning
 from tuner.training.recorded_training import RecordedTraining, missing_calls_warning
-from tuner.training.workload import Training, read_training, read_workload
+from tuner.training.server_load import assumed_rate_warning
+from tuner.training.workload import Training, Workload, read_training, read_workload
 from tuner.whatif.prices import missing_prices_warning
 
 EXAMPLES = """examples:
@@ -173,6 +174,7 @@ def run_sweep(options: argparse.Namespace) -> None:
     with display.stage("reading the sweep"):
         asked, record = sweep_spec.read_sweep(options.workload)
     warn(assumed_costs_warning(asked.workload.machine))
+    warn(assumed_rate_warning(asked.workload))
     warn(missing_prices_warning(asked.prices))
     if options.csv:
         require_writable_file(options.csv, options.workload)
@@ -205,6 +207,8 @@ def _naming(path: Path) -> Iterator[None]:
 def _check(options: argparse.Namespace, workload: Training, *targets: Path | None) -> None:
     """Warn of assumed costs; raise InputError for outputs that cannot be written."""
     warn(assumed_costs_warning(workload.machine))
+    if isinstance(workload, Workload):
+        warn(assumed_rate_warning(workload))
     for target in filter(None, targets):
         require_writable_file(target, options.workload)
 

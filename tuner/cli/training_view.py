@@ -38,6 +38,9 @@ def print_scaling(workload: Training, points: Sequence[ExplainedIteration]) -> N
     _print_predictions(workload, points)
     _print_shares(points)
     _print_limits(points)
+    for point in points:
+        if point.servers is not None:
+            print_text(point.servers.sentence(point.found))
     last = points[-1].found
     _print_calls(f"calls of an iteration on {plural(last.ranks, 'rank')}", last.calls)
     if isinstance(workload, Workload):

@@ -81,7 +81,7 @@ def find_rate(model: Model, gpu: str, precision: str, build: Callable[[str], Mod
 
     It is a published one where there is one. Otherwise the rate of the image model with the nearest
     work on the same GPU is scaled by the work; of a transformer it is the share of the GPU's peak
-    that training usually reaches.
+    that its computation alone reaches, as waiting is predicted.
 
     build   returns the model of a name, for the work of models with published rates
 
@@ -119,7 +119,9 @@ def _rate_of_peak(model: Model, gpu: str, precision: str) -> ComputeRate:
         if (entry["gpu"], entry["precision"]) == (gpu, precision):
             rate = float(entry["peak"]) * entry["share"] / (model.forward + model.backward)
             return ComputeRate(
-                rate, f"{entry['share']:.0%} of the peak; {entry['source']}", ESTIMATED
+                rate,
+                f"{entry['share']:.0%} of the peak while it computes; {entry['source']}",
+                ESTIMATED,
             )
     raise _unknown_rate(model, gpu, precision)
 

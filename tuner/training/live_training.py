@@ -29,6 +29,7 @@ from tuner.training.perfetto_trace import trace_text
 from tuner.training.policies import FastestKnown, NcclChoice, plain_algorithms
 from tuner.training.scaling import ExplainedIteration, counted_unit, model_record, point_record
 from tuner.training.search import describe_settings, setting_grid, settings_of, with_settings
+from tuner.training.server_load import assumed_rate_warning, server_load
 from tuner.training.sweep_spec import RANKS, sweep_from_record
 from tuner.training.time_shares import time_shares
 from tuner.training.timeline import CALL, COPY
@@ -175,7 +176,8 @@ class LiveTraining:
         require_memory(self.workload, ranks)
         found = self._detailed if ranks == self.detail else predict_iteration(self.workload, ranks)
         shares = time_shares(found)
-        explained = ExplainedIteration(found, shares, {})
+        load = server_load(self.workload, found, self.workload.call_times(ranks))
+        explained = ExplainedIteration(found, shares, {}, load)
         hidden = max(0.0, found.communication - shares[CALL] - shares[COPY])
         record = point_record(self.workload, explained)
         return {"kind": POINT, **record, "hidden": min(hidden, found.compute)}
@@ -264,6 +266,7 @@ class LiveTraining:
     def _cautions(self) -> Iterator[str]:
         yield assumed_costs_warning(self.workload.machine)
         yield activation_warning(self.workload, self.detail)
+        yield assumed_rate_warning(self.workload)
         yield narrow_uplinks_warning(self.workload.machine.topology, self.sweep.axes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tuner.base.units import plural
@@ -11,6 +11,7 @@ from tuner.training.iteration import PredictedIteration, predict_iteration, pred
 from tuner.training.memory_need import require_memory
 from tuner.training.published import PublishedResult
 from tuner.training.recorded_training import RecordedTraining
+from tuner.training.server_load import ServerLoad, server_load
 from tuner.training.time_shares import time_shares
 from tuner.training.training_limits import limiting_factor, training_limits
 from tuner.training.workload import Training, Workload
@@ -24,11 +25,13 @@ class ExplainedIteration:
 
     shares      seconds of an iteration by phase; see `time_shares`
     limits      see `training_limits`; empty if they were not asked for
+    servers     the parameter servers, None without any
     """
 
     found: PredictedIteration
     shares: dict[str, float]
     limits: dict[str, float]
+    servers: ServerLoad | None = None
 
     @property
     def limit(self) -> str:
@@ -64,7 +67,8 @@ def _explained(training: Training, ranks: int, explains_limits: bool) -> Explain
     times = training.call_times(ranks)
     found = predict_iteration(training, ranks, times)
     limits = training_limits(training, found, times) if explains_limits else {}
-    return ExplainedIteration(found, time_shares(found), limits)
+    load = server_load(training, found, times)
+    return ExplainedIteration(found, time_shares(found), limits, load)
 
 
 def counted_unit(training: Training) -> tuple[str, int]:
@@ -128,6 +132,7 @@ def point_record(training: Training, one: ExplainedIteration) -> dict[str, Any]:
         "limit": one.limit,
         "limits": one.limits,
         "shares": one.shares,
+        "servers": None if one.servers is None else asdict(one.servers),
         "published": None
         if known is None
         else {"efficiency": known.efficiency(found.alone), "source": known.source},

@@ -216,16 +216,23 @@ def summarise_sweep(result: SweepResult) -> str:
     ]
     axes = [axis for axis, values in result.sweep.axes.items() if len(values) > 1]
     if axes:
-        fastest, like = (
-            describe_point(point.axis_values, axes)
-            for point in (result.fastest, result.hardly_slower)
-        )
-        beside = "" if like == fastest else f"; {like} is within {MIN_GAIN - 1:.1%} of it"
-        sentences.append(f"The fastest is {fastest}{beside}.")
+        sentences.append(_about_fastest(result, axes))
         if result.cheapest is not None:
             cheapest = describe_point(result.cheapest.axis_values, axes)
             sentences.append(f"An epoch costs least with {cheapest}.")
     return " ".join(sentences)
+
+
+def _about_fastest(result: SweepResult, axes: Sequence[str]) -> str:
+    """Return a sentence that names the fastest configuration, if one is faster than another."""
+    slowest = min(point.rate for point in result.points)
+    if result.fastest.rate < slowest * MIN_GAIN:
+        return f"All configurations are equally fast, within {MIN_GAIN - 1:.1%}."
+    fastest, like = (
+        describe_point(point.axis_values, axes) for point in (result.fastest, result.hardly_slower)
+    )
+    beside = "" if like == fastest else f"; {like} is within {MIN_GAIN - 1:.1%} of it"
+    return f"The fastest is {fastest}{beside}."
 
 
 def _about_axis(steps: Sequence[SweepStep]) -> Iterator[str]:

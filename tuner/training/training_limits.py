@@ -8,17 +8,19 @@ from dataclasses import replace
 from tuner.base.errors import LimitExceededError, MissingCostError
 from tuner.core.collective import Collective
 from tuner.training.call_times import CallTimes, TimedAlgorithm
+from tuner.training.frameworks.parameter_server import ParameterServer
 from tuner.training.groups import Call, Group
-from tuner.training.iteration import PredictedIteration, predict_iteration
+from tuner.training.iteration import PredictedIteration, make_job, predict_iteration
 from tuner.training.policies import MOST_NODES
 from tuner.training.timeline import CALL
 from tuner.training.workload import Workload
 from tuner.whatif.machine_resources import IMPROVEMENT, RESOURCE_NAMES, present_resources
 
-COMPUTATION, COMMUNICATION = "computation", "communication"
+COMPUTATION, COMMUNICATION, SERVERS = "computation", "communication", "servers"
 LIMIT_NAMES: Mapping[str, str] = {  # for people
     COMPUTATION: "computation",
     COMMUNICATION: "all communication",
+    SERVERS: "parameter servers",
     **RESOURCE_NAMES,
 }
 NEGLIGIBLE_SHARE = 0.02  # of an iteration, exposed, that limits nothing
@@ -58,7 +60,8 @@ def training_limits(
 ) -> dict[str, float]:
     """Return how many times as fast an iteration is with one thing twice as fast.
 
-    Keys are COMPUTATION, COMMUNICATION (all calls) and the resources of the machine. Algorithms
+    Keys are COMPUTATION, COMMUNICATION (all calls) or SERVERS (the rates of parameter servers and
+    of those that use them), and the resources of the machine. Algorithms and the number of servers
     stay. For a resource the calls of one operation, group and algorithm change as that one does
     which takes most time in all; it is left out where such a call cannot be simulated.
 
@@ -66,6 +69,8 @@ def training_limits(
     """
     faster = replace(workload, rate=replace(workload.rate, rate=IMPROVEMENT * workload.rate.rate))
     limits = {COMPUTATION: found.seconds / predict_iteration(faster, found.ranks, times).seconds}
+    if isinstance(workload.framework, ParameterServer):
+        return limits | _limits_of_servers(workload, workload.framework, found, times)
     longest = _longest_calls(found)
     if not longest:
         return limits
@@ -82,6 +87,27 @@ def training_limits(
             continue
         if any(abs(factor - 1.0) > 1e-3 for factor in factors.values()):
             limits[resource] = found.seconds / _changed(workload, found, times, factors)
+    return limits
+
+
+def _limits_of_servers(
+    workload: Workload, framework: ParameterServer, found: PredictedIteration, times: CallTimes
+) -> dict[str, float]:
+    """Return how many times as fast an iteration is with faster servers, and a faster machine."""
+    if found.ranks == 1:
+        return {}
+    settled = framework.settled(make_job(workload, found.ranks, times))
+    same, faster = (
+        replace(workload, framework=one)
+        for one in (settled, settled.with_faster_servers(IMPROVEMENT))
+    )
+    limits = {SERVERS: found.seconds / predict_iteration(faster, found.ranks, times).seconds}
+    machine, _ = workload.placement(found.ranks)
+    for resource in present_resources(machine):
+        there = same.call_times(found.ranks, resource)
+        gain = found.seconds / predict_iteration(same, found.ranks, there).seconds
+        if abs(gain - 1.0) > 1e-3:
+            limits[resource] = gain
     return limits
 
 
@@ -128,12 +154,14 @@ def limiting_factor(limits: Mapping[str, float], found: PredictedIteration) -> s
     if exposed < NEGLIGIBLE_SHARE:
         return LIMIT_NAMES[COMPUTATION]
     least = 1 / (1 - MIN_SAVED_PART * exposed)
-    resources = {name: gain for name, gain in limits.items() if name in RESOURCE_NAMES}
+    resources = {
+        name: gain for name, gain in limits.items() if name in RESOURCE_NAMES or name == SERVERS
+    }
     best = max(resources, key=lambda name: resources[name], default="")
     if best and resources[best] >= least:
         return LIMIT_NAMES[best]
     if any(one.phase == CALL and one.call is None for one in found.timeline):
-        return "parameter servers"
+        return LIMIT_NAMES[SERVERS]
     if limits.get(COMMUNICATION, 1.0) >= least:
         return COMMUNICATION
     piped = any(one.stream == "stage 1" for one in found.timeline)

@@ -31,3 +31,9 @@ def constant_seconds(framework: str, name: str) -> float:
 def constant_rate(framework: str, name: str) -> float:
     """Return a constant of a framework in bytes per second."""
     return parse_bandwidth(_record()[framework][name]["value"])
+
+
+def constant_source(framework: str, name: str) -> str:
+    """Return a constant of a framework with its certainty and source, for people."""
+    entry = _record()[framework][name]
+    return f"{entry['value']} ({entry['certainty']}: {entry['source']})"

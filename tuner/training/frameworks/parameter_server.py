@@ -1,4 +1,8 @@
-"""Parameter servers: ranks push gradients to servers and pull parameters from them."""
+"""Parameter servers: ranks push gradients to servers and pull parameters from them.
+
+A server handles the bytes of all ranks at its rate, unless the ports and links of the machine let
+less through.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from heapq import heapreplace
 
 from tuner.base.errors import InputError
 from tuner.training.frameworks.framework_constants import constant_rate, constant_seconds
+from tuner.training.frameworks.server_traffic import ServerTraffic, server_traffic
 from tuner.training.job import Gradient, TrainingJob
 from tuner.training.recorded import COMPUTE
 from tuner.training.timeline import CALL, UPDATE, WAIT, Timeline
@@ -15,6 +20,7 @@ from tuner.training.timeline import CALL, UPDATE, WAIT, Timeline
 GRPC, RDMA_GRPC, MPI = TRANSPORTS = ("grpc", "rdma-grpc", "mpi")
 BEST = 0  # as the number of servers: the one with the shortest iteration
 TRIED_ITERATIONS = 3
+SERVER_STREAM = TO, FROM = ("to", "from")  # begin the names of the streams of a server
 
 
 @dataclass(frozen=True)
@@ -27,8 +33,8 @@ class ParameterServer:
     with a barrier: each rank enqueues a token for every other one on one of the servers, as
     tf_cnn_benchmarks does (`add_sync_queues_and_barrier`).
 
-    servers             number of servers, each with its own port to the network; BEST: the power of
-                        two with the shortest iteration, or one on each rank's node if that is less
+    servers             number of servers, spread over the nodes of the ranks, whose ports they use;
+                        BEST: the power of two, or the number of ranks, with the shortest iteration
     transport           GRPC, RDMA_GRPC (AR-gRPC) or MPI: decides what follows where it is 0
     rate                bytes per second of a server in each direction, with serialization
     worker_rate         bytes per second of a rank in each direction
@@ -72,7 +78,7 @@ class ParameterServer:
         )
         if known.servers != BEST:
             return known
-        case = (known, job.model.name, job.compute, job.times.placement.shape, job.ranks)
+        case = (known, job.model.name, job.compute, job.times.placement)
         if case not in self._best:
             quiet = replace(job, noise=0.0)
             numbers = [*_powers_of_two(job.ranks), job.ranks]
@@ -93,10 +99,11 @@ class ParameterServer:
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
     ) -> list[int | None]:
         gradients = job.add_passes(timeline, ready, job.slowdown(timeline))
+        traffic = self.traffic(job)
         pieces = self._pieces(gradients)
         server_of = _deal([nbytes for _, nbytes in pieces], self.servers)
         pushed = [
-            self._push(job, timeline, one, nbytes, server)
+            self._push(job, timeline, traffic, one, nbytes, server)
             for (one, nbytes), server in zip(pieces, server_of, strict=True)
         ]
         tokens = job.ranks * (job.ranks - 1)
@@ -104,7 +111,7 @@ class ParameterServer:
         pulled: dict[int, int] = {}
         for at in reversed(range(len(pieces))):  # in the order of the forward pass
             (one, nbytes), server = pieces[at], server_of[at]
-            pulled[one.layer] = self._pull(job, timeline, nbytes, server, synchronized)
+            pulled[one.layer] = self._pull(job, timeline, traffic, nbytes, server, synchronized)
         if self.replicated:
             copied = timeline.add("copy", "receive", WAIT, 0.0, pulled.values())
             return [copied] * len(ready)
@@ -118,32 +125,71 @@ class ParameterServer:
             pieces += [(one, -(-one.nbytes // parts))] * parts
         return pieces
 
-    def _senders(self, job: TrainingJob) -> int:
+    def with_faster_servers(self, factor: float) -> ParameterServer:
+        """Return the framework with servers and workers that are so many times as fast."""
+        return replace(
+            self,
+            rate=self.rate * factor,
+            worker_rate=self.worker_rate * factor,
+            request=self.request / factor,
+            token=self.token / factor,
+        )
+
+    def traffic(self, job: TrainingJob) -> ServerTraffic:
+        """Return what the network takes for the tensors of a settled number of servers."""
+        return server_traffic(job.times.placement, self.servers, self.local_aggregation)
+
+    def senders(self, job: TrainingJob) -> int:
+        """Return the number of ranks that exchange tensors with the servers."""
         nodes, _ = job.times.placement.shape
         return nodes if self.local_aggregation else job.ranks
 
     def _push(
-        self, job: TrainingJob, timeline: Timeline, one: Gradient, nbytes: int, server: int
+        self,
+        job: TrainingJob,
+        timeline: Timeline,
+        traffic: ServerTraffic,
+        one: Gradient,
+        nbytes: int,
+        server: int,
     ) -> int:
         """Add the arrival of a gradient from all ranks at its server, and the update there."""
-        seconds = self._seconds(job, nbytes)
         share = nbytes / (job.model.elements * job.gradient_bytes)
-        arrived = timeline.add(
-            f"push {one.name}", f"to server {server}", CALL, seconds, [one.made_by]
+        crossed = timeline.add(
+            "push", "network to servers", CALL, nbytes * traffic.push_all, [one.made_by]
         )
-        return timeline.add("update", f"server {server}", UPDATE, job.update * share, [arrived])
+        seconds = self._seconds(job, nbytes, float(traffic.push[server]))
+        arrived = timeline.add(
+            f"push {one.name}", f"{TO} server {server}", CALL, seconds, [one.made_by]
+        )
+        after = [arrived, crossed]
+        return timeline.add("update", f"server {server}", UPDATE, job.update * share, after)
 
     def _pull(
-        self, job: TrainingJob, timeline: Timeline, nbytes: int, server: int, after: int
+        self,
+        job: TrainingJob,
+        timeline: Timeline,
+        traffic: ServerTraffic,
+        nbytes: int,
+        server: int,
+        after: int,
     ) -> int:
         """Add the way of a parameter from its server to all ranks."""
-        seconds = self._seconds(job, nbytes)
-        sent = timeline.add("pull", f"from server {server}", CALL, seconds, [after])
-        return timeline.add("receive", "receive", CALL, nbytes / self.worker_rate, [sent])
+        seconds = self._seconds(job, nbytes, float(traffic.pull[server]))
+        sent = timeline.add("pull", f"{FROM} server {server}", CALL, seconds, [after])
+        crossed = timeline.add(
+            "pull", "network from servers", CALL, nbytes * traffic.pull_all, [after]
+        )
+        seconds = nbytes / self.worker_rate
+        return timeline.add("receive", "receive", CALL, seconds, [sent, crossed])
 
-    def _seconds(self, job: TrainingJob, nbytes: int) -> float:
-        """Return the seconds in which a server exchanges a tensor with all ranks."""
-        return self._senders(job) * (nbytes / self.rate + self.request)
+    def _seconds(self, job: TrainingJob, nbytes: int, per_byte: float) -> float:
+        """Return the seconds in which a server exchanges a tensor with all ranks.
+
+        per_byte    seconds that the network takes for each byte of the tensor
+        """
+        senders = self.senders(job)
+        return senders * self.request + nbytes * max(senders / self.rate, per_byte)
 
 
 def _powers_of_two(most: int) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,19 +10,28 @@ from tuner.base.errors import InputError
 from tuner.training.frameworks import framework_from_record
 from tuner.training.frameworks.parameter_server import BEST, ParameterServer
 from tuner.training.iteration import make_job, predict_iteration
+from tuner.training.server_load import NETWORK, RATE, assumed_rate_warning, server_load
+from tuner.training.sweep import run_sweep, summarise_sweep
+from tuner.training.training_limits import SERVERS, limiting_factor, training_limits
 from tuner.training.workload import Workload, workload_from_record
 
+FLAT: dict[str, Any] = {"name": "flat", "nodes": 16, "latency": "1us", "bandwidth": "10GB/s"}
+FAST: dict[str, Any] = {"rate": 1e14, "worker_rate": 1e14, "request": 1e-9, "token": 1e-12}
 
-def workload(framework: ParameterServer) -> Workload:
+
+def workload(
+    framework: ParameterServer, topology: dict[str, Any] = FLAT, **changed: Any
+) -> Workload:
     record = {
         "model": "alexnet",
         "batch": 64,
         "rate": 500,
         "framework": "parameter-server",
-        "topology": {"name": "flat", "nodes": 16, "latency": "1us", "bandwidth": "10GB/s"},
+        "topology": topology,
         "ranks": 16,
         "memory": "host",
         "algorithms": "best",
+        **changed,
     }
     return replace(workload_from_record(record, Path()), framework=framework)
 
@@ -97,6 +107,116 @@ def test_a_node_that_aggregates_pushes_once() -> None:
         for one in (record, "parameter-server")
     )
     assert eight > 4 * once
+
+
+@pytest.mark.parametrize("servers", [1, 4, 16])
+def test_ports_bound_what_servers_exchange(servers: int) -> None:
+    """A server's port carries its tensors to 15 other nodes, twice; 16 share out what one had."""
+    framework = ParameterServer(servers=servers, shard=1, **FAST)
+    slow = workload(framework, {**FLAT, "bandwidth": "0.1GB/s"}, rate=1e9)
+    nbytes = 4 * slow.model.elements
+    expected = 2 * 15 * nbytes / servers / 0.1e9
+    found = predict_iteration(slow, 16)
+    assert found.seconds == pytest.approx(expected, rel=0.02)
+    load = server_load(slow, found, slow.call_times(16))
+    assert load is not None
+    assert (load.servers, load.bound, load.is_best) == (servers, NETWORK, False)
+    assert load.seconds == pytest.approx(found.seconds, rel=0.02)
+    assert f"{servers} (as given)" in load.sentence(found)
+    assert "bounded by the network" in load.sentence(found)
+
+
+def test_ports_of_ranks_bound_more_servers_than_nodes() -> None:
+    """Two nodes of four ranks each: every port carries the tensors of four ranks one way."""
+    inside = {"latency": "1us", "bandwidth": "10GB/s", "memory_bandwidth": "40GB/s"}
+    two = {**FLAT, "nodes": 2, "cores": 4, "bandwidth": "0.1GB/s", "local": inside}
+    for servers in (2, 4, 8):
+        framework = ParameterServer(servers=servers, shard=1, **FAST)
+        given = workload(framework, two, ranks=8, ppn=4, rate=1e9)
+        nbytes = 4 * given.model.elements
+        found = predict_iteration(given, 8).seconds
+        assert found == pytest.approx(2 * 4 * nbytes / 2 / 0.1e9, rel=0.02)
+
+
+def test_links_between_switches_bound_all_servers() -> None:
+    links = [[f"n{node}", f"s{node // 4}"] for node in range(8)]
+    racks = {
+        "name": "racks",
+        "nodes": [f"n{node}" for node in range(8)],
+        "switches": ["s0", "s1"],
+        "links": [
+            *({"between": pair, "latency": "1us", "bandwidth": "10GB/s"} for pair in links),
+            {"between": ["s0", "s1"], "latency": "1us", "bandwidth": "0.1GB/s"},
+        ],
+    }
+    given = workload(ParameterServer(servers=8, shard=1, **FAST), racks, ranks=8, rate=1e9)
+    nbytes = 4 * given.model.elements
+    # half of the tensors of four ranks cross the link in either direction
+    assert predict_iteration(given, 8).seconds == pytest.approx(
+        2 * 4 * nbytes / 2 / 0.1e9, rel=0.02
+    )
+    limits = training_limits(given, predict_iteration(given, 8), given.call_times(8))
+    assert limits["switch_links"] == pytest.approx(2, rel=0.05)
+    assert limiting_factor(limits, predict_iteration(given, 8)) == "switch links"
+
+
+def test_the_best_number_of_servers_depends_on_the_network() -> None:
+    framework = ParameterServer(servers=BEST, request=1e-3, token=1e-9)
+    chosen = []
+    for bandwidth in ("0.05GB/s", "100GB/s"):
+        given = workload(framework, {**FLAT, "bandwidth": bandwidth})
+        job = make_job(given, 16)
+        tried = {
+            number: predict_iteration(
+                replace(given, framework=replace(framework, servers=number)), 16
+            )
+            for number in (1, 2, 4, 8, 16)
+        }
+        own = framework.settled(job).servers
+        assert tried[own].seconds == min(one.seconds for one in tried.values())
+        chosen.append((own, framework.settled(job).traffic(job).push_all))
+    assert chosen[0][1] == pytest.approx(2000 * chosen[1][1])
+
+
+def test_servers_that_are_slower_than_the_network_limit() -> None:
+    given = workload(ParameterServer(servers=4, rate=1e9, worker_rate=1e9))
+    found = predict_iteration(given, 16)
+    times = given.call_times(16)
+    load = server_load(given, found, times)
+    assert load is not None
+    assert load.bound == RATE
+    limits = training_limits(given, found, times)
+    assert limits[SERVERS] > 1.5
+    assert "nics" not in limits
+    assert limiting_factor(limits, found) == "parameter servers"
+
+
+def test_default_rates_are_cautioned_with_their_source() -> None:
+    said = assumed_rate_warning(workload(ParameterServer()))
+    assert "rate 1.5GB/s (assumed: gRPC of TensorFlow on IPoIB" in said
+    assert "give rate and worker_rate as measured" in said
+    half = assumed_rate_warning(workload(ParameterServer(transport="mpi", rate=1e9)))
+    assert "worker_rate 10GB/s (assumed: as a server); give worker_rate as measured" in half
+    assert not assumed_rate_warning(workload(ParameterServer(rate=1e9, worker_rate=1e9)))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["0.01GB/s", "0.146GB/s"], "The fastest is bandwidth 0.146GB/s."),
+        (["50GB/s", "100GB/s"], "changes nothing. All configurations are equally fast, within"),
+    ],
+)
+def test_a_sweep_over_bandwidth_says_what_changes(values: list[str], said: str) -> None:
+    framework = {"name": "parameter-server", "rate": "1.5GB/s", "worker_rate": "1.5GB/s"}
+    record = {
+        **{"model": "alexnet", "batch": 64, "rate": 500, "framework": framework, "ranks": 4},
+        **{"topology": FLAT, "memory": "host", "algorithms": "best"},
+        "vary": {"bandwidth": values},
+    }
+    found = run_sweep(record, Path(), processes=1)
+    assert said in summarise_sweep(found)
+    assert ("The fastest" in summarise_sweep(found)) == ("fastest" in said)
 
 
 @pytest.mark.parametrize(
