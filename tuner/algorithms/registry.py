@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakSet
 
 from tuner.base.errors import InputError
+from tuner.base.spelling import unknown_name
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
 from tuner.core.verify import ScheduleProperties, verify
@@ -135,10 +136,8 @@ def describe(collective: Collective, name: str) -> Algorithm:
     try:
         return _REGISTRY[collective, name]
     except KeyError:
-        raise InputError(
-            f"there is no {collective} algorithm {name!r};"
-            f" known: {', '.join(algorithm_names(collective, REQUIREMENTS)) or 'none'}"
-        ) from None
+        known = algorithm_names(collective, REQUIREMENTS)
+        raise InputError(unknown_name(f"{collective} algorithm", name, known)) from None
 
 
 def build(

@@ -9,12 +9,16 @@ _SHORT_REPR.maxlevel, _SHORT_REPR.maxstring, _SHORT_REPR.maxother = 1, 80, 80
 class TunerError(Exception):
     """An error that the user can act on.
 
-    The command line prints it and exits with 1, or with 2 if its arguments are wrong.
+    The command line prints it and exits with 1, or with 2 for a UsageError.
     """
 
 
 class InputError(TunerError):
     """A file, argument or environment cannot be used as it is."""
+
+
+class UsageError(InputError):
+    """The command line has to be written differently: a name or an option has no meaning in it."""
 
 
 class LimitExceededError(InputError):

@@ -6,21 +6,29 @@ import threading
 from types import FrameType
 
 
+class SignalInterrupt(KeyboardInterrupt):
+    """The interruption by a signal, whose number is `number`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 class DeferredInterrupt:
-    """A signal handler that raises KeyboardInterrupt outside of critical sections.
+    """A signal handler that raises SignalInterrupt outside of critical sections.
 
     A signal inside a critical section raises it at the end of the section.
     """
 
     def __init__(self) -> None:
         self._depth = 0
-        self._is_pending = False
+        self._pending: SignalInterrupt | None = None
 
-    def handler(self, _number: int, _frame: FrameType | None) -> None:
+    def handler(self, number: int, _frame: FrameType | None) -> None:
         """Handle a signal; Python runs this in the main thread only."""
         if not self._depth:
-            raise KeyboardInterrupt
-        self._is_pending = True
+            raise SignalInterrupt(number)
+        self._pending = SignalInterrupt(number)
 
     def enter_critical_section(self) -> None:
         """Defer signals from now on; may be nested. Other threads are never interrupted."""
@@ -28,12 +36,12 @@ class DeferredInterrupt:
             self._depth += 1
 
     def leave_critical_section(self) -> None:
-        """End a critical section; raise KeyboardInterrupt if a signal arrived meanwhile."""
+        """End a critical section; raise SignalInterrupt if a signal arrived meanwhile."""
         if threading.current_thread() is threading.main_thread():
             self._depth -= 1
-            if self._is_pending and not self._depth:
-                self._is_pending = False
-                raise KeyboardInterrupt
+            if self._pending and not self._depth:
+                pending, self._pending = self._pending, None
+                raise pending
 
 
 DEFERRED_INTERRUPT = DeferredInterrupt()

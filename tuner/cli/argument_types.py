@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.base.errors import InputError, shortened_repr
+from tuner.base.errors import InputError, UsageError, shortened_repr
+from tuner.base.spelling import unknown_name
 from tuner.base.units import parse_size
 from tuner.core.collective import Collective
 
@@ -43,14 +44,14 @@ def fraction(text: str) -> float:
 
 
 def require_image_suffix(path: Path, option: str, allow_both: bool = False) -> None:
-    """Raise InputError for a file name that does not end in .svg or .png.
+    """Raise UsageError for a file name that does not end in .svg or .png.
 
     allow_both      whether a name without suffix is allowed, too, for both kinds
     """
     if path.suffix in (".svg", ".png") or (allow_both and not path.suffix):
         return
     without = ", or has no suffix for both" if allow_both else ""
-    raise InputError(f"{option} {path}: the name of a picture ends in .svg or .png{without}")
+    raise UsageError(f"{option} {path}: the name of a picture ends in .svg or .png{without}")
 
 
 def name_list(text: str) -> tuple[str, ...]:
@@ -63,8 +64,7 @@ def collective(text: str) -> Collective:
     try:
         return Collective(text)
     except ValueError:
-        known = ", ".join(Collective)
-        raise InputError(f"there is no collective {text!r}; known: {known}") from None
+        raise InputError(unknown_name("collective", text, Collective)) from None
 
 
 def parameter(text: str) -> tuple[str, int]:

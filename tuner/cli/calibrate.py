@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.atomic_io import require_writable_dir, require_writable_file
-from tuner.base.errors import InputError
+from tuner.base.errors import UsageError
 from tuner.base.progress import progress_from_counts
 from tuner.calibrate import CalibrationFit, fit_calibration
 from tuner.calibrate.drift import ParameterDrift, compare_calibrations
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> None:
         _compare(options)
         return
     if len(options.files) > 1:
-        raise InputError(
+        raise UsageError(
             f"calibrate takes one file of measurements, not {len(options.files)}: put several"
             f" together with `tuner probe merge`; `calibrate {COMPARE} A B` compares calibrations"
         )
@@ -190,9 +190,9 @@ def _draw(found: CalibrationFit, refined: Calibration | None, folder: Path) -> N
 
 def _compare(options: argparse.Namespace) -> None:
     if len(options.files) != 3:
-        raise InputError(f"`tuner calibrate {COMPARE}` takes two calibrations: the earlier first")
+        raise UsageError(f"`tuner calibrate {COMPARE}` takes two calibrations: the earlier first")
     if options.out or options.topology or options.plots or options.refine:
-        raise InputError(f"`tuner calibrate {COMPARE}` only prints: use --json and redirect it")
+        raise UsageError(f"`tuner calibrate {COMPARE}` only prints: use --json and redirect it")
     before, after = (read_calibration(Path(name)) for name in options.files[1:])
     changes = compare_calibrations(before, after)
     print_result(options, [_record(change) for change in changes], lambda: _print(changes))

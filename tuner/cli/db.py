@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from tuner import db
-from tuner.base.errors import InputError
+from tuner.base.errors import UsageError
 from tuner.base.units import plural
 from tuner.cli.database import add_database_option, add_retention_options, retention_of
 from tuner.cli.output import add_subcommand, print_result, print_text
@@ -34,7 +34,7 @@ def run_prune(options: argparse.Namespace) -> None:
     """Delete what exceeds the limits, unless this is a dry run, and print it."""
     retention = retention_of(options)
     if retention.keeps_all:
-        raise InputError("nothing to delete: say what to keep, such as --keep-jobs-for 90d")
+        raise UsageError("nothing to delete: say what to keep, such as --keep-jobs-for 90d")
     engine = db.open_database(options.db, must_exist=True)
     if options.dry_run:
         with db.read_session(engine) as session:

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
+from tuner.base.signals import DEFERRED_INTERRUPT
 from tuner.base.units import format_time, parse_duration
 from tuner.cli import argument_types
 from tuner.cli.output import add_subcommand, print_result, print_table, print_text, warn
@@ -128,7 +129,7 @@ def run_status(options: argparse.Namespace) -> None:
 def run_command(options: argparse.Namespace) -> int:
     """Run a command on the first host, and return its exit status."""
     cluster = _cluster(options)
-    signal.signal(signal.SIGHUP, signal.default_int_handler)  # as Ctrl-C: nothing may stay behind
+    signal.signal(signal.SIGHUP, DEFERRED_INTERRUPT.handler)  # as Ctrl-C: nothing may stay behind
     made = _up(cluster)
     try:
         return launch.run(cluster, options.command, ppn=options.ppn, timeout=options.timeout)

@@ -12,8 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, UsageError
 from tuner.base.progress import subtask_progress, with_eta
+from tuner.base.spelling import unknown_name
 from tuner.base.units import plural
 from tuner.cli.argument_types import name_list
 from tuner.cli.import_results import add_format_option
@@ -151,9 +152,7 @@ def run(options: argparse.Namespace) -> None:
     """Read all files, and score every set of comparable cases."""
     unknown = set(options.baselines) - set(BASELINES)
     if unknown:
-        raise InputError(
-            f"there is no baseline {', '.join(sorted(unknown))}; known: {', '.join(BASELINES)}"
-        )
+        raise UsageError(unknown_name("baseline", min(unknown), BASELINES))
     simulate = _simulate(options.calibration, options.topology)
     trainers = selector_trainers(simulate, options.baselines)
     table = read_table(options.table) if options.table else None
@@ -219,7 +218,7 @@ def _simulate(calibration: Path | None, topology: Path | None) -> SimulateFuncti
     if calibration is None and topology is None:
         return no_simulation
     if calibration is None or topology is None:
-        raise InputError("simulating needs both --calibration and --topology")
+        raise UsageError("simulating needs both --calibration and --topology")
     return Simulator(read_calibration(calibration), load_topology(topology))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tuner.base.errors import InputError
+from tuner.base.errors import UsageError
 from tuner.base.progress import with_eta
 from tuner.base.units import format_size, humanize
 from tuner.cli import argument_types
@@ -179,7 +179,7 @@ def _bytes(paths: Sequence[Path]) -> int:
 def _require_version(library: str, readings: Sequence[BenchmarkResult]) -> None:
     """Raise InputError for a library without a version, if no file names one."""
     if library and " " not in library and not any(reading.library for reading in readings):
-        raise InputError(
+        raise UsageError(
             f'--library says no version of {library}: add it, as in --library "{library} 5.0.11"'
         )
 

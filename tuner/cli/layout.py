@@ -117,7 +117,6 @@ class TableLayout:
 
     omitted_columns     names of the columns that there is no room for
     widths              columns of text of each column; None: there is still no room
-    whole_width         columns of text that all columns need
     """
 
     def __init__(
@@ -125,7 +124,6 @@ class TableLayout:
     ) -> None:
         self.cells, self.omitted_columns = list(cells), list[str]()
         self._prose = prose
-        self.whole_width = _joined_width(self.least_widths())
         self.widths = self._fitted(width)
         for name in spare:
             if self.widths is None and name in self.cells[0]:

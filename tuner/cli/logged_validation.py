@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, UsageError
 from tuner.base.progress import with_eta
 from tuner.base.units import format_size, plural
 from tuner.cli.output import console, warn
@@ -81,7 +81,7 @@ def check_log_options(options: argparse.Namespace, library: str) -> None:
     for name in _LAUNCH_OPTIONS:
         if getattr(options, name):
             option = name.replace("_", "-")
-            raise InputError(f"--log starts no ranks and writes no file: leave --{option} out")
+            raise UsageError(f"--log starts no ranks and writes no file: leave --{option} out")
 
 
 def validate_from_logs(

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tuner import __version__
-from tuner.base.errors import TunerError
+from tuner.base.errors import InputError, TunerError, UsageError
 from tuner.base.extras import explain_missing_module
 from tuner.base.signals import DEFERRED_INTERRUPT
+from tuner.cli.layout import reflow
 from tuner.cli.parser import EXIT_USAGE, Parser
 from tuner.workflows.time_limit import process_age
 
@@ -45,10 +46,17 @@ COMMANDS = {
     "algorithms": "list the algorithms with their cost formulas and sources",
     "completion": "print a script that completes verbs, options and names in a shell",
 }
+FIRST_COMMANDS = """tuner finds the fastest algorithm for every collective call of MPI and NCCL.
+
+  tuner doctor      # check what works on this computer, and what it lacks
+  tuner quickstart  # measure it and make its tuning table, in a few minutes
+  tuner studio      # see results and other machines in the browser
+
+`tuner help` lists all commands, `tuner help COMMAND` explains one."""
 RESUME_HINT = "the same command{} resumes; what is finished is kept"
 NO_PARTIAL_OUTPUT = "nothing was written that is not whole"
 EXIT_FAILURE = 1
-EXIT_INTERRUPTED = 130  # exit status that shells report for a command that Ctrl-C ended
+EXIT_SIGNAL = 128  # plus N: exit status that shells report for a command that signal N ended
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 OUTPUT_ERRNOS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -58,11 +66,12 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = Parser(
         prog="tuner",
         description="Finds the fastest collective algorithm for every MPI call, and proves it.",
-        epilog="`tuner VERB --help` shows examples. Start with `tuner quickstart`.",
+        epilog="`tuner help COMMAND` shows the options and examples of a command. Start with `tuner"
+        " quickstart`.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"tuner {__version__}")
-    commands = parser.add_subparsers(metavar="VERB", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name in words:
@@ -70,7 +79,16 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
                 verb = importlib.import_module(f"tuner.cli.{name.replace('-', '_')}")
             command.description, command.epilog = verb.__doc__, verb.EXAMPLES
             verb.arguments(command)
+    asked = commands.add_parser("help", help="explain a command", allow_abbrev=False)
+    asked.add_argument("command", nargs="*", metavar="COMMAND", help="such as `table export`")
+    asked.set_defaults(run=_print_help)
     return parser
+
+
+def _print_help(options: argparse.Namespace) -> None:
+    """Print the help of a command, or of all."""
+    words = [word for word in options.command if word != "help"]
+    build_parser(words).parse_args([*words, "--help"])
 
 
 @contextmanager
@@ -94,51 +112,68 @@ def _quick_imports() -> Iterator[None]:
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    The status is 0 for success, 2 for a command line that cannot be parsed, 130 for an
-    interruption, and 1 for every other error that the user can act on.
+    The status is 0 for success, 2 for a command line that cannot be carried out, 128 + N for an
+    interruption by signal N and for a reader of the output that has gone (SIGPIPE), and 1 for every
+    other error that the user can act on.
     """
     begun = time.monotonic() - (process_age() if words is None else 0.0)
     words = sys.argv[1:] if words is None else words
-    status, arguments = EXIT_USAGE, argparse.Namespace()
+    arguments = argparse.Namespace(begun=begun)
     try:
-        with _sigterm_as_interrupt():
-            arguments = _parse(words)
-            arguments.begun = begun
-            status = EXIT_FAILURE
-            done = int(arguments.run(arguments) or 0)
-            print(end="", flush=True)
-            return done
+        return _run(words, arguments)
+    except UsageError as error:
+        _print_error(f"tuner: {error}")
+        return EXIT_USAGE
     except TunerError as error:
         _print_error(f"tuner: {error}")
-        return status
+        return EXIT_FAILURE
     except ModuleNotFoundError as error:
         sentence = explain_missing_module(error)
         if sentence is None:
             raise
         _print_error(f"tuner: {sentence}")
         return EXIT_FAILURE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         again = " without --restart" if getattr(arguments, "restart", False) else " again"
         kept = (
             RESUME_HINT.format(again) if getattr(arguments, "resumes", False) else NO_PARTIAL_OUTPUT
         )
         _print_error(f"\ntuner: interrupted; {kept}")
-        return EXIT_INTERRUPTED
+        return EXIT_SIGNAL + getattr(interruption, "number", signal.SIGINT)
     except OSError as error:
         return _stdout_failed(error)
 
 
-def _parse(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line; exit with status 2 if it cannot be parsed.
+def _run(words: Sequence[str], arguments: argparse.Namespace) -> int:
+    """Run a command whose arguments are added to `arguments`; return its exit status."""
+    try:
+        with _sigterm_as_interrupt():
+            if not words:
+                _print_first_commands()
+                return 0
+            _parse(words, arguments)
+            return int(arguments.run(arguments) or 0)
+    finally:
+        print(end="", flush=True)  # while errors of the output are still caught
 
-    The action may add to the message for unknown arguments what to do.
+
+def _parse(words: Sequence[str], arguments: argparse.Namespace) -> None:
+    """Parse the command line into `arguments`.
+
+    Raises UsageError for a word that is not understood; other errors of the parser exit with
+    status 2.
     """
-    parser = build_parser(words)
-    arguments, unknown = parser.parse_known_args(words)
-    if unknown:
-        remedy = getattr(arguments, "unknown", "")
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{remedy and f': {remedy}'}")
-    return arguments
+    try:
+        build_parser(words).parse_args(words, arguments)
+    except InputError as reason:
+        raise UsageError(str(reason)) from None
+
+
+def _print_first_commands() -> None:
+    """Print the commands that a user begins with."""
+    from tuner.cli.output import console
+
+    print(reflow(FIRST_COMMANDS, console().width))
 
 
 @contextmanager
@@ -163,7 +198,7 @@ def _stdout_failed(error: OSError) -> int:
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
-        return 0
+        return EXIT_SIGNAL + signal.SIGPIPE
     _print_error(f"tuner: standard output cannot be written: {error.strerror}")
     return EXIT_FAILURE
 

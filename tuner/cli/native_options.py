@@ -6,7 +6,7 @@ import argparse
 from dataclasses import fields
 from pathlib import Path
 
-from tuner.base.errors import InputError
+from tuner.base.errors import UsageError
 from tuner.cli import argument_types
 from tuner.core.table import TuningTable, read_table
 from tuner.formats.registry import FORMATS, ExportOptions, Format
@@ -87,9 +87,9 @@ def check_python_option(options: argparse.Namespace, form: Format) -> None:
         raise _unused_option_error("--python", "base_rules", form)
 
 
-def _unused_option_error(option: str, asked: str, form: Format) -> InputError:
+def _unused_option_error(option: str, asked: str, form: Format) -> UsageError:
     """Return the error for an option that only formats with option `asked` use."""
     users = ", ".join(own.name for own in FORMATS.values() if asked in own.used_options)
-    return InputError(
+    return UsageError(
         f"{option} is for files of {users}; {form.name} has no use for it: leave it out"
     )

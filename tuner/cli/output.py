@@ -28,7 +28,6 @@ UNLIMITED_WIDTH = 10_000  # columns of text where no terminal breaks lines
 REDIRECTED_TABLE_WIDTH = 120  # columns of text of a table in a file or pipe
 CAUTION_STYLE = "bold yellow"
 OMITTED_COLUMNS_NOTE = "no room for {}: widen the terminal, or use --json"
-REDIRECTED_OMISSION_NOTE = "no room for {}: set COLUMNS={}, or use --json"
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -107,14 +106,14 @@ def print_table(
     wrappable   columns whose cells may take several lines there, broken at spaces
 
     A table that is still too wide for the terminal becomes a block of lines for each row. In a file
-    or pipe, COLUMNS or else `REDIRECTED_TABLE_WIDTH` is the width, and a table that is still wider
-    stays a table.
+    or pipe the width is COLUMNS or else `REDIRECTED_TABLE_WIDTH`, no column is left out, and a
+    table that is still wider stays a table.
     """
     screen = console()
     redirected = not screen.file.isatty()
     width = redirected_table_width() if redirected else screen.width
     cells = without_empty_columns([tuple(columns), *map(tuple, rows)])
-    layout = TableLayout(cells, width, droppable, frozenset(wrappable))
+    layout = TableLayout(cells, width, () if redirected else droppable, frozenset(wrappable))
     if title:
         print_text(title, style="table.title")
     if layout.widths is None and not redirected:
@@ -123,8 +122,7 @@ def print_table(
         return
     screen.print(_table(layout, frozenset(right)))
     if layout.omitted_columns:
-        note = REDIRECTED_OMISSION_NOTE if redirected else OMITTED_COLUMNS_NOTE
-        print_text(note.format(", ".join(layout.omitted_columns), layout.whole_width), style="dim")
+        print_text(OMITTED_COLUMNS_NOTE.format(", ".join(layout.omitted_columns)), style="dim")
     screen.print()
 
 

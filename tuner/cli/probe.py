@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, UsageError
 from tuner.base.progress import StageCallback
 from tuner.base.units import format_time, humanize, parse_duration, plural
 from tuner.cli import argument_types, host_options
@@ -114,9 +114,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Plan a probe, run one, or merge files."""
     if options.action != "merge" and options.files:
-        raise InputError(f"{options.files[0]}: only `tuner probe merge` reads files")
+        raise UsageError(f"{options.files[0]}: only `tuner probe merge` reads files")
     if options.action != "plan" and options.out is None:
-        raise InputError("say where the measurements go: --out FILE")
+        raise UsageError("say where the measurements go: --out FILE")
     if options.action == "merge":
         measurements = merge_files(options.files, options.out)
         _show(options, measurements)
@@ -169,7 +169,7 @@ def _probe(options: argparse.Namespace, there: Hosts, report: StageCallback) -> 
             on_progress=forward_progress(report),
         )
     if options.launcher is not None:
-        raise InputError("--launcher needs to know the hosts: give --hosts or --hostfile too")
+        raise UsageError("--launcher needs to know the hosts: give --hosts or --hostfile too")
     return probe(
         options.out,
         library=options.library,

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tuner import mpi_libraries
 from tuner.base.atomic_io import require_writable_dir, write_atomically
-from tuner.base.errors import InputError, ProbeError
+from tuner.base.errors import InputError, ProbeError, UsageError
+from tuner.base.spelling import unknown_name
 from tuner.base.units import parse_duration
 from tuner.cli import argument_types
 from tuner.cli.interpreters import add_thread_level_option
@@ -97,7 +98,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Run all stages for each library, store the tables, and write the report."""
     if options.ranks == 1:
-        raise InputError("one rank has nobody to talk to: --ranks is at least 2")
+        raise UsageError("one rank has nobody to talk to: --ranks is at least 2")
     require_writable_dir(options.out)
     display = Display(console(error=True))
     pythons = _pythons(options, display)
@@ -158,8 +159,7 @@ def _libraries(text: str) -> list[str]:
     wanted = text.split(",")
     unknown = sorted(set(wanted) - set(mpi_libraries.LIBRARY_MODULES))
     if unknown:
-        known = ", ".join(mpi_libraries.LIBRARY_MODULES)
-        raise InputError(f"there is no library {unknown[0]!r}; known: {known}")
+        raise UsageError(unknown_name("library", unknown[0], mpi_libraries.LIBRARY_MODULES))
     return wanted
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, UsageError
 from tuner.base.units import (
     format_exact_size,
     format_size,
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> None:
     if options.table.is_dir():
         return _query_selector(options, nodes, ppn)
     if options.group:
-        raise InputError(
+        raise UsageError(
             f"--group is for a trained selector; {options.table} is a table of one cluster: leave"
             " it out"
         )
@@ -135,24 +135,24 @@ def resolve_shape(p: int | None, nodes: int | None, ppn: int | None) -> tuple[in
     Raises InputError where they do not suffice, or contradict each other.
     """
     if p is None and ppn is None:
-        raise InputError("the number of ranks is missing: give --ranks, or --nodes and --ppn")
+        raise UsageError("the number of ranks is missing: give --ranks, or --nodes and --ppn")
     if p is None:
         return nodes or 1, ppn or 1
     if ppn is None:
         nodes = nodes or 1
         if p % nodes:
-            raise InputError(
+            raise UsageError(
                 f"{plural(p, 'rank')} cannot be spread evenly over {plural(nodes, 'node')}: give"
                 " --ranks as a multiple of --nodes"
             )
         return nodes, p // nodes
     if nodes is None and p % ppn:
-        raise InputError(
+        raise UsageError(
             f"{plural(p, 'rank')} cannot be spread over nodes of {ppn} each: give --ranks as a"
             " multiple of --ppn"
         )
     if nodes is not None and nodes * ppn != p:
-        raise InputError(
+        raise UsageError(
             f"{plural(nodes, 'node')} of {plural(ppn, 'rank')} each have {nodes * ppn} ranks, not"
             f" {p}: leave out one of --ranks, --nodes and --ppn"
         )
@@ -181,7 +181,7 @@ def _alternative_hint(table: TuningTable, key: RuleKey, placement: str) -> str:
 def _query_selector(options: argparse.Namespace, nodes: int, ppn: int) -> None:
     """Print the choice of a trained selector with the least regret, and its significant choice."""
     if options.placement != BLOCK:
-        raise InputError("a selector knows consecutive ranks alone: leave --placement out")
+        raise UsageError("a selector knows consecutive ranks alone: leave --placement out")
     from tuner.select.dataset import CallPoint  # scikit-learn and SciPy, which tables do without
     from tuner.select.evaluate import no_simulation
     from tuner.select.persistence import read_selector

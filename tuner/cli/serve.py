@@ -7,7 +7,7 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.base.errors import InputError, shortened_repr
+from tuner.base.errors import InputError, UsageError, shortened_repr
 from tuner.base.units import parse_size
 from tuner.cli import argument_types
 from tuner.cli.database import add_database_option, add_retention_options, retention_of
@@ -119,9 +119,9 @@ def parse_networks(text: str) -> tuple[str, ...]:
 def run(options: argparse.Namespace) -> None:
     """Serve until interrupted."""
     if not 0 <= options.port < 1 << 16:
-        raise InputError("--port is a number from 0 to 65535")
+        raise UsageError("--port is a number from 0 to 65535")
     if options.measure and options.no_jobs:
-        raise InputError("--measure needs jobs, which measure this computer: leave out --no-jobs")
+        raise UsageError("--measure needs jobs, which measure this computer: leave out --no-jobs")
     from tuner.api import server
 
     settings = _settings(options)

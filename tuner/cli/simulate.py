@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.algorithms import algorithm_names, available_capabilities, check_requirements
+from tuner.algorithms import algorithm_names, available_capabilities, check_requirements, describe
 from tuner.base.atomic_io import require_writable_file
-from tuner.base.errors import InputError, LimitExceededError, MissingCostError
+from tuner.base.errors import InputError, LimitExceededError, MissingCostError, UsageError
 from tuner.base.progress import with_eta
 from tuner.base.units import format_size, format_time
 from tuner.cli import argument_types
@@ -167,6 +167,7 @@ def _shape(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print one prediction per algorithm and size."""
+    _require_known_algorithms(options)
     if options.gantt:
         _require_one(options)
     machine = load_machine(options.topology, node_topology=options.node_topology)
@@ -192,6 +193,15 @@ def run(options: argparse.Namespace) -> None:
     print_result(options, records, show)
 
 
+def _require_known_algorithms(options: argparse.Namespace) -> None:
+    """Raise UsageError for a name that is no algorithm of the collective."""
+    try:
+        for name in options.algorithm or ():
+            describe(options.collective, name)
+    except InputError as reason:
+        raise UsageError(str(reason)) from None
+
+
 def _default_memory(options: argparse.Namespace, placement: Placement) -> str:
     """Return the memory of GPUs where every rank has one; a calibration may be of hosts alone."""
     topology = placement.topology
@@ -204,7 +214,7 @@ def _default_memory(options: argparse.Namespace, placement: Placement) -> str:
 
 def _require_one(options: argparse.Namespace) -> None:
     if len(options.algorithm or ()) != 1 or len(options.sizes) != 1:
-        raise InputError("--gantt draws one run: give one --algorithm and one size")
+        raise UsageError("--gantt draws one run: give one --algorithm and one size")
     argument_types.require_image_suffix(options.gantt, "--gantt")
     read = filter(None, [options.topology, options.node_topology, options.calibration])
     require_writable_file(options.gantt, *read)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.base.errors import InputError
+from tuner.base.errors import UsageError
 from tuner.cli.output import print_text
 
 EXAMPLES = """examples:
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Serve the studio until interrupted."""
     if not 0 <= options.port < 1 << 16:
-        raise InputError("--port is a number from 0 to 65535")
+        raise UsageError("--port is a number from 0 to 65535")
     from tuner.api import server
     from tuner.api.settings import Settings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.atomic_io import require_writable_file, write_atomically
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, UsageError
 from tuner.base.units import humanize, plural
 from tuner.cli import comparisons, host_options, logged_validation, native_options
 from tuner.cli.argument_types import require_image_suffix
@@ -291,10 +291,10 @@ def run_validate(options: argparse.Namespace) -> int:
     if options.log:
         return _validate_logged(table, options)
     if options.log_shape is not None:
-        raise InputError("--log-shape says what logs leave open: give them, too (--log FILE)")
+        raise UsageError("--log-shape says what logs leave open: give them, too (--log FILE)")
     form = validation.format_for_library(library)
     if options.base_rules is not None:
-        raise InputError(
+        raise UsageError(
             "validation uses the rules of the library that runs: leave --base-rules out"
         )
     validation.require_supported_version(table)

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tuner import db
-from tuner.base.errors import InputError, shortened_repr
+from tuner.base.errors import InputError, UsageError, shortened_repr
+from tuner.base.spelling import unknown_name
 from tuner.base.units import format_timestamp, parse_duration
 from tuner.cli import argument_types
 from tuner.cli.database import add_database_option
@@ -63,7 +64,7 @@ def run_create(options: argparse.Namespace) -> None:
     """Create a token and print it."""
     unknown = sorted(set(options.scope) - set(db.SCOPES))
     if unknown:
-        raise InputError(f"there is no scope {unknown[0]!r}; known: {', '.join(db.SCOPES)}")
+        raise UsageError(unknown_name("scope", unknown[0], db.SCOPES))
     engine = db.open_database(options.db)
     with db.transaction(engine) as session:
         token = db.create_token(session, options.name, options.scope, options.expires)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError
+from tuner.base.spelling import unknown_name
 from tuner.cli import argument_types
 from tuner.cli.machine_view import machine_record, print_machine
 from tuner.cli.output import add_subcommand, print_result, print_table, warn
@@ -133,10 +134,10 @@ def run_draw(options: argparse.Namespace) -> None:
 
 def _machine(options: argparse.Namespace) -> Machine:
     """Return the machine of a preset's name or of a file, with `--nodes` nodes if given."""
-    name, known = options.machine, ", ".join(PRESETS)
+    name = options.machine
     is_reference = name.startswith(PRESET_PREFIX)
     if not (is_reference or name in PRESETS or "." in name or Path(name).exists()):
-        raise InputError(f"there is no preset and no file {name!r}; presets: {known}")
+        raise InputError(unknown_name("preset and no file", name, PRESETS))
     found = load_machine(
         f"{PRESET_PREFIX}{name}" if name in PRESETS else name, node_topology=options.node_topology
     )
@@ -145,6 +146,6 @@ def _machine(options: argparse.Namespace) -> Machine:
     if is_reference or found.spec is None:
         raise InputError(
             f"--nodes is for a preset by its name, and for the file of a machine with costs, not"
-            f" for {name!r}; presets: {known}"
+            f" for {name!r}; presets: {', '.join(PRESETS)}"
         )
     return with_nodes(found, options.nodes)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tuner import mpi_libraries
 from tuner.base.atomic_io import require_writable_file
-from tuner.base.errors import InputError, shortened_repr
+from tuner.base.errors import InputError, UsageError, shortened_repr
 from tuner.base.processes import available_cores
 from tuner.base.progress import progress_from_counts
 from tuner.base.units import parse_duration, plural
@@ -205,7 +205,7 @@ def _require_no_measuring(options: argparse.Namespace) -> None:
     ]
     if asked:
         says, them = "says" if len(asked) == 1 else "say", " and ".join(asked)
-        raise InputError(
+        raise UsageError(
             f"{them} {says} what to measure on --hosts; without hosts the table is of all that the"
             f" measurements hold: name hosts, or leave {them} out"
         )
@@ -217,7 +217,7 @@ def _make_table(options: argparse.Namespace) -> tuple[TuningTable, list[str]]:
     require_writable_file(options.out, options.measurements, *others)
     measurements, topology = host_options.read_with_topology(options.measurements, options.topology)
     if options.calibration is None:
-        raise InputError("say what the measurements were calibrated to: --calibration FILE")
+        raise UsageError("say what the measurements were calibrated to: --calibration FILE")
     calibration = read_calibration(options.calibration)
     cautions = _unknown_algorithm_cautions(measurements)
     shapes = [(shape.nodes, shape.ppn) for shape in options.shapes]

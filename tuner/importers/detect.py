@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tuner.base.errors import InputError, shortened_repr
+from tuner.base.errors import InputError
 from tuner.base.progress import ProgressCallback, no_progress
+from tuner.base.spelling import unknown_name
 from tuner.core.collective import Collective
 from tuner.importers import csv_table, imb, nccl_tests, osu, pico
 from tuner.importers.algorithm_names import check_algorithm_names
@@ -108,15 +109,9 @@ def _parse_lines(
 ) -> list[BenchmarkResult]:
     metadata = metadata or UserMetadata()
     if metadata.collective and metadata.collective not in (*Collective, ALLTOALL):
-        raise InputError(
-            f"there is no collective {shortened_repr(metadata.collective)}; known:"
-            f" {', '.join((*Collective, ALLTOALL))}"
-        )
+        raise InputError(unknown_name("collective", metadata.collective, (*Collective, ALLTOALL)))
     if format_name != AUTO and format_name not in RESULT_FORMATS:
-        raise InputError(
-            f"there is no form {shortened_repr(format_name)} of results; known: {AUTO},"
-            f" {', '.join(RESULT_FORMATS)}"
-        )
+        raise InputError(unknown_name("format of results", format_name, (AUTO, *RESULT_FORMATS)))
     readings: list[BenchmarkResult] = []
     try:
         for reading in RESULT_FORMATS[

@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tuner.base.errors import InputError, shortened_repr
+from tuner.base.errors import InputError
+from tuner.base.spelling import unknown_name
 from tuner.machines.gpus import GpuSpec, parse_gpus
 from tuner.topology.readers.safe_yaml import read_yaml
 
@@ -51,7 +52,7 @@ def known_gpus() -> dict[str, GpuSpec]:
 def preset_record(name: str) -> dict[str, Any]:
     """Return the YAML of a preset, complete; raise InputError for an unknown name."""
     if name not in PRESETS:
-        raise InputError(f"there is no preset {shortened_repr(name)}; known: {', '.join(PRESETS)}")
+        raise InputError(unknown_name("preset", name, PRESETS))
     record = _load(preset_path(name))
     return apply_changes(record) if "preset" in record else record
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.spelling import unknown_name
 from tuner.machines.provenance import SourcedReduction, SourcedValue
 from tuner.machines.sourced_fields import SourcedReader
 from tuner.topology.readers.yaml_fields import parse_name, require_keys
@@ -122,5 +123,5 @@ def _parse_gpu(product: str, entry: Any, reader: SourcedReader) -> GpuSpec:
 def find_gpu(product: str, known: Mapping[str, GpuSpec]) -> GpuSpec:
     """Return a GPU product by name; raise InputError for an unknown one."""
     if product not in known:
-        raise InputError(f"there is no GPU {shortened_repr(product)}; known: {', '.join(known)}")
+        raise InputError(unknown_name("GPU", product, known))
     return known[product]

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner.base.errors import InputError, shortened_repr
+from tuner.base.errors import InputError
+from tuner.base.spelling import unknown_name
 from tuner.machines.yaml_machines import (
     PRESET_PREFIX,
     machine_from_preset_reference,
@@ -74,10 +75,7 @@ def parse_topology(
     """
     name = detect_topology_format(text) if format_name is None else format_name
     if name not in TOPOLOGY_FORMATS:
-        raise InputError(
-            f"there is no topology format {shortened_repr(name)}; known:"
-            f" {', '.join(TOPOLOGY_FORMATS)}"
-        )
+        raise InputError(unknown_name("topology format", name, TOPOLOGY_FORMATS))
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"{len(text)} characters are too many: at most {MAX_CHARACTERS}")
     return name, _parse_yaml(text, loader) if name == "yaml" else TOPOLOGY_FORMATS[name](text)

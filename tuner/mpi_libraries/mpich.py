@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
+from tuner.base.spelling import did_you_mean
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import DEFAULT, LIBRARY, AlgorithmConfig
 from tuner.mpi_libraries.capabilities import Capabilities
@@ -111,8 +112,8 @@ def native_algorithm(collective: Collective, choice: AlgorithmConfig) -> NativeA
         raise InputError(f"MPICH rules for {collective} are not supported: drop these rules")
     if choice.algorithm not in known:
         raise InputError(
-            f"MPICH has no {collective} algorithm {choice.algorithm!r}:"
-            f" it has {', '.join((DEFAULT, *known))}"
+            f"MPICH has no {collective} algorithm {choice.algorithm!r}"
+            f"{did_you_mean(choice.algorithm, known)}: it has {', '.join((DEFAULT, *known))}"
         )
     found = known[choice.algorithm]
     wanted = {"segment"} if found.segment_parameter else set()

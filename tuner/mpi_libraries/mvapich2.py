@@ -8,6 +8,7 @@ node through shared memory.
 from __future__ import annotations
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.spelling import did_you_mean
 from tuner.core.collective import Collective
 from tuner.core.table import LIBRARY, AlgorithmConfig
 
@@ -36,8 +37,8 @@ def number_of(collective: Collective, choice: AlgorithmConfig) -> int:
         raise InputError(f"MVAPICH2 rules for {collective} are not supported: drop these rules")
     if choice.runner != LIBRARY or choice.algorithm not in known:
         raise InputError(
-            f"MVAPICH2 has no {collective} algorithm {shortened_repr(choice.algorithm)}: it has"
-            f" {', '.join(known)}"
+            f"MVAPICH2 has no {collective} algorithm {shortened_repr(choice.algorithm)}"
+            f"{did_you_mean(choice.algorithm, known)}: it has {', '.join(known)}"
         )
     if choice.params:
         raise InputError(f"{collective} {choice}: a rule of MVAPICH2 takes no parameters")

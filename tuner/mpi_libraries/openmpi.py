@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner.base.errors import InputError
+from tuner.base.spelling import did_you_mean
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import DEFAULT, LIBRARY, AlgorithmConfig
 from tuner.mpi_libraries.capabilities import Capabilities
@@ -137,8 +138,8 @@ def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[in
         raise InputError(f"Open MPI rules for {collective} are not supported: drop these rules")
     if choice.algorithm not in names:
         raise InputError(
-            f"Open MPI has no {collective} algorithm {choice.algorithm!r}:"
-            f" it has {', '.join(names)}"
+            f"Open MPI has no {collective} algorithm {choice.algorithm!r}"
+            f"{did_you_mean(choice.algorithm, names)}: it has {', '.join(names)}"
         )
     if choice.algorithm in WRONG_IN_PLACE.get(collective, ()):
         raise InputError(

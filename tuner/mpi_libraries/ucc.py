@@ -6,6 +6,7 @@ A table for UCC uses the same names. Sources: UCC 1.2.0 and 1.8.0.
 from __future__ import annotations
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.spelling import did_you_mean
 from tuner.core.collective import Collective
 from tuner.core.table import LIBRARY, AlgorithmConfig
 
@@ -42,8 +43,8 @@ def require_expressible(library: str, collective: Collective, choice: AlgorithmC
         raise InputError(f"{library} rules for {collective} are not supported: drop these rules")
     if choice.runner != LIBRARY or choice.algorithm not in names:
         raise InputError(
-            f"{library} has no {collective} algorithm {shortened_repr(choice.algorithm)}:"
-            f" it has {', '.join(names)}"
+            f"{library} has no {collective} algorithm {shortened_repr(choice.algorithm)}"
+            f"{did_you_mean(choice.algorithm, names)}: it has {', '.join(names)}"
         )
     if choice.params:
         raise InputError(

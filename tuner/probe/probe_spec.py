@@ -10,6 +10,7 @@ from itertools import takewhile
 
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
+from tuner.base.spelling import did_you_mean
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, PLACEMENTS, PlacementMixin
@@ -169,8 +170,8 @@ def _check_collectives(spec: ProbeSpec) -> None:
     unknown = [name for name in spec.schedules if name not in known]
     if unknown:
         raise InputError(
-            f"no collective that is probed has an algorithm {unknown[0]!r}; known:"
-            f" {', '.join(sorted(known))}"
+            f"no collective that is probed has an algorithm {unknown[0]!r}"
+            f"{did_you_mean(unknown[0], known)}; known: {', '.join(sorted(known))}"
         )
     reduces = [one for one in spec.collectives if one.is_reduction and one != Collective.ALLREDUCE]
     if spec.operators == "any" and reduces:

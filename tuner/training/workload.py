@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 
 from tuner import algorithms
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.spelling import did_you_mean
 from tuner.base.units import plural
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
@@ -389,7 +390,8 @@ def _known_algorithm(name: Any) -> str:
     }
     if name not in known:
         raise InputError(
-            f"algorithms: there is no algorithm {shortened_repr(name)}; see `tuner algorithms`"
+            f"algorithms: there is no algorithm {shortened_repr(name)}"
+            f"{did_you_mean(str(name), known)}; see `tuner algorithms`"
         )
     return str(name)
 

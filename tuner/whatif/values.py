@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.spelling import unknown_name
 from tuner.base.units import is_line_rate, parse_size
 from tuner.core.collective import Collective
 from tuner.machines import Machine
@@ -76,9 +77,7 @@ def parse_collectives(entry: Any) -> tuple[Collective, ...]:
     names = parse_names("collectives", entry)
     unknown = [name for name in names if name not in list(Collective)]
     if unknown:
-        raise InputError(
-            f"there is no collective {shortened_repr(unknown[0])}; known: {', '.join(Collective)}"
-        )
+        raise InputError(unknown_name("collective", unknown[0], Collective))
     return tuple(Collective(name) for name in names)
 
 

@@ -169,7 +169,7 @@ def test_a_table_without_hosts_wants_a_calibration(
     measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--measurements", str(measured), "--out", str(tmp_path / "t.json")]
-    assert main(["tune", *words]) == 1
+    assert main(["tune", *words]) == 2
     said = "tuner: say what the measurements were calibrated to: --calibration FILE\n"
     assert capsys.readouterr().err == said
 

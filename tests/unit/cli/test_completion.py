@@ -87,4 +87,4 @@ def test_every_verb_is_completed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["completion", "tcsh"])
-    assert "invalid choice: 'tcsh'" in capsys.readouterr().err
+    assert "cannot be 'tcsh': choose from bash, zsh, fish" in capsys.readouterr().err

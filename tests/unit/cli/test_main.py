@@ -4,9 +4,11 @@ import gc
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +20,7 @@ from tuner.cli import quickstart, study, tune
 from tuner.cli.main import (
     BLAS_THREADS,
     COMMANDS,
-    EXIT_INTERRUPTED,
+    EXIT_SIGNAL,
     NO_PARTIAL_OUTPUT,
     RESUME_HINT,
     build_parser,
@@ -175,7 +177,7 @@ def test_a_segment_size_changes_the_prediction(
 @pytest.mark.parametrize(
     ("words", "says", "status"),
     [
-        (["--collective", "bcast", "--algorithm", "nope", "--sizes", "1KiB"], "nope", 1),
+        (["--collective", "bcast", "--algorithm", "nope", "--sizes", "1KiB"], "nope", 2),
         (["--collective", "gossip", "--sizes", "1KiB"], "gossip", 2),
         (["--collective", "bcast", "--sizes", "1KiBB"], "1KiBB", 2),
         (["--collective", "bcast", "--sizes", "1KiB", "--param", "radix"], "radix=4", 2),
@@ -245,13 +247,92 @@ def test_what_people_named_is_printed_as_they_wrote_it(capsys: pytest.CaptureFix
 
 
 def test_wrong_usage_is_status_2() -> None:
-    for words in ([], ["dance"], ["simulate"], ["table", "polish"]):
+    for words in (["dance"], ["simulate"], ["table", "polish"], ["--nothing"]):
         ran = subprocess.run(
             [sys.executable, "-m", "tuner.cli.main", *words], capture_output=True, text=True
         )
         assert ran.returncode == 2
         assert "usage:" in ran.stderr
         assert "Traceback" not in ran.stderr
+
+
+SIMULATE = "simulate --topology preset:summit:2 --sizes 1KiB"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant", "status"),
+    [
+        ("tabel show t.json", "table", 2),
+        ("topo list", "topology", 2),
+        ("table expot t.json", "export", 2),
+        ("--verison", "--version", 2),
+        ("help tabel", "table", 2),
+        ("table export t.json --fromat=openmpi", "--format", 2),
+        ("table export t.json --format openmpi --outt x", "--out", 2),
+        ("table export t.json --format openmpy", "openmpi", 2),
+        ("import-results x --out y --format nccl-test", "nccl-tests", 2),
+        ("probe plann", "plan", 2),
+        ("quickstart --libraries mpihc", "mpich", 2),
+        ("token create me --scope raed", "read", 2),
+        ("select t.json --collective allrduce --ranks 4 --size 1", "allreduce", 2),
+        (f"{SIMULATE} --collective allreduce --algorithm rign", "ring", 2),
+        ("simulate --topology preset:sumit --sizes 1KiB --collective bcast", "summit", 1),
+        ("topology show sumit", "summit", 1),
+    ],
+)
+def test_a_name_that_is_mistyped_is_answered_with_the_closest(
+    words: str, meant: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        ended = main(words.split())
+    except SystemExit as left:
+        ended = int(left.code or 0)
+    assert ended == status
+    assert f"(did you mean {meant!r}?)" in capsys.readouterr().err
+
+
+def test_a_name_like_no_other_suggests_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["xylophone"])
+    said = capsys.readouterr().err
+    assert "there is no command 'xylophone'; `tuner --help` explains" in said
+    assert len(said.splitlines()) == 2  # a short usage before it
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The output of a command that succeeds."""
+    with suppress(SystemExit):
+        assert main(words) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    return said.out
+
+
+@pytest.mark.parametrize("words", ["", "table", "table export", "topology draw", "probe"])
+def test_help_is_a_command_too(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = printed(capsys, *words.split(), "--help")
+    assert expected.startswith(f"usage: tuner {words}".rstrip())
+    assert printed(capsys, "help", *words.split()) == expected
+
+
+def test_without_words_the_first_commands_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys).splitlines()
+    commands = [line.split()[1] for line in lines if line.startswith("  tuner ")]
+    assert commands == ["doctor", "quickstart", "studio"]
+    assert "`tuner help`" in lines[-1]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_the_exit_status(
+    sent: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def signalled(_: object) -> None:
+        os.kill(os.getpid(), sent)
+
+    monkeypatch.setattr(tune, "run", signalled)
+    assert main(["tune", "--measurements", "m.ndjson", "--out", "t.json"]) == 128 + sent
+    assert "interrupted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -300,7 +381,7 @@ def test_one_rank_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "q"
-    assert main(["quickstart", "--ranks", "1", "--out", str(out)]) == 1
+    assert main(["quickstart", "--ranks", "1", "--out", str(out)]) == 2
     assert sentence(capsys) == "tuner: one rank has nobody to talk to: --ranks is at least 2"
     assert not out.exists()
 
@@ -316,7 +397,19 @@ def test_measurements_that_are_not_there_come_before_a_calibration_that_is_not_n
 def test_a_reader_that_stops_early_is_no_error() -> None:
     command = f"set -o pipefail; {sys.executable} -m tuner.cli.main algorithms --json | head -n 1"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[\n", "")
+    assert (ran.stdout, ran.stderr) == ("[\n", "")
+    assert ran.returncode in (0, EXIT_SIGNAL + signal.SIGPIPE)  # 0: a pipe takes the whole output
+
+
+@pytest.mark.parametrize("words", ["", "--help", "help table", "table export --help", "--version"])
+def test_a_reader_that_has_gone_is_no_error(words: str) -> None:
+    """The reader is gone before anything is written."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "tuner", *words.split()]
+    ran = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    assert (ran.returncode, ran.stderr) == (EXIT_SIGNAL + signal.SIGPIPE, "")
 
 
 @pytest.mark.parametrize("words", ["algorithms --json", "topology list"])
@@ -388,9 +481,9 @@ def test_select_says_on_how_many_nodes_a_table_has_as_many_ranks(
     assert main([*asked, "8", "--nodes", "4"]) == 0
     assert main([*asked, "6"]) == 1
     assert "--nodes" not in sentence(capsys)
-    assert main([*asked, "1", "--nodes", "3"]) == 1
+    assert main([*asked, "1", "--nodes", "3"]) == 2
     assert "1 rank cannot be spread evenly over 3 nodes" in sentence(capsys)
-    assert main([*asked, "8", "--nodes", "4", "--group", "lumi"]) == 1
+    assert main([*asked, "8", "--nodes", "4", "--group", "lumi"]) == 2
     assert "--group is for a trained selector" in sentence(capsys)
 
 
@@ -415,7 +508,7 @@ def test_only_who_can_go_on_promises_it(
     monkeypatch.setattr(tune, "_measure_and_tune" if resumes else "_make_table", ended)
     hosts = ["--hosts", "a,b"] if resumes else []
     words = ["tune", "--measurements", "m.ndjson", "--out", "t.json", *hosts]
-    assert main(words) == EXIT_INTERRUPTED
+    assert main(words) == EXIT_SIGNAL + signal.SIGINT
     assert capsys.readouterr().err == f"\ntuner: interrupted; {said}\n"
 
 
@@ -433,5 +526,5 @@ def test_who_starts_afresh_goes_on_without_that(
 
     monkeypatch.setattr(verb, "run", ended)
     for more, said in (([], "the same command again"), (["--restart"], "the same command without")):
-        assert main([*words, *more]) == EXIT_INTERRUPTED
+        assert main([*words, *more]) == EXIT_SIGNAL + signal.SIGINT
         assert said in capsys.readouterr().err

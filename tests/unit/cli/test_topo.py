@@ -43,8 +43,8 @@ def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["topology", *words]) == 1
+def complaint(capsys: pytest.CaptureFixture[str], *words: str, status: int = 1) -> str:
+    assert main(["topology", *words]) == status
     said = capsys.readouterr().err
     assert said.startswith("tuner: ")
     assert said.count("\n") == 1
@@ -142,8 +142,12 @@ def test_rates_of_a_file_have_a_source(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "there is no preset and no file 'summti'" in complaint(capsys, "show", "summti")
-    assert "there is no preset 'summti'" in complaint(capsys, "show", "preset:summti:4")
+    assert "there is no preset and no file 'summti' (did you mean 'summit'?)" in complaint(
+        capsys, "show", "summti"
+    )
+    assert "there is no preset 'summti' (did you mean 'summit'?)" in complaint(
+        capsys, "show", "preset:summti:4"
+    )
     twice = complaint(capsys, "show", "preset:summit:4", "--nodes", "3")
     assert "with costs, not for 'preset:summit:4'" in twice
     assert "absent.yaml: cannot be read" in complaint(capsys, "show", "absent.yaml")
@@ -152,7 +156,7 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "flat.yaml"
     path.write_text("name: flat\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n")
     assert "--nodes is for a preset" in complaint(capsys, "show", str(path), "--nodes", "3")
-    wrong = complaint(capsys, "draw", "summit", "-o", str(tmp_path / "picture.pdf"))
+    wrong = complaint(capsys, "draw", "summit", "-o", str(tmp_path / "picture.pdf"), status=2)
     assert "the name of a picture ends in .svg or .png" in wrong
     said = complaint(capsys, "draw", str(path), "--view", "node", "-o", str(tmp_path / "x.svg"))
     assert "does not say what is inside its nodes" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from tests.support.workloads import RECORD
-from tuner.cli.main import EXIT_INTERRUPTED, main
+from tuner.cli.main import EXIT_SIGNAL, main
 from tuner.cli.training_sweep_view import format_cost
 from tuner.training.sweep import format_epoch
 from tuner.training.workload import read_workload
@@ -134,7 +135,10 @@ def test_plots_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ("changed", "reason"),
     [
         ({"model": None}, "the workload lacks 'model'"),
-        ({"model": "resnet51"}, "there is no model 'resnet51'; known: alexnet"),
+        (
+            {"model": "resnet51"},
+            "there is no model 'resnet51' (did you mean 'resnet50'?); known: alexnet",
+        ),
         ({"colour": 1}, "the workload has an unknown key"),
         ({"batch": -1}, "batch must be a whole number from 1"),
         ({"framework": "keras"}, "framework: 'keras' is none of horovod"),
@@ -218,7 +222,7 @@ def test_an_interruption_leaves_nothing(
     out = tmp_path / "out"
     vary = SWEEP["vary"] if action == "sweep" else None
     asked = ["training", action, written(tmp_path, vary=vary), option, str(out), *extra]
-    assert main(asked) == EXIT_INTERRUPTED
+    assert main(asked) == EXIT_SIGNAL + signal.SIGINT
     assert "tuner: interrupted; nothing was written that is not whole" in capsys.readouterr().err
     assert not out.exists()
 

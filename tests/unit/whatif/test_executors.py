@@ -18,7 +18,7 @@ from distributed import LocalCluster
 from tests.support.waiting import patience, until
 from tuner import whatif
 from tuner.base.errors import InputError, TunerError
-from tuner.cli.main import EXIT_INTERRUPTED, main
+from tuner.cli.main import EXIT_SIGNAL, main
 from tuner.core.collective import Collective
 from tuner.sim import process_pool
 from tuner.whatif import executors
@@ -337,7 +337,7 @@ def test_ctrl_c_or_the_end_of_a_batch_job_say_how_to_go_on(
     wait_for(long_study, 10, running)
     os.killpg(running.pid, sent)
     out, error = running.communicate(timeout=patience())
-    assert running.returncode == EXIT_INTERRUPTED
+    assert running.returncode == EXIT_SIGNAL + sent
     assert out == ""
     assert "the same command again resumes; what is finished is kept" in error
     assert "Traceback" not in error

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tuner.base.errors import InputError, shortened_repr
+from tuner.base.errors import InputError
+from tuner.base.spelling import unknown_name
 from tuner.training.model import Model
 from tuner.training.models.googlenet import googlenet
 from tuner.training.models.inception import inception_v3, inception_v4
@@ -74,8 +75,6 @@ def build_model(name: str) -> Model:
     if name in _CNNS:
         return _CNNS[name]()
     if name not in _TRANSFORMERS:
-        raise InputError(
-            f"there is no model {shortened_repr(name)}; known: {', '.join(MODEL_NAMES)}"
-        )
+        raise InputError(unknown_name("model", name, MODEL_NAMES))
     build, architecture = _TRANSFORMERS[name]
     return build(name, architecture)
