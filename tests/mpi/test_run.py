@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,18 @@ class Tuned:
             environment=variables,
             timeout=patience(),
             check=False,
+        )
+
+    def run_alone(self, ending: str) -> subprocess.CompletedProcess[str]:
+        """Run the program without a launcher."""
+        words = ["-m", "tuner.run", "--table", str(self.file), str(PROGRAM), ending]
+        return subprocess.run(
+            [self.launcher.python, *words],
+            capture_output=True,
+            text=True,
+            timeout=60.0,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=self.file.parent,
         )
 
 
@@ -108,18 +121,17 @@ ENDINGS = pytest.mark.parametrize(("ending", "status"), [("0", 0), ("3", 3), ("f
 @ENDINGS
 def test_the_exit_status_is_the_programs(tuned: Tuned, ending: str, status: int) -> None:
     """One rank on its own, without a launcher: what that makes of a status is its own affair."""
-    words = ["-m", "tuner.run", "--table", str(tuned.file), str(PROGRAM), ending]
-    run = subprocess.run(
-        [tuned.launcher.python, *words],
-        capture_output=True,
-        text=True,
-        timeout=patience(),
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=tuned.file.parent,
-    )
+    run = tuned.run_alone(ending)
     assert run.returncode == status
     assert run.stdout.startswith("__main__")
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.representative("openmpi-SIGINT", "mpich-SIGTERM")
+@pytest.mark.parametrize("ending", ["SIGINT", "SIGTERM"])
+def test_a_signal_is_the_exit_status(tuned: Tuned, ending: str) -> None:
+    number = signal.Signals[ending]
+    assert tuned.run_alone(ending).returncode in (128 + number, -number)  # alike to a shell
 
 
 @pytest.mark.representative("openmpi-3-3", "mpich-finalize-0")

@@ -1,6 +1,7 @@
 """Run by mpirun under `tuner.run`: a program that knows nothing of tables. Its first argument says
 how the last rank ends; the others wait for it, or end in order."""
 
+import signal
 import sys
 
 import numpy as np
@@ -20,6 +21,8 @@ if comm.rank == comm.size - 1:
         raise ValueError("of the program")
     if ending.isdecimal():
         sys.exit(int(ending))
+    if ending.startswith("SIG"):
+        signal.raise_signal(signal.Signals[ending])
     if ending == "give up":
         sys.exit("the program gives up")
 if ending == "raise":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,8 +28,8 @@ def run(
 ) -> NoReturn:
     """Run `file argument ...` or `-m module argument ...` as `__main__`; collective.
 
-    Exits with the status of the program. A status other than 0 aborts all ranks, since the others
-    might wait for this one for ever.
+    Exits with the status of the program, 130 for Ctrl-C. A status other than 0 aborts all ranks,
+    since the others might wait for this one for ever.
     """
     status: object = 1
     try:
@@ -50,6 +51,9 @@ def run(
             if failure:
                 warn(f"tuner: {failure}")
         status = ended
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
+        raise
     finally:
         set_abort_status(status)
     sys.exit(ended)

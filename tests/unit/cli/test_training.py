@@ -135,10 +135,7 @@ def test_plots_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ("changed", "reason"),
     [
         ({"model": None}, "the workload lacks 'model'"),
-        (
-            {"model": "resnet51"},
-            "there is no model 'resnet51' (did you mean 'resnet50'?); known: alexnet",
-        ),
+        ({"model": "resnet51"}, "there is no model 'resnet51' (did you mean 'resnet50'?)"),
         ({"colour": 1}, "the workload has an unknown key"),
         ({"batch": -1}, "batch must be a whole number from 1"),
         ({"framework": "keras"}, "framework: 'keras' is none of horovod"),
