@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tuner.base.extras import explain_missing_module
+from tuner.base.thread_levels import THREAD_LEVELS
 from tuner.runtime.dynamic_rules import enable_dynamic_rules
 
 
@@ -42,6 +43,9 @@ def make_parser() -> argparse.ArgumentParser:
     source.add_argument("--table", type=Path, metavar="FILE", help="the table to follow")
     source.add_argument("--service", metavar="URL", help="where to get the published table")
     made.add_argument("--cluster", metavar="NAME", help="whose table, if the service has several")
+    made.add_argument(
+        "--thread-level", choices=THREAD_LEVELS, help="thread level that MPI is started with"
+    )
     made.add_argument("--feedback", action="store_true", help="report times to the service")
     made.add_argument(
         "--verbose", action="store_true", help="print at the end how many calls followed which rule"
@@ -64,7 +68,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif not _is_module(program[0]):
         reader.error(f"there is no module {program[0]}")
     try:
-        with enable_dynamic_rules():
+        from tuner.runtime.thread_level import started_at
+
+        with enable_dynamic_rules(), started_at(options.thread_level):
             from tuner.runtime.script import run  # starts MPI: after the arguments are checked
     except ModuleNotFoundError as error:
         sentence = explain_missing_module(error)

@@ -4,7 +4,10 @@ Prints `fine`, how often two were alone at once, or the level of threads where M
 thing.
 """
 
+import os
 import threading
+
+os.environ["MPI4PY_RC_THREAD_LEVEL"] = "multiple"
 
 from mpi4py import MPI
 

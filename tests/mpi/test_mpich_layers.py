@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.ladders import Rungs, table_of
 from tests.support.waiting import patience
+from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
 from tuner.core.table import AlgorithmConfig, Rule, TuningTable
@@ -26,7 +27,6 @@ from tuner.formats.mpich import device as layer
 from tuner.formats.mpich.branches import RuleToLeaf, merge_into_generic
 from tuner.formats.mpich.default_algorithms import find_default_algorithms
 from tuner.launch import CompletedRun, Launcher
-from tuner.launch.rank_program import THREAD_LEVELS, THREAD_SINGLE
 from tuner.validation.validate_mpich import FAULT_MESSAGE, activation, validate
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE

@@ -77,6 +77,17 @@ def test_a_file_is_run_as_it_would_be_without(tuned: Tuned) -> None:
     assert run.stdout == f"__main__ end --table x TunedIntracomm {PROGRAM.parent}\n"
 
 
+def test_mpi_starts_with_the_thread_level_of_the_option(tuned: Tuned, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\nfrom mpi4py import MPI\n"
+        "print(MPI.Query_thread() == MPI.THREAD_FUNNELED, os.environ['MPI4PY_RC_THREAD_LEVEL'])\n"
+    )
+    words = ["--thread-level", "funneled", "--table", str(tuned.file), str(program)]
+    run = tuned.run(*words, MPI4PY_RC_THREAD_LEVEL="multiple")
+    assert (run.stdout, run.stderr) == ("True multiple\n" * tuned.ranks, "")
+
+
 @pytest.mark.extended
 def test_a_module_is_found_where_python_finds_it(tuned: Tuned) -> None:
     run = tuned.run("-m", PROGRAM.stem, "end", PYTHONPATH=str(PROGRAM.parent))

@@ -4,9 +4,13 @@ Prints `fine`, what is wrong, or the level of threads where MPI allows no such t
 """
 
 import logging
+import os
 import threading
 
 import numpy as np
+
+os.environ["MPI4PY_RC_THREAD_LEVEL"] = "multiple"
+
 from mpi4py import MPI
 
 from tests.support.ladders import Rungs, table_of

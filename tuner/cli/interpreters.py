@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.launch import inspect_interpreter
 from tuner.launch.interpreters import find_interpreter
-from tuner.launch.rank_program import THREAD_LEVELS, THREAD_SINGLE
 
 LIBRARIES = ("openmpi", "mpich")
 

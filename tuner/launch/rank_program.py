@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-# Levels of MPI_Init_thread, from that of MPI_Init in a C program to mpi4py's default.
-THREAD_SINGLE = "single"
-THREAD_LEVELS = (THREAD_SINGLE, "funneled", "serialized", "multiple")
+from tuner.base.thread_levels import THREAD_SINGLE
 
 
 def rank_arguments(module: str, thread_level: str = THREAD_SINGLE) -> tuple[str, ...]:

@@ -14,9 +14,10 @@ from typing import Any
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
 from tuner.base.processes import available_cores
+from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.core.measurement import Cluster, Measurements, read_measurements
 from tuner.launch import Hosts, Launcher
-from tuner.launch.rank_program import THREAD_LEVELS, THREAD_SINGLE, rank_arguments
+from tuner.launch.rank_program import rank_arguments
 from tuner.probe.deadline import format_deadline
 from tuner.probe.heartbeat import HEARTBEAT_INTERVAL_S
 from tuner.probe.monitor import STARTUP_TIMEOUT_S, ProbeMonitor, ProbeProgress

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.core.measurement import WRONG_RESULT, Measurement, format_exclusion, point_label
 from tuner.core.path_classes import BLOCK, CYCLIC, HOST, PlacementMixin, omit_default_placement
 from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
-from tuner.launch.rank_program import THREAD_SINGLE
 from tuner.mpi_libraries.capabilities import Capabilities
 
 # launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement unless it is

@@ -11,11 +11,11 @@ from itertools import takewhile
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.base.spelling import did_you_mean
+from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, PLACEMENTS, PlacementMixin
 from tuner.launch import Hosts
-from tuner.launch.rank_program import THREAD_SINGLE
 from tuner.probe.single_host import COLLECTIVE_SIZES, communicator_sizes
 from tuner.topology import Topology
 

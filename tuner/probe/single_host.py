@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
 from tuner.core.table import AlgorithmConfig
-from tuner.launch.rank_program import THREAD_SINGLE
 from tuner.probe.device_points import device_collective_points, device_points
 from tuner.probe.probe_plan import COLLECTIVE_KINDS, ProbeCandidate, ProbePlan, ProbePoint
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED

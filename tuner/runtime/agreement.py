@@ -8,10 +8,11 @@ ranks can choose different algorithms for one call.
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from mpi4py import MPI
@@ -21,7 +22,6 @@ from tuner.core.table import TuningTable, table_record
 from tuner.runtime.consensus import Consensus, ObjectionError, attempt
 from tuner.runtime.log import warn
 from tuner.runtime.table_source import MAX_TABLE_BYTES, FetchedTable, TableRequest, sha256_hex
-from tuner.runtime.timeout import Deadline
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _load(request: TableRequest) -> FetchedTable:
     if request.table_json:
         return FetchedTable(request.table_json, "the program")
     if request.path is not None:
-        return Deadline(request.timeout_s).run(partial(_read, request, request.path), request.name)
+        return _read(request, request.path)
     from tuner.runtime import service_client  # urllib is slow to import
 
     return service_client.fetch_table(request)
@@ -119,7 +119,9 @@ def _load(request: TableRequest) -> FetchedTable:
 def _read(request: TableRequest, path: Path) -> FetchedTable:
     """Read a table file; raises InputError where it is unreadable or not for this request."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError("not a regular file")
             content = file.read(MAX_TABLE_BYTES + 1)
         if len(content) > MAX_TABLE_BYTES:
             raise InputError(f"larger than a table may be, {MAX_TABLE_BYTES >> 20} MiB")
@@ -129,6 +131,11 @@ def _read(request: TableRequest, path: Path) -> FetchedTable:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
     except (InputError, UnicodeDecodeError) as reason:
         raise InputError(f"{path}: {reason}") from None
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that nothing writes to is opened as well, and does not block."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _check_copy(

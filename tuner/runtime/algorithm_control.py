@@ -88,14 +88,23 @@ class AlgorithmControl:
         They write only values that differ from the present ones, since each write costs time at
         every call.
         """
-        read = [name for name in settings if self._per_call or name in READ_AT_CALL]
-        usual = {name: self._variables.read(name) for name in read}
+        usual = {name: self._variables.read(name) for name in self._read_at_calls(settings)}
         changed = [name for name in usual if usual[name] != settings[name]]
         if not changed:
             return NO_HOOKS
         before = [self._variables.writer(name, settings[name]) for name in changed]
         after = [self._variables.writer(name, usual[name]) for name in changed]
         return partial(_call_all, before), partial(_call_all, after)
+
+    def writes_at_calls(self, settings: Settings) -> bool:
+        """Return whether `settings` have variables that are written around each call.
+
+        These would apply to calls that other threads of the process make meanwhile.
+        """
+        return bool(self._read_at_calls(settings))
+
+    def _read_at_calls(self, settings: Settings) -> list[str]:
+        return [name for name in settings if self._per_call or name in READ_AT_CALL]
 
     def check_settings(self, settings: Settings) -> None:
         """Raise InputError when the library lacks a variable or refuses a value.

@@ -38,6 +38,11 @@ from tuner.runtime.log import inform, warn, warn_once
 from tuner.runtime.nccl import NcclComm, Unavailable, unsupported_reason
 
 RulesByKey = Mapping[RuleKey, tuple[Rule, ...]]
+THREADS_REASON = (
+    "its variables would apply to the calls of all threads, and MPI was started for several"
+    " (MPI_THREAD_MULTIPLE): where one thread at a time calls MPI, start the program with"
+    " MPI4PY_RC_THREAD_LEVEL=serialized, or by `python -m tuner.run --thread-level serialized`"
+)
 COUNT_LIMIT_BYTES = 1 << 31  # bytes; where counts are bytes: Open MPI counts in C's int
 
 
@@ -185,10 +190,13 @@ class _RuleChecker:
         library, force = mpi_libraries.library_module(library_name()), self._control
         if key.operators == "any" and not library.preserves_operand_order(key.collective, choice):
             return "this algorithm is for operators that commute"
+        settings = library.settings(key.collective, choice)
+        if force.writes_at_calls(settings) and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+            return THREADS_REASON
         reason: str = library.override_reason(key.collective, force.read_variable)
         if reason:
             return reason
-        force.check_settings(library.settings(key.collective, choice))
+        force.check_settings(settings)
         return ""
 
     @property

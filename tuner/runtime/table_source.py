@@ -7,7 +7,7 @@ Arguments take precedence over the environment, and a file over a service:
     TUNER_CLUSTER       name of the cluster; optional where the service has one table for this
                         library
     TUNER_TOKEN         access token of the service; or TUNER_TOKEN_FILE, a file that holds it
-    TUNER_TIMEOUT       time limit for rank 0 to get the table, such as 2s (default: 5s)
+    TUNER_TIMEOUT       time limit for a service, such as 2s (default: 5s)
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner import mpi_libraries
 from tuner.base.progress import StageCallback, progress_from_counts
+from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS, Rule, TuningTable
@@ -19,7 +20,6 @@ from tuner.formats.openmpi.emitter import UNSPLITTABLE_COLLECTIVES
 from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.formats.rules_by_ranks import describe_rule
 from tuner.launch import LOCAL_HOST, Hosts, Launcher, ShapeLauncher
-from tuner.launch.rank_program import THREAD_SINGLE
 from tuner.validation import validate_openmpi
 from tuner.validation.acceptance import Acceptance, accept_rules, accepted_table, withdraw_rules
 from tuner.validation.heldout import HeldoutResult, compare_heldout, heldout_record, losing_rules

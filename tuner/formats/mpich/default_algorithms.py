@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tuner.base.errors import InputError
+from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.formats.mpich.device import DELEGATING_LEAVES, SHARED_MEMORY_LEAVES
@@ -23,7 +24,6 @@ from tuner.formats.mpich.selection import (
     condition_bounds,
     decide,
 )
-from tuner.launch.rank_program import THREAD_LEVELS, THREAD_SINGLE
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
 from tuner.mpi_libraries.default_algorithms import PlacedCollective as Shaped
 from tuner.mpi_libraries.mpich import ALGORITHMS

@@ -6,7 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.launch.rank_program import THREAD_SINGLE, rank_arguments
+from tuner.base.thread_levels import THREAD_SINGLE
+from tuner.launch.rank_program import rank_arguments
 
 SOURCE = Path(__file__).with_name("collectives.c")
 PYTHON_PROGRAM = (
