@@ -36,7 +36,8 @@ from tuner.validation.timing import (
     build_program,
     time_pairs,
 )
-from tuner.workflows.acceptance import prepare_side, withdraw_losing_rules
+from tuner.validation.validate_openmpi import activation
+from tuner.workflows.acceptance import accept_winning_rules, prepare_side, withdraw_losing_rules
 
 pytestmark = pytest.mark.alone
 SLOW_FROM, SLOW_BELOW = 3000, 50_000  # bytes
@@ -211,6 +212,29 @@ def test_what_a_file_costs_elsewhere_is_found(
     assert any(
         said.startswith("The file itself costs") for said in comparison_cautions([], control)
     )
+
+
+def test_a_rule_under_which_a_call_without_data_ends_the_program_is_withdrawn(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Open MPI's `split_binary` divides a segment by the size of the datatype."""
+    table = table_of(
+        {(BCAST, 3): [(0, AlgorithmConfig("linear")), (1024, AlgorithmConfig())]},
+        library=launcher.version(),
+    )
+    rules = tmp_path / "ending.rules"
+    rules.write_text("1\n7\n1\n0\n1\n0 4 0 1024\n")
+    side = LaunchOptions(settings=activation(rules))
+    monkeypatch.setattr("tuner.workflows.acceptance.prepare_side", lambda *_: side)
+    said = list[str]()
+    kept = accept_winning_rules(table, launcher, lambda *_: None, on_warning=said.append)
+    assert [rule.choice for rule in kept.rules] == [AlgorithmConfig()]
+    assert said == [
+        "bcast on 3 ranks, [0, 1024) bytes: 'linear' is withdrawn: a call without data ends the"
+        " program or never returns"
+    ]
+    (record,) = kept.provenance["acceptance"]["files"]
+    assert record["fatal"] == said
 
 
 @pytest.mark.extended

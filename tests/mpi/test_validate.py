@@ -25,8 +25,10 @@ from tuner.launch import Launcher
 from tuner.mpi_libraries.openmpi import canonical_config
 from tuner.probe.probed_machine import local_cluster
 from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
-from tuner.validation.validation import RuleValidation
+from tuner.validation.validate_openmpi import activation
+from tuner.validation.validation import RuleValidation, empty_call_failures
 from tuner.workflows import validation
+from tuner.workflows.acceptance import prepare_side
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 CHAIN = AlgorithmConfig("chain", {"chains": 2, "segment": 512})
@@ -290,6 +292,54 @@ def test_a_default_that_nobody_saw_is_not_confirmed(
     (default,) = validate_openmpi.validate(table, file, launcher, tmp_path)
     assert not default.confirmed
     assert "another component than coll/tuned answered the call, without the file" in default.reason
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("library", ["openmpi", "mpich"])
+def test_every_algorithm_survives_calls_without_data(
+    library: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The rules are all that a table may have for calls of 0 bytes."""
+    name = "launcher" if library == "openmpi" else "mpich_launcher"
+    launcher: Launcher = request.getfixturevalue(name)
+    known = mpi_libraries.library_module(launcher.version())
+    for number in range(max(map(len, known.ALGORITHMS.values()))):
+        choices = {
+            collective: AlgorithmConfig([*names][number % len(names)])
+            for collective, names in known.ALGORITHMS.items()
+        }
+        table = table_of(
+            {
+                (collective, p): [(0, choice)]
+                for collective, choice in choices.items()
+                for p in (2, 3, 4)
+                if known.is_expressible(collective, choice)
+                and known.preserves_operand_order(collective, choice)
+                and (choice.algorithm != "two_proc" or p == 2)
+            },
+            library=launcher.version(),
+        )
+        side = prepare_side(table, "any", launcher, tmp_path)
+        settings = {**side.settings, **side.environment}
+        assert empty_call_failures(launcher, table.rules, tmp_path, settings=settings) == {}
+
+
+def test_a_call_without_data_that_ends_the_program_is_traced_to_its_rule(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    """The second of three rules has an algorithm that divides by the size of the datatype."""
+    linear = [(0, AlgorithmConfig("linear"))]
+    table = table_of(
+        {(ALLREDUCE, 3): linear, (BCAST, 3): linear, (BCAST, 4): linear, (BCAST, 2): linear}
+    )
+    file = tmp_path / "ending.rules"
+    file.write_text(
+        "1\n7\n3\n0\n1\n0 1 0 0\n3\n1\n0 4 0 1024\n4\n1\n0 1 0 0\n"
+    )  # split_binary on 3 ranks, linear on others
+    failed = empty_call_failures(launcher, table.rules, tmp_path, settings=activation(file))
+    assert {(str(rule.key.collective), rule.key.p): why for rule, why in failed.items()} == {
+        ("bcast", 3): "a call without data ends the program or never returns"
+    }
 
 
 def test_a_file_that_is_not_followed_is_noticed(

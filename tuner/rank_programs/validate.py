@@ -6,7 +6,8 @@ calls of the library, rank 0 prints the number of calls, {calls}. Then it prints
 {call, error, executed, entered}. `error` is the MPI error class, 0 for success; `executed` and
 `entered` are what a preloaded watcher saw on rank 0 (`struct call` of openmpi_trace.c and
 intelmpi_trace.c in tuner/validation), [] without it. What is watched is called twice, so that the
-one-time setup of a communicator does not count as part of a call.
+one-time setup of a communicator does not count as part of a call. A call of 0 bytes is made with a
+count of 0 and with a datatype of size 0, and answered when all its ranks have survived it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from mpi4py import MPI
 from tuner.core.collective import PROBE_ELEMENT_BYTES
 from tuner.rank_programs import shm_cleanup
 
+EMPTY_COUNT = 5  # elements of size 0
 INTS_PER_CALL, MAX_OBSERVED_CALLS = (
     7,
     32,
@@ -82,8 +85,36 @@ def make_call(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> int:
     return 0
 
 
+def make_empty_calls(comm: MPI.Comm, call: dict[str, Any]) -> int:
+    """Call with a count of 0 and with a datatype of size 0; return the MPI error class."""
+    datatype = MPI.INT.Create_contiguous(0).Commit()
+    operator = MPI.Op.Create(take_arriving, commute=call["commutative"])
+    try:
+        for count, kind in ((0, MPI.INT), (EMPTY_COUNT, datatype)):
+            data = [np.zeros(EMPTY_COUNT * comm.size, np.int32), count, kind]
+            into = [np.zeros(EMPTY_COUNT * comm.size, np.int32), count, kind]
+            calls: dict[str, Callable[[], None]] = {
+                "bcast": partial(comm.Bcast, data),
+                "allreduce": partial(comm.Allreduce, data, into, operator),
+                "reduce": partial(comm.Reduce, data, into, operator),
+                "allgather": partial(comm.Allgather, data, into),
+                "gather": partial(comm.Gather, data, into),
+                "scatter": partial(comm.Scatter, data, into),
+            }
+            calls[call["collective"]]()
+    except MPI.Exception as reason:
+        return int(reason.Get_error_class())
+    finally:
+        comm.Barrier()
+        operator.Free()
+        datatype.Free()
+    return 0
+
+
 def observe_call(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> dict[str, Any]:
     """Make a call and return its error and what the watchers saw."""
+    if call["nbytes"] == 0:
+        return {"error": make_empty_calls(comm, call), "executed": [], "entered": []}
     if HAS_FUNCTION_WATCHER or HAS_CALL_WATCHER:
         make_call(comm, call, operator)
     watch_communicator(comm)

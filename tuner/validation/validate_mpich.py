@@ -35,6 +35,7 @@ from tuner.validation.validation import (
     RuleValidation,
     ValidationCall,
     element_bytes_of,
+    empty_call_failures,
     run_calls,
     run_until_crash,
     validation_sizes,
@@ -237,21 +238,26 @@ class _FaultInjector:
     def failing_rules(self, calls: Sequence[ValidationCall]) -> Mapping[Rule, RuleValidation]:
         """Return the rules whose calls fail under the files themselves.
 
-        Raises ProbeError where ranks die.
+        Raises ProbeError where ranks die in calls with data.
         """
         settings = activation(self.tuning_file, self.device_file)
         answers = run_calls(self.starter, calls, self.directory, settings=settings, spare_ranks=1)
+        rules = dict.fromkeys(trial.rule for trial in calls)
+        empty = empty_call_failures(self.starter, rules, self.directory, settings=settings)
         return {
-            trial.rule: RuleValidation(
-                trial.rule,
-                (trial.nbytes,),
-                (),
-                False,
-                f"a call of {trial.nbytes} bytes fails with MPI error class"
-                f" {answers[n].error_class}",
-            )
-            for n, trial in enumerate(calls)
-            if answers[n].error_class
+            **{rule: RuleValidation(rule, (0,), (), False, why) for rule, why in empty.items()},
+            **{
+                trial.rule: RuleValidation(
+                    trial.rule,
+                    (trial.nbytes,),
+                    (),
+                    False,
+                    f"a call of {trial.nbytes} bytes fails with MPI error class"
+                    f" {answers[n].error_class}",
+                )
+                for n, trial in enumerate(calls)
+                if answers[n].error_class
+            },
         }
 
     def run_with_faults(

@@ -36,6 +36,7 @@ from tuner.validation.validation import (
     RuleValidation,
     ValidationCall,
     element_bytes_of,
+    empty_call_failures,
     run_calls,
     validation_sizes,
 )
@@ -78,7 +79,8 @@ def validate(
     han_file    makes `han` hand calls on several nodes to the rules
     trace       False: inject faults even where a tracer could be compiled
 
-    Rules for collectives that the tracer does not know are tried by fault injection.
+    Rules for collectives that the tracer does not know are tried by fault injection. No rule is
+    confirmed under which a call without data fails.
 
     Raises InputError when the file is not that of the table, ProbeError when the ranks fail.
     """
@@ -109,7 +111,10 @@ def validate(
             rule: _unless_failing(validation, broken[rule])
             for rule, validation in zip(others, poisoned, strict=True)
         }
-    return [validations[rule] for rule in rules]
+    fatal = empty_call_failures(starter, rules, directory, settings=follow)
+    return [
+        _unless_failing(validations[rule], [fatal[rule]] if rule in fatal else []) for rule in rules
+    ]
 
 
 def _is_left_to_han(rule: Rule) -> bool:

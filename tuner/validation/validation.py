@@ -10,7 +10,7 @@ with only the preset.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +19,7 @@ from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import LaunchTimeoutError, ProbeError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
-from tuner.core.table import AlgorithmConfig, Rule
+from tuner.core.table import OPERATORS, AlgorithmConfig, Rule
 from tuner.launch.rank_program import rank_arguments
 
 VALIDATION_PROGRAM = rank_arguments("tuner.rank_programs.validate")
@@ -124,13 +124,18 @@ class CrashedRun:
     """The progress of ranks that may have died.
 
     has_started     whether their communicators were made
-    n_observed      number of calls that were answered
+    error_classes   MPI error classes of the calls that were answered
     stderr          their standard error
     """
 
     has_started: bool
-    n_answered: int
+    error_classes: tuple[int, ...]
     stderr: str
+
+    @property
+    def n_answered(self) -> int:
+        """The number of calls that were answered."""
+        return len(self.error_classes)
 
 
 def validation_sizes(rule: Rule) -> tuple[int, ...]:
@@ -233,9 +238,45 @@ def run_until_crash(
             silence_timeout=STARTUP_TIMEOUT_S,
             check=False,
         )
+        stderr = run.stderr
     except LaunchTimeoutError as late:
-        return CrashedRun(bool(begun), len(answered), late.stderr)
-    return CrashedRun(bool(begun), len(answered), run.stderr)
+        stderr = late.stderr
+    return CrashedRun(bool(begun), tuple(json.loads(one)["error"] for one in answered), stderr)
+
+
+def empty_call_failures(
+    starter: RankStarter, rules: Iterable[Rule], directory: Path, *, settings: Mapping[str, str]
+) -> dict[Rule, str]:
+    """Return the rules that fail for calls without data, with the reason.
+
+    Whatever a file has for 0 bytes is called with a count of 0 and with a datatype of size 0, for
+    each of `rules` that begins there and names an algorithm. What ends the program or hangs does so
+    twice. Raises ProbeError where the ranks end before their first call.
+    """
+    left = [
+        ValidationCall(rule, 0, rule.key.operators == OPERATORS[1])
+        for rule in rules
+        if rule.start_bytes == 0 and not rule.choice.is_default
+    ]
+    failed = dict[Rule, str]()
+    while left:
+        met = run_until_crash(starter, left, directory, settings=settings)
+        if not met.has_started:
+            raise ProbeError(f"the ranks end before their first call: {_last_line(met.stderr)}")
+        for trial, error in zip(left, met.error_classes, strict=False):
+            if error:
+                failed[trial.rule] = f"a call without data fails with MPI error {error}"
+        suspects, left = left[met.n_answered :][:1], left[met.n_answered + 1 :]
+        if (
+            suspects
+            and not run_until_crash(starter, suspects, directory, settings=settings).n_answered
+        ):
+            failed[suspects[0].rule] = "a call without data ends the program or never returns"
+    return failed
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip(" -")), "no message")
 
 
 def _ranks(calls: Sequence[ValidationCall]) -> int:

@@ -18,8 +18,8 @@ from tuner.core.table import OPERATORS, Rule, TuningTable
 from tuner.formats import openmpi
 from tuner.formats.openmpi.emitter import UNSPLITTABLE_COLLECTIVES
 from tuner.formats.registry import FORMATS, ExportOptions
-from tuner.formats.rules_by_ranks import describe_rule
-from tuner.launch import LOCAL_HOST, Hosts, Launcher, ShapeLauncher
+from tuner.formats.rules_by_ranks import all_rule_lists, describe_rule
+from tuner.launch import LOCAL_HOST, Hosts, Launcher, MultiHostLauncher, ShapeLauncher
 from tuner.validation import validate_openmpi
 from tuner.validation.acceptance import Acceptance, accept_rules, accepted_table, withdraw_rules
 from tuner.validation.heldout import HeldoutResult, compare_heldout, heldout_record, losing_rules
@@ -30,6 +30,7 @@ from tuner.validation.timing import (
     TimingProgram,
     build_program,
 )
+from tuner.validation.validation import empty_call_failures
 from tuner.workflows import following, native_files
 
 LIBRARIES = "openmpi", "mpich"  # libraries whose launchers and native files are supported here
@@ -48,7 +49,8 @@ def accept_winning_rules(
     """Return the table with only the rules that win against the library as its user has it.
 
     hosts       hosts on which ranks are started
-    on_warning  called with whatever makes the times less certain
+    on_warning  called with whatever makes the times less certain, and with rules under which calls
+                without data fail, which are withdrawn
 
     Raises InputError where the environment overrides the library's choice of algorithms, and
     ProbeError when the ranks fail.
@@ -61,12 +63,18 @@ def accept_winning_rules(
         program = _timing_program(launcher, place, table, on_warning)
         for operators in _operator_classes(table):
             part = _rules_for_operators(known, operators)
+            side = prepare_side(part, operators, launcher, place)
+            fatal = _empty_call_failures(part, operators, launcher, hosts, side, place)
+            if fatal:
+                on_warning("; ".join(fatal.values()))
+                part = withdraw_rules(part, fatal)
+                side = prepare_side(part, operators, launcher, place)
             found = accept_rules(
                 part,
                 operators,
                 ShapeLauncher(launcher, hosts),
                 program,
-                prepare_side(part, operators, launcher, place),
+                side,
                 seconds=CALL_BUDGET_S,
                 directory=place,
                 progress=progress_from_counts(report),
@@ -74,7 +82,7 @@ def accept_winning_rules(
             )
             whole = UNSPLITTABLE_COLLECTIVES if launcher.library == "openmpi" else ()
             known = _replace_rules(known, accepted_table(part, operators, found, whole))
-            records.append(_record(operators, found))
+            records.append({**_record(operators, found), "fatal": list(fatal.values())})
     provenance = {**table.provenance, "acceptance": {**_conditions(program), "files": records}}
     return TuningTable(table.cluster, table.library, known.rules, provenance)
 
@@ -188,6 +196,31 @@ def _sum_operators(launcher: Launcher) -> str:
 
 def _is(rules: Sequence[Rule]) -> str:
     return "is" if len(rules) == 1 else "are"
+
+
+def _empty_call_failures(
+    table: TuningTable,
+    operators: str,
+    launcher: Launcher,
+    hosts: Hosts,
+    side: LaunchOptions,
+    directory: Path,
+) -> dict[Rule, str]:
+    """Return the rules of a file under which calls without data fail, with a sentence on each.
+
+    A program that never times such calls would not notice.
+    """
+    rules = [rule for rule_list in all_rule_lists(table, operators) for rule in rule_list]
+    ppn = max((rule.key.ppn for rule in rules), default=1)
+    failed = empty_call_failures(
+        launcher if hosts.is_local else MultiHostLauncher(launcher, hosts, ppn),
+        rules,
+        directory,
+        settings={**side.settings, **side.environment},
+    )
+    return {
+        rule: f"{describe_rule(rule)} is withdrawn: {reason}" for rule, reason in failed.items()
+    }
 
 
 def _timing_program(

@@ -85,7 +85,7 @@ class Ranks:
                 return CompletedRun(255, "", "")
             if self.meets(tree, call):
                 return self.ended(SAID)
-            if call["nbytes"] == self.hungry and not check:
+            if self.hungry and call["nbytes"] == self.hungry and not check:
                 return self.ended("MemoryError")
             error = self.errors.get(call["nbytes"], 0)
             if on_line:
