@@ -9,7 +9,7 @@ BIN := .venv/bin
 SETUP := environment.sh environment.py
 TEST_ENVIRONMENTS := .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .venv-cupy/ready
 
-.PHONY: tune test test-fast test-all test-extended test-weekly test-repeats test-emulation test-site test-mpi4py test-torch test-studio studio check docs bench field venv locks clean
+.PHONY: tune test test-fast test-all test-extended test-weekly test-repeats test-emulation test-site test-mpi4py test-mpich-suite test-torch test-studio studio check docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
@@ -61,6 +61,12 @@ test-studio: .venv/dev-ready
 test-mpi4py: .venv/dev-ready .venv-mpich/ready
 	@$(BIN)/python -m tests.support.mpi4py_suite
 	@$(BIN)/pytest -rs tests/mpi4py_suite
+
+# MPICH's own test suite, of C programs, under native files and without; about half an hour on two
+# cores. apt-get gets it from Debian, with lists of its own; without Debian or network it is skipped.
+test-mpich-suite: .venv/dev-ready .venv-mpich/ready
+	@-$(BIN)/python -m tests.support.mpich_suite
+	@$(BIN)/pytest -rs tests/mpich_suite
 
 # With PyTorch, of which pip takes the build with CUDA, several GB, unless PIP_INDEX_URL names another.
 test-torch: .venv/dev-ready .venv-torch/ready

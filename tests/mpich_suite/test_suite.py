@@ -63,9 +63,8 @@ def test_as_without(
     found = compare(launcher, built, side, outcomes[library])
     with capsys.disabled():
         print(f"\n{launcher.version()}, file {number + 1} of {len(every)}: {found}")
-    assert found.entries > 150
     assert found.failed == {}
-    assert len(found.failed_alone) < found.entries / 10
+    assert found.entries - len(found.failed_alone) > 150
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
