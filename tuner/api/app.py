@@ -58,9 +58,12 @@ SMALL_BODY_PREFIXES = (
 )
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """Open the database and create the application; raise InputError where that fails."""
-    service = Service.from_settings(settings, WorkerPool())
+def create_app(settings: Settings, must_exist: bool = False) -> FastAPI:
+    """Open the database and create the application; raise InputError where that fails.
+
+    must_exist  whether the file of an SQLite database must exist; by default it is created
+    """
+    service = Service.from_settings(settings, WorkerPool(), must_exist)
     service.published_tables.refresh()
     app = build_app(
         service,
@@ -105,7 +108,7 @@ def build_app(service: Service, *middleware: Middleware) -> FastAPI:
 
 def build_worker_app(settings: Settings) -> FastAPI:
     """Open the database and create the application without middleware, as workers need it."""
-    return build_app(Service.from_settings(settings, workers=None))
+    return build_app(Service.from_settings(settings, workers=None, must_exist=True))
 
 
 def _openapi_document(request: Request) -> JSONResponse:

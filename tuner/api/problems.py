@@ -173,7 +173,9 @@ async def _database_unavailable(request: Request, reason: Exception) -> Response
         return await _input_error(request, reason)
     log.warning("%s: %s", request.url.path, reason)
     return problem_response(
-        503, "the database does not answer as it should: try again", request.url.path
+        503,
+        "the database cannot be used now: try again later; the log of the service says why",
+        request.url.path,
     )
 
 

@@ -204,7 +204,7 @@ def _serve_requests(settings: Settings, listener: socket.socket, stopping: _Shut
     sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
     stopping.server = server = uvicorn.Server(
         uvicorn.Config(
-            create_app(settings),
+            create_app(settings, must_exist=True),  # a deleted one is not begun anew
             loop="uvloop",
             http=BoundedProtocol,
             ws="none",

@@ -18,6 +18,7 @@ from tuner.api.answer_cache import AnswerCache
 from tuner.api.metrics import Metrics
 from tuner.api.native_formats import generic_rules_loader
 from tuner.api.published_tables import REFRESH_INTERVAL_S, PublishedTables
+from tuner.api.readiness import Readiness
 from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
 from tuner.base.errors import InputError
@@ -45,6 +46,7 @@ class Service:
     engine: db.Engine
     published_tables: PublishedTables
     tokens: TokenCache
+    readiness: Readiness
     generic_rules: mpich.GenericTreeLoader
     workers: WorkerPool | None  # None in a worker itself
     upload_limiter: CapacityLimiter
@@ -61,17 +63,22 @@ class Service:
     tasks: dict[str, object] = field(default_factory=dict)  # in the background, by name
 
     @classmethod
-    def from_settings(cls, settings: Settings, workers: WorkerPool | None) -> Service:
+    def from_settings(
+        cls, settings: Settings, workers: WorkerPool | None, must_exist: bool
+    ) -> Service:
         """Open the database and create the service; raise InputError where that fails.
+
+        must_exist  whether the file of an SQLite database must exist
 
         Published tables are not loaded yet.
         """
-        engine = db.open_database(settings.database)
+        engine = db.open_database(settings.database, must_exist)
         return cls(
             settings,
             engine,
             PublishedTables(engine),
             TokenCache(engine),
+            Readiness(engine),
             generic_rules_loader(settings.mpich_python),
             workers,
             CapacityLimiter(MAX_CONCURRENT_UPLOADS),

@@ -44,7 +44,7 @@ def ingest_file(engine: db.Engine, path: Path, workers: WorkerPool) -> db.Insert
 
 
 def _ingest(database: str, path: Path) -> db.InsertResult:
-    engine = db.open_database(database)
+    engine = db.open_database(database, must_exist=True)
     try:
         return db.ingest(engine, path)
     finally:

@@ -5,6 +5,7 @@ No message contains any part of the database's URL, since messages are sent to c
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from json import JSONEncoder
@@ -45,22 +46,60 @@ class LostLeaseError(TunerError):
 
 
 _ENCODE = JSONEncoder(allow_nan=False).encode
+PRIMARY_CODE_MASK = 0xFF  # of the result codes of SQLite; the other bits are details
 _NO_ANSWER = "does not answer; start the server, or check host and port"
 _NO_HOST = "is on a host whose name cannot be resolved; check the URL"
 _FULL = "cannot grow, the disk is full; free some space"
+_IN_USE = "is in use by another program; try again when that has ended"
+_DAMAGED = "is damaged; restore it from a backup"
 _NO_CONNECTION = "has no connection left; try again, or let the server have more"
+_NO_MEMORY = "has no memory left; try again when there is more"
 _GONE = "went away; try again when it is back"
-_REMEDIES = {  # part of the driver's message -> the explanation; SQLite first, then PostgreSQL
-    "file is not a database": "is not an SQLite file; give another file",
-    "malformed": "is damaged; restore it from a backup or start a new file",
-    "locked": "is in use by another program; try again when that has ended",
-    "unable to open": "cannot be opened; check that its directory exists and may be written to",
-    "readonly": "may not be written to; check its permissions",
-    "database or disk is full": _FULL,
-    "disk I/O error": "cannot be written, the disk is full or failing; nothing was stored",
-    "password authentication failed": "refused the user or the password; check the URL",
+_NO_PERMISSION = "does not let this user do that; grant it, or use another user"
+_WRONG_PASSWORD = "refused the user or the password; check the URL"
+_NOT_LET_IN = "lets nobody connect so; see pg_hba.conf of the server"
+_SQLITE_REMEDIES = {  # primary result code -> the explanation
+    sqlite3.SQLITE_NOTADB: "is not an SQLite file; give another file",
+    sqlite3.SQLITE_CORRUPT: f"{_DAMAGED} or start a new file",
+    sqlite3.SQLITE_BUSY: _IN_USE,
+    sqlite3.SQLITE_LOCKED: _IN_USE,
+    sqlite3.SQLITE_PROTOCOL: _IN_USE,
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that its directory exists and may be written"
+    " to, and the limit of open files",
+    sqlite3.SQLITE_READONLY: "may not be written to; check the permissions of its file and of its"
+    " directory",
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_NOMEM: _NO_MEMORY,
+}
+_SQLITE_READ_ERRORS = (
+    "SQLITE_IOERR_READ",
+    "SQLITE_IOERR_SHORT_READ",
+    "SQLITE_IOERR_FSTAT",
+    "SQLITE_IOERR_CORRUPTFS",
+    "SQLITE_IOERR_DATA",
+)
+_SQLSTATE_REMEDIES = {  # SQLSTATE of PostgreSQL, or the class of one -> the explanation
+    "08": _GONE,
+    "25006": "may only be read; give the URL of the primary server",
+    "28000": _NOT_LET_IN,
+    "28P01": _WRONG_PASSWORD,
+    "40001": "was asked for two things at once; try again",
+    "40P01": "was asked for two things that wait for each other; try again",
+    "42501": _NO_PERMISSION,
+    "53100": _FULL,
+    "53200": _NO_MEMORY,
+    "53300": _NO_CONNECTION,
+    "55P03": _IN_USE,
+    "57014": "took too long and was interrupted; try again",
+    "57P": "was stopped, or is starting; try again when it is back",
+    "58": "cannot read or write its files; see the log of its server",
+    "XX001": _DAMAGED,
+    "XX002": _DAMAGED,
+}
+_CONNECTION_REMEDIES = {  # part of the message of a failed connection, which has no SQLSTATE
+    "password authentication failed": _WRONG_PASSWORD,
     "no password supplied": "wants a password; write it like postgresql://user:password@host/name",
-    "no pg_hba.conf entry": "lets nobody connect so; see pg_hba.conf of the server",
+    "no pg_hba.conf entry": _NOT_LET_IN,
     "SSL connection has been closed": _GONE,
     "SSL": "cannot be reached with these settings of TLS; check sslmode and the certificates",
     "Connection refused": _NO_ANSWER,
@@ -76,9 +115,7 @@ _REMEDIES = {  # part of the driver's message -> the explanation; SQLite first, 
     "terminating connection": "was stopped; try again when it is back",
     "closed the connection": _GONE,
     "connection is closed": _GONE,
-    "deadlock detected": "was asked for two things that wait for each other; try again",
-    "No space left": _FULL,
-    "permission denied": "does not let this user do that; grant it, or use another user",
+    "permission denied": _NO_PERMISSION,
 }
 
 
@@ -123,10 +160,36 @@ def _translate(engine: Engine, reason: DBAPIError) -> InputError:
             return UnavailableError("the server has no such database; create it with createdb")
         if 'FATAL: role "' in said:
             return UnavailableError("the server of the database has no such user; check the URL")
-    for words, remedy in _REMEDIES.items():
-        if words in said:
-            return UnavailableError(f"the database {remedy}")
-    return UnavailableError(f"the database refused: {_message_without_url(engine, reason)}")
+    remedy = _remedy(reason.orig, said)
+    return UnavailableError(
+        f"the database {remedy}"
+        if remedy
+        else f"the database refused: {_message_without_url(engine, reason)}"
+    )
+
+
+def _remedy(error: Any, said: str) -> str | None:
+    """Return the explanation of a driver's error, which said this; None where there is none."""
+    if getattr(error, "sqlite_errorname", None):
+        return _sqlite_remedy(error)
+    state = getattr(error, "sqlstate", None)
+    if state:
+        return next(
+            (remedy for code, remedy in _SQLSTATE_REMEDIES.items() if state.startswith(code)), None
+        )
+    return next((remedy for words, remedy in _CONNECTION_REMEDIES.items() if words in said), None)
+
+
+def _sqlite_remedy(error: sqlite3.Error) -> str | None:
+    name = error.sqlite_errorname
+    if name in _SQLITE_READ_ERRORS:
+        return f"cannot be read ({name}); check the disk, and see the log of the system"
+    if name.startswith("SQLITE_IOERR"):
+        return (
+            f"cannot be written ({name}); check the disk, its free space and quota; nothing was"
+            " stored"
+        )
+    return _SQLITE_REMEDIES.get(error.sqlite_errorcode & PRIMARY_CODE_MASK)
 
 
 def _message_without_url(engine: Engine, reason: DBAPIError) -> str:

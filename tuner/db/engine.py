@@ -7,13 +7,14 @@ import time
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
-from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Engine, ExceptionContext, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SAWarning
 
 from tuner.base.errors import InputError
-from tuner.db.db_errors import encode_json, translate_errors
+from tuner.db.db_errors import PRIMARY_CODE_MASK, encode_json, translate_errors
 from tuner.db.migrate import migrate
-from tuner.db.sqlite_file import create_private_file, require_file
+from tuner.db.open_files import OpenFiles, WatchedConnection, open_files
+from tuner.db.sqlite_file import create_private_file, path_of, require_file
 from tuner.db.transactions import begin_sqlite
 
 LOCK_TIMEOUT_S = 10.0  # seconds; every transaction takes well under one
@@ -67,17 +68,45 @@ def _unusable_url() -> InputError:
 
 def _make_engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
-        with catch_warnings():
-            simplefilter("error", SAWarning)  # parameters that would be ignored are errors
-            engine = create_engine(url, json_serializer=encode_json)
-        event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", begin_sqlite)
-        return engine
+        return _make_sqlite_engine(url)
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if "connect_timeout" not in url.query:
         url = url.update_query_dict({"connect_timeout": str(CONNECT_TIMEOUT_S)})
     return _with_timeouts(create_engine(url, json_serializer=encode_json, pool_pre_ping=True))
+
+
+def _make_sqlite_engine(url: URL) -> Engine:
+    with catch_warnings():
+        simplefilter("error", SAWarning)  # parameters that would be ignored are errors
+        engine = create_engine(
+            url, json_serializer=encode_json, connect_args={"factory": WatchedConnection}
+        )
+    event.listen(engine, "connect", _prepare_sqlite)
+    path = path_of(engine.url)
+    if path is not None:
+        _watch_files(engine, open_files(path.resolve()))
+    event.listen(engine, "begin", begin_sqlite)
+    event.listen(engine, "handle_error", _reopen_if_read_only)
+    return engine
+
+
+def _watch_files(engine: Engine, files: OpenFiles) -> None:
+    """Refuse to connect, to begin and to commit where files were deleted while they were open.
+
+    No new connection may open what is at the path then: its log would not be that of the others.
+    """
+    event.listen(engine, "do_connect", lambda *_: files.check())
+    event.listen(engine, "connect", lambda connection, _record: files.watch(connection))
+    for name in ("begin", "commit", "handle_error"):
+        event.listen(engine, name, lambda _: files.check())
+
+
+def _reopen_if_read_only(context: ExceptionContext) -> None:
+    """Drop connections that may not write: SQLite opens a file again only with a new one."""
+    code = getattr(context.original_exception, "sqlite_errorcode", 0)
+    if code & PRIMARY_CODE_MASK == sqlite3.SQLITE_READONLY:
+        context.is_disconnect = True
 
 
 def _with_timeouts(engine: Engine) -> Engine:
@@ -94,6 +123,7 @@ def _with_timeouts(engine: Engine) -> Engine:
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     connection.execute(f"PRAGMA busy_timeout = {int(LOCK_TIMEOUT_S * 1000)}")
     _enable_wal(connection)
+    connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1")  # opens -wal and -shm
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute(f"PRAGMA cache_size = {-CACHE_BYTES // 1024}")
 

@@ -9,7 +9,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 
 from tuner.base import resources
 from tuner.base.errors import InputError
@@ -39,10 +39,16 @@ def migrate(engine: Engine) -> None:
 
 
 def check_ready(engine: Engine) -> None:
-    """Raise UnavailableError unless the database answers and has the newest schema."""
+    """Raise UnavailableError unless the database can be written to and has the newest schema.
+
+    The number of the schema is written again: a file that may not be written to, a full disk and a
+    standby server would pass a check that only reads.
+    """
     newest = _all_revisions(resources.data_directory("db"))[0]
-    with translate_errors(engine), connect_read_only(engine) as connection:
+    with translate_errors(engine), engine.begin() as connection:
         current = _current_revision(connection)
+        if current == newest:
+            connection.execute(text("update alembic_version set version_num = version_num"))
     if current != newest:
         raise UnavailableError(
             f"the database has schema {current}, but this program needs {newest}: start the"

@@ -35,7 +35,7 @@ class Pruner:
             self._stopping.wait(INTERVAL_SECONDS)
 
     def _prune(self) -> None:
-        engine = db.open_database(self.database)
+        engine = db.open_database(self.database, must_exist=True)
         try:
             for _ in db.prune(engine, self.retention):
                 if self._stopping.wait(PAUSE_SECONDS):

@@ -48,7 +48,7 @@ class Runner:
         """
         while not self._stopping.is_set():
             try:
-                engine = db.open_database(self.database)
+                engine = db.open_database(self.database, must_exist=True)
                 try:
                     self._run_jobs(engine)
                 finally:

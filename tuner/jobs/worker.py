@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def _run_job(database: str, claim: db.Claim) -> None:
-    engine = db.open_database(database)
+    engine = db.open_database(database, must_exist=True)
     threading.Thread(target=_exit_with_runner, args=(engine, claim), daemon=True).start()
     os.nice(NICENESS)
     try:

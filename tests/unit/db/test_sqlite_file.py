@@ -122,7 +122,7 @@ def test_a_full_disk_leaves_the_database_as_it_was(engine: Engine) -> None:
     arguments = [sys.executable, "-c", FILL, str(engine.url), str(Path(__file__).parents[3])]
     ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert ended.returncode == 1, ended.stderr
-    assert "the disk is full" in ended.stdout
+    assert "cannot be written (SQLITE_IOERR_WRITE)" in ended.stdout
     assert len(ended.stdout.splitlines()) == 1
     assert ended.stderr == ""
     with db.transaction(engine) as session:

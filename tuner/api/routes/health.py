@@ -7,7 +7,7 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from tuner import __version__, db
+from tuner import __version__
 from tuner.api.problems import problem_responses
 from tuner.api.schemas import API_PREFIX
 from tuner.api.service import ServiceDep
@@ -30,6 +30,6 @@ async def get_health() -> Health:
 
 @router.get("/ready")
 def get_readiness(service: ServiceDep) -> Health:
-    """The database answers and is at the newest schema; 503 otherwise."""
-    db.check_ready(service.engine)
+    """The database can be written to and is at the newest schema; 503 otherwise."""
+    service.readiness.require()
     return Health()
