@@ -2,6 +2,10 @@
 
     mpirun -np 8 python -m tuner.run --table table.json program.py argument ...
     mpirun -np 8 python -m tuner.run --service http://head:8765 --feedback -m package.module
+    mpirun -np 8 tuner-run --table table.json program.py argument ...
+
+Both are the same, but in a directory with a tuner.py of its own Python takes that for `tuner` in
+`python -m tuner.run`: there type `tuner-run`, or `python -P -m tuner.run`.
 
 `MPI.COMM_WORLD` follows the table; all else is as under `python -m mpi4py`: the program is
 `__main__`, and an exception that nobody catches ends all ranks. What no option says the environment
@@ -21,6 +25,9 @@ from typing import NoReturn
 from tuner.base.extras import explain_missing_module
 from tuner.base.thread_levels import THREAD_LEVELS
 from tuner.runtime.dynamic_rules import enable_dynamic_rules
+from tuner.runtime.program_imports import use_working_directory
+
+SCRIPT = "tuner-run"  # console script of this module
 
 
 class _OneLineErrorParser(argparse.ArgumentParser):
@@ -34,7 +41,7 @@ class _OneLineErrorParser(argparse.ArgumentParser):
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser: options come first, the program or -m takes all further arguments."""
     made = _OneLineErrorParser(
-        prog="python -m tuner.run",
+        prog=SCRIPT if Path(sys.argv[0]).name == SCRIPT else "python -m tuner.run",
         description=__doc__,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -57,6 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the program; exits with status 2 for invalid arguments, else as the program does."""
+    use_working_directory()
     reader = make_parser()
     options = reader.parse_args(argv)
     program = options.program if options.module is None else options.module

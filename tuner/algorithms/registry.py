@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 from weakref import WeakSet
 
@@ -39,9 +41,6 @@ class Algorithm:
     """An algorithm for one collective.
 
     params      parameter name -> default; `segment` is in bytes, 0 for unsegmented
-    formula     predicted seconds, or a bound of them ("at most"), with alpha (s), beta (s/byte),
-                gamma (s/byte), m bytes, p ranks, S segments (of m/S bytes)
-    source      where algorithm and formula are described
     requires    keys of `REQUIREMENTS`, all of which must be met; empty for any machine
     cuts_whole  its segments are cut from the whole message, not from shares of it, as libraries do:
                 full ones and a rest
@@ -49,13 +48,34 @@ class Algorithm:
 
     collective: Collective
     name: str
-    summary: str
-    formula: str
-    source: str
     params: Mapping[str, int]
     builder: Builder
     requires: tuple[str, ...] = ()
     cuts_whole: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The description in a few words."""
+        return self._description[0]
+
+    @property
+    def formula(self) -> str:
+        """Predicted seconds, or a bound of them ("at most").
+
+        Its symbols are alpha (s), beta (s/byte), gamma (s/byte), m bytes, p ranks, and S segments
+        (of m/S bytes).
+        """
+        return self._description[1]
+
+    @property
+    def source(self) -> str:
+        """Where algorithm and formula are described."""
+        return self._description[2]
+
+    @cached_property
+    def _description(self) -> tuple[str, str, str]:
+        summary, cost, source = re.split(r"\n\n?(?:Cost|Source): ", _docstring(self.builder))
+        return " ".join(summary.split()), " ".join(cost.split()), " ".join(source.split())
 
 
 _REGISTRY: dict[tuple[Collective, str], Algorithm] = {}
@@ -76,21 +96,27 @@ def algorithm(
     """
 
     def register(builder: Builder) -> Builder:
-        text = inspect.getdoc(builder) or ""
-        summary, cost, source = re.split(r"\n\n?(?:Cost|Source): ", text)
         params = {
             key: value.default
             for key, value in inspect.signature(builder).parameters.items()
             if value.default is not inspect.Parameter.empty
         }
-        summary, cost, source = (" ".join(part.split()) for part in (summary, cost, source))
         needs = tuple(requires.split())
         _REGISTRY[collective, name] = Algorithm(
-            collective, name, summary, cost, source, params, builder, needs, cuts_whole
+            collective, name, params, builder, needs, cuts_whole
         )
         return builder
 
     return register
+
+
+def _docstring(builder: Builder) -> str:
+    """Return the docstring of a builder, from its source where `python -OO` has removed it."""
+    if text := inspect.getdoc(builder):
+        return text
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(builder))).body
+    assert isinstance(function, ast.FunctionDef)
+    return ast.get_docstring(function) or ""
 
 
 def algorithm_names(collective: Collective, capabilities: Collection[str] = ()) -> tuple[str, ...]:

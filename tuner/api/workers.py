@@ -20,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from tuner.base.errors import InputError
+from tuner.base.own_modules import safe_import_path
 from tuner.db import UnavailableError
 
 Result = TypeVar("Result")
@@ -40,7 +41,8 @@ class _WorkerProcess:
     def start(cls) -> _WorkerProcess:
         ours, its = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=_worker_main, args=(its,), daemon=True)
-        process.start()
+        with safe_import_path():  # a tuner.py in the working directory is not preloaded
+            process.start()
         its.close()
         return cls(process, ours)
 
@@ -70,7 +72,8 @@ class WorkerPool:
     @staticmethod
     def prepare() -> None:
         """Start the process from which workers are forked, without waiting for what it loads."""
-        forkserver.ensure_running()
+        with safe_import_path():
+            forkserver.ensure_running()
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Run `function`, which must be importable by name, in a worker and return its result.

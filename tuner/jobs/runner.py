@@ -11,13 +11,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 from tuner import db
 from tuner.base.errors import InputError
+from tuner.base.own_modules import own_module_command, own_module_environment
 from tuner.jobs.kinds import JOB_KINDS
 from tuner.jobs.worker import encode_job, parse_progress
 
@@ -25,7 +24,6 @@ log = logging.getLogger(__name__)
 POLL_INTERVAL_S = 0.25  # seconds between two attempts to claim a job
 HEARTBEAT_INTERVAL_S = 0.5  # seconds between two heartbeats
 TERMINATION_GRACE_S = 10.0  # seconds between SIGTERM and SIGKILL
-SOURCE_ROOT = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
 
 
 class Runner:
@@ -144,14 +142,13 @@ def _start_worker(first_line: str) -> subprocess.Popen[str]:
 
     Ctrl-C therefore reaches only the runner, which then ends the process.
     """
-    paths = [str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     child = subprocess.Popen(
-        [sys.executable, "-m", "tuner.jobs"],
+        own_module_command("tuner.jobs"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env=own_module_environment(),
     )
     assert child.stdin is not None
     with suppress(BrokenPipeError):  # it died at once; its exit status says why

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from tuner.base.errors import InputError, ProbeError
+from tuner.base.own_modules import SAFE_PATH_VARIABLE
 from tuner.launch.package import search_path
 from tuner.mpi_libraries.capabilities import Capabilities, capabilities_from_record
 from tuner.mpi_libraries.products import ProductVersion, identify
@@ -68,7 +69,7 @@ def _run_inspection(python: Path, environment: tuple[tuple[str, str], ...]) -> I
         try:
             run = subprocess.run(
                 [python, "-m", INSPECTION_MODULE],
-                env={**dict(environment), "PYTHONPATH": path},
+                env={**dict(environment), "PYTHONPATH": path, SAFE_PATH_VARIABLE: "1"},
                 capture_output=True,
                 text=True,
                 timeout=INSPECTION_TIMEOUT_S,

@@ -9,5 +9,6 @@ def rank_arguments(module: str, thread_level: str = THREAD_SINGLE) -> tuple[str,
     """Return the interpreter's arguments that run `module` on every rank.
 
     MPI is initialised with `thread_level`. An exception on one rank ends all ranks (`mpi4py.run`).
+    `-P` keeps files of the working directory from taking the place of `tuner` or mpi4py.
     """
-    return ("-m", "mpi4py", "-rc", f"thread_level={thread_level}", "-m", module)
+    return ("-P", "-m", "mpi4py", "-rc", f"thread_level={thread_level}", "-m", module)

@@ -15,6 +15,7 @@ from mpi4py.run import run_command_line, set_abort_status
 from tuner.runtime.consensus import attempt
 from tuner.runtime.entry import tune
 from tuner.runtime.log import warn
+from tuner.runtime.program_imports import release_package_name
 
 
 def run(
@@ -44,6 +45,8 @@ def run(
         replace_world(tuned)
         orderly = False
         try:
+            is_module = command[0] == "-m"
+            release_package_name(sys.path[0] if is_module else str(Path(command[0]).parent))
             ended = _exit_status(command)
             orderly = ended in (0, None) and not MPI.Is_finalized()
         finally:

@@ -7,14 +7,12 @@ what it had finished by then stays in numba's cache.
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from tuner.algorithms import build
+from tuner.base.own_modules import own_module_command, own_module_environment
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST, NETWORK, NETWORK_BIDIRECTIONAL, NETWORK_RING, NODE
@@ -26,7 +24,6 @@ from tuner.topology import Link, Node, Placement, Topology
 NODES, PPN = 4, 2
 SIZES = (1024, 1 << 20)
 SHARED_FROM = 65536.0  # bytes from which on messages are simulated event by event
-IMPORT_ROOT = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
 
 
 def compile_within(seconds: float, on_begin: Callable[[], object] = lambda: None) -> str:
@@ -39,14 +36,13 @@ def compile_within(seconds: float, on_begin: Callable[[], object] = lambda: None
     if _is_compiled():
         return ""
     on_begin()
-    path = os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
     reason = "no time was left to compile the simulation, which is needed once"
     with suppress(subprocess.TimeoutExpired):
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "tuner.sim.warmup"],
+            own_module_command("tuner.sim.warmup"),
             timeout=seconds,
             check=False,
-            env={**os.environ, "PYTHONPATH": path},
+            env=own_module_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

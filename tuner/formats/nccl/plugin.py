@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from tuner.base.atomic_io import require_writable_dir, write_atomically
 from tuner.base.c_compiler import COMPILERS
 from tuner.base.errors import InputError
+from tuner.base.own_modules import own_module_command, own_module_environment
 from tuner.base.units import plural
 from tuner.core.table import TuningTable
 from tuner.formats.nccl.csv_rules import MAX_ROWS
@@ -168,9 +168,11 @@ def _run_trial(library: Path) -> int:
     It runs in a child process, which a bad build may crash. Raises InputError for another decision.
     """
     environment = {
-        name: value for name, value in os.environ.items() if name not in FORCING_VARIABLES
+        name: value
+        for name, value in own_module_environment().items()
+        if name not in FORCING_VARIABLES
     }
-    command = [sys.executable, "-m", "tuner.formats.nccl.plugin_trial", str(library)]
+    command = own_module_command("tuner.formats.nccl.plugin_trial", str(library))
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, env=environment
