@@ -9,7 +9,7 @@ BIN := .venv/bin
 SETUP := environment.sh environment.py
 TEST_ENVIRONMENTS := .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .venv-cupy/ready
 
-.PHONY: tune test test-fast test-all test-extended test-weekly test-repeats test-emulation test-site test-mpi4py test-mpich-suite test-torch test-studio studio check docs bench field venv locks clean
+.PHONY: tune test test-fast test-all test-extended test-weekly test-repeats test-emulation test-site test-mpi4py test-mpich-suite test-torch test-studio check docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
@@ -53,7 +53,7 @@ STANDIN := $(if $(wildcard /dev/nvidiactl),,PYTHONPATH=tests/support/cupy_standi
 test-repeats: .venv/dev-ready
 	@$(BIN)/python -m tests.bench.ci_repeats
 
-# The pages of the studio in Chromium, where that and Node.js are installed.
+# The pages of the studio in Chromium, where that is installed.
 test-studio: .venv/dev-ready
 	@$(BIN)/pytest -n 3 -rs tests/studio
 
@@ -80,14 +80,6 @@ test-emulation: .venv/dev-ready .venv-mpich/ready
 # throw away, and so not into the system. Needs root.
 test-site: .venv/dev-ready
 	@$(BIN)/pytest -rs tests/site
-
-# The pages of the studio, with Node.js; npm installs what they are made of.
-studio: studio/node_modules
-	@cd studio && node build.mjs
-
-studio/node_modules: studio/package.json studio/package-lock.json
-	@cd studio && npm ci --no-audit --no-fund --ignore-scripts
-	@touch $@
 
 check: .venv/dev-ready
 	@$(BIN)/ruff format --check .
@@ -180,5 +172,4 @@ locks:
 
 clean:
 	rm -rf .venv .venv-mpich .venv-intelmpi .venv-cupy .venv-torch .venv-docs build tuner-out
-	rm -rf studio/node_modules tuner/studio/assets
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

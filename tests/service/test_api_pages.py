@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
@@ -23,7 +24,7 @@ from tuner.api.pages import PAGE_HEADERS
 from tuner.api.service import MAX_OPEN_ANSWERS
 from tuner.api.settings import Settings
 from tuner.studio import assets
-from tuner.studio.assets import Asset
+from tuner.studio.assets import PAGES
 
 SCRIPT = {"X-Tuner-Studio": "1"}
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}
@@ -32,22 +33,8 @@ CLUSTER = {"name": "c", "nodes": 1, "cores": 1}
 COMPILATION = 300.0  # seconds that the first answer may wait for the simulation to be compiled
 
 
-FILES = {
-    "index.html": Asset(b"<!doctype html><p>studio", "text/html; charset=utf-8", '"1"'),
-    "studio.js": Asset(b"start();", "text/javascript; charset=utf-8", '"2"'),
-}
-
-
 @pytest.fixture(scope="module")
-def built() -> Iterator[None]:
-    """A studio of two files, whether or not there is Node.js."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tuner.api.service.load_assets", lambda: FILES)
-        yield
-
-
-@pytest.fixture(scope="module")
-def client(built: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with served(Settings(database=new_database(tmp_path_factory))) as client:
         client.timeout = COMPILATION
         yield client
@@ -62,7 +49,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def service(built: None, database: str) -> Iterator[httpx.Client]:
+def service(database: str) -> Iterator[httpx.Client]:
     with served(Settings(database=database, require_tokens=True)) as client:
         yield client
 
@@ -84,14 +71,26 @@ def log_in(client: httpx.Client, database: str, *scopes: str) -> None:
     assert sent.status_code == 204, sent.text
 
 
+def files_of(page: httpx.Response) -> list[str]:
+    """The addresses of the files that a page names."""
+    return sorted(set(re.findall(r'(?:src|href)="([^"]+)"', page.text)))
+
+
+def script_of(client: httpx.Client) -> str:
+    """The address of the studio's first script."""
+    (found,) = (url for url in files_of(client.get("/studio/")) if url.endswith("/studio.js"))
+    return found
+
+
 def test_files_are_compressed_for_those_who_read_that(client: httpx.Client) -> None:
-    url = f"{client.base_url}/studio/studio.js"
+    url = script_of(client)
     for accepted, encoding in (("gzip, br", "gzip"), ("identity", None), ("gzip;q=0", None)):
         with client.stream("GET", url, headers={"Accept-Encoding": accepted}) as sent:
             raw = b"".join(sent.iter_raw())
         assert sent.headers.get("content-encoding") == encoding
         assert sent.headers["vary"] == "Accept-Encoding"
-        assert (gzip.decompress(raw) if encoding else raw) == b"start();"
+        written = (assets.PAGES_DIR / "studio.js").read_bytes()
+        assert (gzip.decompress(raw) if encoding else raw) == written
 
 
 def test_a_browser_is_sent_to_the_studio_and_a_program_is_not(client: httpx.Client) -> None:
@@ -103,7 +102,7 @@ def test_a_browser_is_sent_to_the_studio_and_a_program_is_not(client: httpx.Clie
 def test_pages_and_their_files_have_headers_that_forbid_everything_else(
     client: httpx.Client,
 ) -> None:
-    for path in ("/studio/", "/studio/what-if", "/studio/login", "/studio/studio.js"):
+    for path in ("/studio/", "/studio/what-if", "/studio/login", "/docs", script_of(client)):
         sent = client.get(path)
         assert sent.status_code == 200, path
         assert sent.headers.items() >= {k.lower(): v for k, v in PAGE_HEADERS.items()}.items()
@@ -112,33 +111,38 @@ def test_pages_and_their_files_have_headers_that_forbid_everything_else(
         assert (again.status_code, again.content) == (304, b"")
 
 
-@pytest.mark.parametrize("path", ["/studio/none", "/studio/..%2fassets.py", "/studio/a/../../x"])
+@pytest.mark.parametrize("path", ["/studio/", *(f"/studio/{name}" for name in PAGES), "/docs"])
+def test_a_page_names_files_that_browsers_may_keep(client: httpx.Client, path: str) -> None:
+    """What a page is made of changes its address with its content; the page itself is asked for."""
+    page = client.get(path)
+    assert page.headers["cache-control"] == "no-cache"
+    files = files_of(page)
+    assert len(files) > 5
+    for url in files:
+        sent = client.get(url)
+        assert sent.status_code == 200, url
+        assert "immutable" in sent.headers["cache-control"], url
+
+
+def test_the_rate_limit_counts_pages_and_not_their_files(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'tuner.sqlite'}"
+    with served(Settings(database=database, rate_limit=2)) as client:
+        for url in files_of(client.get("/studio/")):
+            assert client.get(url).status_code == 200, url
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/studio/none",
+        "/studio/..%2fassets.py",
+        "/studio/a/../../x",
+        "/studio/docs",
+        "/studio/files",
+    ],
+)
 def test_other_paths_are_problems(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 404
-
-
-def test_a_studio_that_is_not_built_says_how(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tuner.api.service.load_assets", dict)
-    with served(Settings(database=f"sqlite:///{tmp_path / 'tuner.sqlite'}")) as client:
-        for path in ("/studio/", "/docs"):
-            sent = client.get(path)
-            assert sent.status_code == 404
-            assert "make studio" in sent.text
-        good(client.get("/v1/health"))
-
-
-def test_assets_are_the_files_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "index.html").write_text("<p>")
-    (tmp_path / "studio.css").write_text("p {}")
-    found = assets.load_assets(tmp_path)
-    assert {name: each.media_type for name, each in found.items()} == {
-        "index.html": "text/html; charset=utf-8",
-        "studio.css": "text/css; charset=utf-8",
-    }
-    assert len({each.etag for each in found.values()}) == 2
-    assert assets.load_assets(tmp_path / "none") == {}
 
 
 def test_the_pages_are_public_and_the_data_is_not(guarded: httpx.Client) -> None:

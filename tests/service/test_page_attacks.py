@@ -22,6 +22,9 @@ PATHS = (
     "/studio/studio.js/../../assets.py",
     "/studio/__init__.py",
     "/studio/studio.js%00.html",
+    "/studio/docs/../assets.py",
+    "/studio/files/../assets.py",
+    "/studio/files/..%2f..%2fassets.py",
     "/docs/../etc/passwd",
 )
 

@@ -1,16 +1,14 @@
-"""Chromium, and a service with the studio as it is built from the checkout."""
+"""Chromium, and a service with the studio of the checkout."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.service.serving import served
 from tests.support.waiting import patience
 from tuner.api.settings import Settings
@@ -23,18 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name == "studio" and item.path.stem != "test_accessibility":
             item.add_marker("browser")
-
-
-@pytest.fixture(scope="session")
-def built() -> None:
-    """The pages, bundled from their sources."""
-    if shutil.which("node") is None:
-        pytest.skip(
-            "Node.js is not installed, which bundles the studio: apt-get install nodejs npm"
-        )
-    built = subprocess.run(["make", "-s", "studio"], cwd=ROOT, capture_output=True, text=True)
-    if built.returncode:
-        pytest.skip(f"the studio cannot be built: {built.stderr.strip()[-200:]}")
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +43,7 @@ def database(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def address(built: None, database: str) -> Iterator[str]:
+def address(database: str) -> Iterator[str]:
     """The address of a service without tokens."""
     with served(Settings(database=database)) as client:
         yield str(client.base_url).rstrip("/")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
+from importlib.resources import files
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tuner.studio.assets import PAGES
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow]
 
-AXE = ROOT / "studio/node_modules/axe-core/axe.min.js"
-NAVIGATION = re.compile(r'\["(/studio/[^"]+)", "[^"]+", show')  # PAGES of studio.js
 LOUD = ("serious", "critical")
 WHAT_IF = (
     "/studio/what-if?topology=preset:kesch&collective=bcast&nodes=2&ppn=2&from=1024&to=65536"
@@ -20,22 +18,26 @@ WHAT_IF = (
 )
 
 
-def pages() -> list[str]:
-    """The paths of the navigation, and those that are not in it."""
-    found = NAVIGATION.findall((ROOT / "studio/src/studio.js").read_text())
-    assert found
-    return [*found, WHAT_IF, "/studio/login", "/docs"]
+PATHS = [*(f"/studio/{name}" for name in PAGES), WHAT_IF, "/docs"]
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core."""
+    reason = "axe-core is not installed: pip install axe-playwright-python"
+    package = pytest.importorskip("axe_playwright_python", reason=reason)
+    return (files(package) / "axe.min.js").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("path", pages())
-def test_nothing_serious_is_found(page: Any, address: str, path: str, theme: str) -> None:
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_serious_is_found(page: Any, address: str, axe: str, path: str, theme: str) -> None:
     page.emulate_media(color_scheme=theme)
     page.goto(address + path)
     page.wait_for_load_state("networkidle")
     if path.startswith("/studio/what-if"):
         page.wait_for_selector("main[data-others=complete]")
-    page.evaluate(AXE.read_text())
+    page.evaluate(axe)
     found = page.evaluate("axe.run()")["violations"]
     said = [
         f"{one['id']}: {node['html']}: {node['failureSummary']}"

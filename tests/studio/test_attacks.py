@@ -90,9 +90,7 @@ def test_a_file_that_would_do_harm_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize("target", ELSEWHERE)
-def test_after_the_log_in_one_stays_here(
-    page: Any, built: None, database: str, target: str
-) -> None:
+def test_after_the_log_in_one_stays_here(page: Any, database: str, target: str) -> None:
     made = token(database, "reader", "read")["Authorization"].split()[1]
     with served(Settings(database=database, require_tokens=True)) as client:
         here = str(client.base_url).rstrip("/")
@@ -105,9 +103,7 @@ def test_after_the_log_in_one_stays_here(
         page.goto("about:blank")  # before the service ends
 
 
-def test_a_page_of_another_site_can_neither_send_nor_frame(
-    browser: Any, built: None, database: str
-) -> None:
+def test_a_page_of_another_site_can_neither_send_nor_frame(browser: Any, database: str) -> None:
     """Another origin of the same host, to which a browser sends even SameSite=Strict cookies."""
     made = token(database, "owner", "read", "submit")["Authorization"].split()[1]
     with (

@@ -123,7 +123,7 @@ def test_every_width_and_theme_has_all_text_within_the_page(
         assert page.evaluate(WIDE_ENOUGH), width
 
 
-def test_a_reader_sees_the_clusters(page: Any, built: None, database: str) -> None:
+def test_a_reader_sees_the_clusters(page: Any, database: str) -> None:
     made = token(database, "reader", "read")["Authorization"].split()[1]
     publisher = token(database, "publisher", "read", "submit", "publish")
     with served(Settings(database=database, require_tokens=True)) as client:

@@ -23,7 +23,7 @@ CALL = {"collective": "<b>bcast</b>", "nodes": 1, "ppn": 2, "nbytes": 64}
 
 
 @pytest.fixture
-def measuring(built: None, database: str) -> Iterator[httpx.Client]:
+def measuring(database: str) -> Iterator[httpx.Client]:
     """A service that may measure, with its runner."""
     settings = Settings(database=database, measures=True)
     with served(settings) as client, running(database, settings.job_kinds):

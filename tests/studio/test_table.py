@@ -175,7 +175,7 @@ def test_publishing_and_rolling_back_are_confirmed(
     assert [one["version"] for one in log] == [before, after, before, after]
 
 
-def test_a_reader_cannot_publish(page: Any, built: None, database: str) -> None:
+def test_a_reader_cannot_publish(page: Any, database: str) -> None:
     made = token(database, "reader", "read")["Authorization"].split()[1]
     publisher = token(database, "publisher", "read", "submit", "publish")
     with served(Settings(database=database, require_tokens=True)) as client:

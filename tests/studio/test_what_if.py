@@ -301,7 +301,7 @@ def test_the_reference_has_every_operation(page: Any, address: str) -> None:
     assert 0 < page.locator(".operation:visible").count() < expected
 
 
-def test_where_tokens_are_needed_one_logs_in_and_out(page: Any, built: None, database: str) -> None:
+def test_where_tokens_are_needed_one_logs_in_and_out(page: Any, database: str) -> None:
     made = token(database, "reader", "read")["Authorization"].split()[1]
     with served(Settings(database=database, require_tokens=True)) as client:
         url = str(client.base_url).rstrip("/") + SMALL

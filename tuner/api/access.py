@@ -24,6 +24,7 @@ from tuner.api.http_limits import RateLimiter
 from tuner.api.problems import Problem
 from tuner.api.settings import Settings, is_loopback
 from tuner.base.units import format_timestamp
+from tuner.studio.assets import FILES
 
 log = logging.getLogger(__name__)
 READ, SUBMIT, PUBLISH = db.SCOPES
@@ -34,6 +35,7 @@ PUBLIC_PATHS = (
 )  # for health checks and authors of clients
 PAGE_PATHS = ("/", "/docs", "/studio")  # for browsers: nothing in them is secret
 PAGE_PREFIX = "/studio/"
+PAGE_FILES_PREFIX = PAGE_PREFIX + FILES  # many for each page, all in memory: no limit counts them
 SESSION_PATH = "/studio/session"
 SESSION_COOKIE = "tuner_session"
 SCRIPT_HEADER = b"x-tuner-studio"  # of every request of a page's script, with any value
@@ -174,7 +176,8 @@ class AccessMiddleware:
         token = session or _bearer_token(authorization)
         stranger = Client(address, frozenset(db.SCOPES if self.is_open else ()))
         known = self.tokens.cached(token) if token else None
-        self.rate_limiter.consume(f"token {known.name}" if known else address)
+        if not scope["path"].startswith(PAGE_FILES_PREFIX):
+            self.rate_limiter.consume(f"token {known.name}" if known else address)
         if session or scope["path"] == SESSION_PATH:
             _require_own_script(scope["method"], headers)
         if token is None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, Field
 
 from tuner import __version__
@@ -18,16 +18,14 @@ from tuner.api.access import SESSION_COOKIE, client_of
 from tuner.api.live_answers import price_small_study, start_warm_up
 from tuner.api.problems import Problem
 from tuner.api.schemas import RequestBody
-from tuner.api.service import Service, ServiceDep
+from tuner.api.service import ServiceDep
 from tuner.api.training_answers import predict_small_training
-from tuner.studio.assets import NOT_BUILT, Asset
+from tuner.studio.assets import FILES, PAGES, REFERENCE, Asset
 
 router = APIRouter(include_in_schema=False)
 STUDIO = "/studio/"
 CALL_PAGE, TRAINING_PAGE = "call", "training"
-INDEX, REFERENCE = "index.html", "docs.html"
 STORED_PAGES = ("clusters", "table", "measure", "report", "login")  # those of what is stored
-PAGES = ("", *STORED_PAGES, "what-if", CALL_PAGE, TRAINING_PAGE)  # of the index page: first parts
 GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))")  # in Accept-Encoding
 PAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -38,7 +36,6 @@ PAGE_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",
 }
 # A trace is handed to the tab of Perfetto that this page opens on a click and must still know then.
 CALL_PAGE_HEADERS = {**PAGE_HEADERS, "Cross-Origin-Opener-Policy": "same-origin-allow-popups"}
@@ -80,7 +77,7 @@ def redirect_to_studio() -> Response:
 @router.get("/docs")
 async def get_reference(service: ServiceDep, request: Request) -> Response:
     """Return the page with the reference of the API."""
-    return _page(service, request, REFERENCE)
+    return _asset_response(request, service.assets[REFERENCE], PAGE_HEADERS)
 
 
 @router.get("/studio/session")
@@ -123,23 +120,14 @@ async def get_asset(service: ServiceDep, request: Request, name: str) -> Respons
     """Return a page or one of its files; a worker gets ready for what the page will ask."""
     path = name.partition("/")[0]
     if path in PAGES and not name.startswith("/"):
-        if path not in STORED_PAGES and INDEX in service.assets:
+        if path not in STORED_PAGES:
             is_training = path == TRAINING_PAGE
             start_warm_up(service, predict_small_training if is_training else price_small_study)
         headers = CALL_PAGE_HEADERS if path == CALL_PAGE else PAGE_HEADERS
-        return _page(service, request, INDEX, headers)
-    if name not in service.assets:
+        return _asset_response(request, service.assets[path], headers)
+    if not name.startswith(FILES) or name not in service.assets:
         raise Problem(404, "the studio has no such page")
     return _asset_response(request, service.assets[name], PAGE_HEADERS)
-
-
-def _page(
-    service: Service, request: Request, name: str, headers: Mapping[str, str] = PAGE_HEADERS
-) -> Response:
-    """Return a file of the studio as a page."""
-    if name not in service.assets:
-        return HTMLResponse(f"<!doctype html><title>tuner</title><p>{NOT_BUILT}</p>", 404)
-    return _asset_response(request, service.assets[name], headers)
 
 
 def _asset_response(request: Request, asset: Asset, own_headers: Mapping[str, str]) -> Response:
@@ -147,7 +135,12 @@ def _asset_response(request: Request, asset: Asset, own_headers: Mapping[str, st
 
     Nothing in the files is secret, so that their length gives nothing away.
     """
-    headers = {**own_headers, "ETag": asset.etag, "Vary": "Accept-Encoding"}
+    headers = {
+        **own_headers,
+        "Cache-Control": asset.caching,
+        "ETag": asset.etag,
+        "Vary": "Accept-Encoding",
+    }
     if request.headers.get("if-none-match") == asset.etag:
         return Response(status_code=304, headers=headers)
     if GZIP.search(request.headers.get("accept-encoding", "")):

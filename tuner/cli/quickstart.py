@@ -18,7 +18,8 @@ from tuner.cli import argument_types
 from tuner.cli.interpreters import add_thread_level_option
 from tuner.cli.output import add_json_option, console
 from tuner.cli.progress import Display, format_clock
-from tuner.cli.quickstart_summary import REPORT, print_results
+from tuner.cli.quickstart_files import DATABASE, OUT, REPORT
+from tuner.cli.quickstart_summary import print_results
 from tuner.core.calibration import read_calibration
 from tuner.db import (
     open_database,
@@ -55,7 +56,7 @@ MPICH_BUDGET_DIVISOR = (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--out", type=Path, default=Path("tuner-out"), metavar="DIRECTORY")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIRECTORY")
     parser.add_argument(
         "--ranks",
         type=argument_types.positive_int,
@@ -214,7 +215,7 @@ def _pipelines(
 
 def _store(stages: StageCheckpoint, loop: LibraryPipeline, result: LibraryResult) -> None:
     """Publish the table in the database, as a new version unless it has an equal one."""
-    database = stages.out / "tuner.sqlite"
+    database = stages.out / DATABASE
 
     def store() -> None:
         engine = open_database(f"sqlite:///{database}")

@@ -9,14 +9,14 @@ from typing import Any
 from tuner.base.units import humanize
 from tuner.cli.comparisons import print_comparison
 from tuner.cli.output import print_cautions, print_command, print_text
+from tuner.cli.quickstart_files import DATABASE, REPORT
 from tuner.report import LibraryResult
 from tuner.report.summary import describe_confirmed_rules
 from tuner.workflows.following import TUNING_FILES, command_line
 
-REPORT = "report.html"
 OTHER_FILES = (
     ("report.json", "the report for programs"),
-    ("tuner.sqlite", "database with measurements, calibrations and table versions"),
+    (DATABASE, "database with measurements, calibrations and table versions"),
 )
 
 

@@ -14,8 +14,11 @@ from tuner.core.measurement import Cluster
 from tuner.report.page_sections import PageSection, library_sections
 from tuner.report.palette import DARK, LIGHT
 from tuner.report.summary import LibraryResult, summarise
+from tuner.studio.assets import PAGES_DIR
 
-FILES = Path(__file__).parent / "page_files"  # style and script, which the studio bundles as well
+STANDALONE_STYLE = Path(__file__).parent / "page_files" / "standalone.css"
+CONTENT_STYLE = PAGES_DIR / "report_content.css"  # as the studio's page has it
+CONTENT_SCRIPT = PAGES_DIR / "report_content.js"
 
 
 def render_page(results: Sequence[LibraryResult]) -> str:
@@ -62,16 +65,16 @@ def render_content(results: Sequence[LibraryResult]) -> str:
 
 @cache
 def _style() -> str:
-    return f"{_palette_css()}{_read('standalone.css')}{_read('report.css')}"
+    return f"{_palette_css()}{_read(STANDALONE_STYLE)}{_read(CONTENT_STYLE)}"
 
 
 @cache
 def _script() -> str:
-    return f"{_read('report.js')}\nenliven(document.querySelector('.report'));\n"
+    return f"{_read(CONTENT_SCRIPT)}\nenliven(document.querySelector('.report'));\n"
 
 
-def _read(name: str) -> str:
-    return (FILES / name).read_text(encoding="utf-8")
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:

@@ -2,7 +2,8 @@
 
 Paul Tol's "muted" scheme, distinguishable with every common kind of colour blindness
 (personal.sron.nl/~pault, 2021), in a darker and a lighter form, so that each has a contrast of 3 to
-1 with the background. `studio/src/palette.js` has the same colours and gives them out alike.
+1 with the background. `tuner/studio/pages/palette.js` has the same colours and gives them out
+alike.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The studio: pages for the browser, which use the REST service.
 
-Their sources are ES modules in `studio/` of the repository; `make studio` and the build of a wheel
-bundle them into `tuner/studio/assets`. The service sends them (`tuner.api.pages`).
+`pages` has them as ES modules and style sheets, which the service sends as they are written
+(`tuner.api.pages`), and in `pages/vendor` the library that draws charts. The report's own file
+contains two of them (`tuner.report.page`).
 """

@@ -9,7 +9,6 @@ import subprocess
 
 import pytest
 
-from tests.conftest import ROOT
 from tuner.algorithms import REQUIREMENTS, algorithm_names
 from tuner.core.collective import Collective
 from tuner.report.palette import (
@@ -21,8 +20,9 @@ from tuner.report.palette import (
     marker_of,
     place_of,
 )
+from tuner.studio.assets import PAGES_DIR
 
-STUDIO_PALETTE = ROOT / "studio" / "src" / "palette.js"
+STUDIO_PALETTE = PAGES_DIR / "palette.js"
 NAMES = {each.value: sorted(algorithm_names(each, REQUIREMENTS)) for each in Collective}
 ONLY_IN_LIBRARIES = ["sparbit", "linear_sync"]
 
@@ -40,10 +40,9 @@ def test_the_studio_gives_them_out_alike() -> None:
         pytest.skip("Node.js is not installed, which runs the studio's modules")
     names = [*(name for own in NAMES.values() for name in own), *ONLY_IN_LIBRARIES]
     program = (
-        f"import {{ setAlgorithms, colourOf, placeOf }} from {json.dumps(STUDIO_PALETTE.as_uri())};"
-        f"setAlgorithms({json.dumps(NAMES)});"
+        f"{STUDIO_PALETTE.read_text(encoding='utf-8')}\n{{ setAlgorithms({json.dumps(NAMES)});"
         f"const names = {json.dumps(names)};"
-        "console.log(JSON.stringify(names.map((one) => [placeOf(one), colourOf(one, false)])))"
+        "console.log(JSON.stringify(names.map((one) => [placeOf(one), colourOf(one, false)]))) }"
     )
     words = ["node", "--input-type=module", "--no-warnings", "--eval", program]
     said = json.loads(subprocess.run(words, capture_output=True, check=True, text=True).stdout)

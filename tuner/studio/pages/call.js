@@ -22,7 +22,7 @@ const COMPONENT_WORDS = {
   reduction: "reducing what arrived", copying: "copying", overhead: "overhead per message",
 };
 
-export async function showCall(main) {
+export async function show(main) {
   const page = new InsideCall(main);
   addEventListener("popstate", () => page.restore());
   addEventListener("themechange", () => page.redraw());

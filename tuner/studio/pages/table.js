@@ -21,7 +21,7 @@ const NO_EVIDENCE = { rules: [], candidates: [], measurements_id: null };
 const MAX_ROWS = 60; // of all collectives together; with more one is shown
 const PICTURE_WIDTH = 1100;
 
-export async function showTable(main) {
+export async function show(main) {
   const page = new TablePage(main);
   addEventListener("popstate", () => page.restore());
   addEventListener("themechange", () => page.draw());

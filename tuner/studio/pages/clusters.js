@@ -6,12 +6,7 @@ import { curl, curlPost, shellWord } from "./shell.js";
 
 const SURE = 1.05; // up to it a gain is noise
 
-/** Return whether the service knows a cluster, so that there is something to show. */
-export async function hasClusters() {
-  return (await getJson("/v1/clusters?limit=1")).items.length > 0;
-}
-
-export async function showClusters(main) {
+export async function show(main) {
   main.replaceChildren(h("h1", {}, "Clusters"));
   try {
     const [clusters, tables, publications, probes] = await Promise.all(

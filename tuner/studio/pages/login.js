@@ -2,7 +2,7 @@
 import { problemText, send } from "./api.js";
 import { h } from "./dom.js";
 
-export function showLogin(main) {
+export function show(main) {
   const message = h("p.error", { role: "alert" });
   const field = h("input", {
     id: "token", name: "token", type: "password", autocomplete: "current-password", required: true,

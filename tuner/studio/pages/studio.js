@@ -1,64 +1,67 @@
 // The shell of the studio: navigation, theme, session; the page is chosen by the path.
 import { getJson, problemText, send } from "./api.js";
-import { hasClusters, showClusters } from "./clusters.js";
-import { showCall } from "./call.js";
 import { h } from "./dom.js";
-import { showLogin } from "./login.js";
-import { showTable } from "./table.js";
-import { showMeasure } from "./measure.js";
-import { showReport } from "./report.js";
 import { addToken } from "./shell.js";
 import { applyTheme, themeButton } from "./theme.js";
-import { showTraining } from "./training.js";
-import { showWhatIf } from "./whatif.js";
 
-const PAGES = [ // in the order of the navigation
-  ["/studio/clusters", "Clusters", showClusters],
-  ["/studio/table", "Table", showTable],
-  ["/studio/measure", "Measure", showMeasure],
-  ["/studio/what-if", "What if", showWhatIf],
-  ["/studio/call", "Inside a call", showCall],
-  ["/studio/training", "Training", showTraining],
-  ["/studio/report", "Report", showReport],
-];
-const LOGIN = "/studio/login";
+// Names of pages in the order of the navigation, each with its title: that of a page is in its
+// path, and `show` of the module with that name fills it.
+const PAGES = new Map([
+  ["clusters", "Clusters"],
+  ["table", "Table"],
+  ["measure", "Measure"],
+  ["what-if", "What if"],
+  ["call", "Inside a call"],
+  ["training", "Training"],
+  ["report", "Report"],
+]);
+const LOGIN = "login";
 
-/** Return the page of a path; null for the first one, which depends on what is stored. */
+/** Return the name of a page of these; "" for the first one, which depends on what is stored. */
 function pageOf(path) {
-  if (path === LOGIN) return showLogin;
-  return PAGES.find(([start]) => path === start || path.startsWith(`${start}/`))?.[2] ?? null;
+  const name = path.split("/")[2] ?? "";
+  return PAGES.has(name) || name === LOGIN ? name : "";
+}
+
+function pathOf(name) {
+  return `/studio/${name}`;
 }
 
 /** Return links to the pages as they were left; the one of this page starts anew. */
 function links() {
-  return PAGES.map(([path, title]) => {
-    const isHere = pageOf(location.pathname) === pageOf(path);
-    const left = isHere ? null : sessionStorage.getItem(path);
-    return h("a", { href: left ?? path, title: isHere ? "Start anew" : null }, title);
+  return [...PAGES].map(([name, title]) => {
+    const isHere = name === pageOf(location.pathname);
+    const left = isHere ? null : sessionStorage.getItem(pathOf(name));
+    return h("a", { href: left ?? pathOf(name), "data-page": name, title: isHere ? "Start anew" : null }, title);
   });
 }
 
 /** Keep the address of this page, so that other pages lead back to it as it was left. */
 function keepAddress() {
-  const here = PAGES.find((one) => one[2] === pageOf(location.pathname));
-  if (here) sessionStorage.setItem(here[0], location.pathname + location.search + location.hash);
+  const here = pageOf(location.pathname);
+  if (PAGES.has(here)) sessionStorage.setItem(pathOf(here), location.pathname + location.search + location.hash);
+}
+
+/** Return whether the service knows a cluster, so that there is something to show of it. */
+async function hasClusters() {
+  return (await getJson("/v1/clusters?limit=1")).items.length > 0;
 }
 
 async function show(page, main) {
-  const chosen = page ?? ((await hasClusters()) ? showClusters : showWhatIf);
-  const [path, title] = PAGES.find((one) => one[2] === chosen) ?? [LOGIN, "Log in"];
-  document.querySelector(`nav a[href="${path}"]`)?.setAttribute("aria-current", "page");
-  document.title = `${title} \u00b7 tuner studio`;
-  await chosen(main);
+  const name = page || ((await hasClusters()) ? "clusters" : "what-if");
+  document.querySelector(`nav a[data-page="${name}"]`)?.setAttribute("aria-current", "page");
+  document.title = `${PAGES.get(name) ?? "Log in"} \u00b7 tuner studio`;
+  const module = await import(`./${name}.js`);
+  await module.show(main);
 }
 
 /** Ask who the reader is, and show the page or the log-in before it. */
 async function open(main, account) {
   const page = pageOf(location.pathname);
   const session = await getJson("/studio/session");
-  if (session.needs_token && session.client === null && page !== showLogin) {
+  if (session.needs_token && session.client === null && page !== LOGIN) {
     const next = encodeURIComponent(location.pathname + location.search + location.hash);
-    location.replace(`${LOGIN}?next=${next}`);
+    location.replace(`${pathOf(LOGIN)}?next=${next}`);
     return;
   }
   if (session.needs_token) addToken();
@@ -80,7 +83,7 @@ async function logOut() {
   await send("DELETE", "/studio/session");
   removeEventListener("pagehide", keepAddress);
   sessionStorage.clear();
-  location.assign(LOGIN);
+  location.assign(pathOf(LOGIN));
 }
 
 async function start() {

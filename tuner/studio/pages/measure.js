@@ -11,7 +11,7 @@ const PATH = "/studio/measure";
 const LIST_INTERVAL_MS = 3000;
 const BUDGETS = [[60, "1 minute"], [300, "5 minutes"], [600, "10 minutes"], [1800, "30 minutes"]];
 
-export async function showMeasure(main) {
+export async function show(main) {
   const page = new Measure(main);
   addEventListener("popstate", () => page.show());
   addEventListener("themechange", () => page.show());

@@ -23,7 +23,7 @@ import {
 const PATH = "/studio/training";
 const MAX_ANSWERS = 40; // kept in the page
 
-export async function showTraining(main) {
+export async function show(main) {
   const page = new Training(main);
   addEventListener("popstate", () => page.restore());
   addEventListener("themechange", () => page.redraw());

@@ -1,5 +1,5 @@
 // The two charts of the what-if page: time relative to the incumbent, and time, over the size.
-import uPlot from "uplot";
+import uPlot from "./vendor/uPlot.esm.js";
 import { formatRatio, formatSize, formatTime } from "./format.js";
 import { colourOf, css, dashOf } from "./palette.js";
 import { ratioTicks } from "./ticks.js";

@@ -27,7 +27,7 @@ const MAX_PREFETCH_MS = 1500; // of an answer, so that its neighbours are asked 
 const JOINED = "{nodes: 16, latency: 2us, bandwidth: 25GB/s}"; // of nodes whose network nobody has described
 const PREFETCH_DELAY_MS = 100; // in which a slider may move on
 
-export async function showWhatIf(main) {
+export async function show(main) {
   const page = new WhatIf(main);
   addEventListener("popstate", () => page.restore());
   addEventListener("themechange", () => page.render());

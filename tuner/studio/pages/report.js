@@ -1,5 +1,5 @@
 // The report of a stored table: the service's own page, taken into this one.
-import { choiceOf, enliven } from "../../tuner/report/page_files/report.js";
+import { choiceOf, enliven } from "./report_content.js";
 import { allItems, getText, problemText } from "./api.js";
 import { copyText, h, saveFile } from "./dom.js";
 import { csv, drawingButtons } from "./export.js";
@@ -8,7 +8,7 @@ import { curl } from "./shell.js";
 
 const PATH = "/studio/report";
 
-export async function showReport(main) {
+export async function show(main) {
   const page = new Report(main);
   setColours();
   addEventListener("themechange", setColours);
@@ -109,7 +109,7 @@ function noTables() {
     {},
     h("h1", {}, "No tables yet"),
     h("p", {}, "A report is about a table of this service. Measure, and look at what was found:"),
-    h("pre", { tabindex: 0 }, "tuner quickstart\ntuner studio --db sqlite:///tuner-out/tuner.sqlite"),
+    h("pre", { tabindex: 0 }, "tuner quickstart\ntuner studio"),
     h("p", {}, "Or give a table to this service:"),
     h("pre", { tabindex: 0 }, `tuner publish tuner-out/openmpi/table.json --service ${location.origin}`),
   );
