@@ -52,7 +52,7 @@ class Tuned:
             [self.launcher.python, *words],
             capture_output=True,
             text=True,
-            timeout=60.0,
+            timeout=patience(),
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             cwd=self.file.parent,
         )

@@ -6,7 +6,6 @@ service would acknowledge what nobody finds again. SQLite itself does not notice
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Mapping
@@ -69,7 +68,7 @@ class OpenFiles:
 
     def _identity(self, suffix: str) -> _Identity:
         try:
-            found = os.stat(f"{self._path}{suffix}")
+            found = Path(f"{self._path}{suffix}").stat()
         except OSError:
             return None
         return found.st_dev, found.st_ino

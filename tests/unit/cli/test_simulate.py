@@ -11,6 +11,7 @@ import pytest
 from tuner.cli import simulate
 from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, write_calibration
+from tuner.mpi_libraries import schedules
 
 pytestmark = pytest.mark.slow
 
@@ -278,11 +279,11 @@ def test_variants_that_are_too_large_leave_the_others_of_a_named_algorithm(
     monkeypatch.setattr("tuner.sim.fast_engine.MAX_EVENT_TRANSFERS", 20)
     monkeypatch.setattr("tuner.cli.simulate.PART_RANKS", 8)
     (plain,) = simulated(capsys, flat, *words, "--param", "segment=0", collective="bcast")
-    built, own = list[int](), simulate.schedule_of
+    built = list[int]()
 
     def schedule_of(*arguments: Any) -> Any:
         built.append(arguments[3])
-        return own(*arguments)
+        return schedules.schedule_of(*arguments)
 
     monkeypatch.setattr(simulate, "schedule_of", schedule_of)
     asked = ["simulate", "--topology", str(flat), "--collective", "bcast", *words, "--json"]
