@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tuner.cli import simulate
 from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, write_calibration
 from tuner.mpi_libraries import schedules
@@ -285,7 +284,7 @@ def test_variants_that_are_too_large_leave_the_others_of_a_named_algorithm(
         built.append(arguments[3])
         return schedules.schedule_of(*arguments)
 
-    monkeypatch.setattr(simulate, "schedule_of", schedule_of)
+    monkeypatch.setattr("tuner.cli.simulate.schedule_of", schedule_of)
     asked = ["simulate", "--topology", str(flat), "--collective", "bcast", *words, "--json"]
     assert main(asked) == 0
     out, err = capsys.readouterr()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from tests.bench.megatron import LLAMA, TABLE, Case, LlamaCase
 from tests.bench.published_training import (
     EFFICIENCY,
     EXAMPLES,
@@ -40,6 +41,22 @@ def test_every_example_is_a_machine_or_a_workload_of_a_known_rate(path: Path) ->
         assert read_workload(path).rate.rate > 0
     else:
         assert load_machine(str(path), EXAMPLES).topology.nodes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("published", "case"),
+    [
+        pytest.param(*row[1:], id=str(row[0]), marks=[pytest.mark.extended] * (number in large))
+        for rows, large in ((TABLE[2:8], (1, 3, 4, 5)), (LLAMA, (1,)))
+        for number, row in enumerate(rows)
+    ],
+)
+def test_transformers_reach_what_was_published_with_the_default_rate(
+    published: float, case: Case | LlamaCase
+) -> None:
+    """Rows of Megatron-LM on A100 but the smallest and largest, and of Llama 3 405B on H100."""
+    assert case.teraflops() == pytest.approx(published, rel=0.08)
 
 
 @pytest.mark.extended

@@ -37,6 +37,10 @@ export function figures(answer, { gpuHour, epoch }) {
     figure(`cost per million ${outline.unit}`, formatMoney(answer.costOfMillion(detail, gpuHour)),
       `${formatMoney(answer.hourly(detail, gpuHour))} per hour, in the currency of the GPU hour's price`),
   ];
+  if (detail.servers) {
+    const { servers, busiest, bound } = detail.servers;
+    found.push(figure("parameter servers", formatCount(servers), `server ${busiest} is the busiest, bounded by ${bound}`));
+  }
   if (epoch) {
     const { seconds, cost } = answer.epoch(detail, epoch, gpuHour);
     found.push(figure("epoch", formatDuration(seconds), `costs ${formatMoney(cost)}`));
