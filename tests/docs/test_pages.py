@@ -185,7 +185,7 @@ def test_code_is_valid(page: Path) -> None:
 def test_topologies_are_read(tmp_path: Path) -> None:
     page = DOCS / "how-to" / "describe-a-machine.md"
     shown = [block for block in blocks(page, "yaml") if re.match("name|preset", block)]
-    assert len(shown) == 7
+    assert len(shown) == 8
     for number, block in enumerate(shown):
         file = tmp_path / f"{number}.yaml"
         file.write_text(block)
@@ -202,7 +202,7 @@ def test_the_study_of_the_tutorial_is_read(tmp_path: Path) -> None:
 def test_the_workloads_of_the_pages_are_read(tmp_path: Path) -> None:
     tutorial, guide = DOCS / "tutorials" / "training.md", DOCS / "how-to" / "predict-training.md"
     shown = [block for page in (tutorial, guide) for block in blocks(page, "yaml")]
-    assert len(shown) == 7
+    assert len(shown) == 8
     for number, block in enumerate(shown):
         file = tmp_path / f"{number}.yaml"
         file.write_text(block)

@@ -75,7 +75,8 @@ def test_the_fastest_machine_is_named_and_the_first_that_is_hardly_slower() -> N
         "The fastest is ranks 8, bandwidth 2GB/s; ranks 8, bandwidth 1GB/s is within 0.5% of it."
     ) in summarise_sweep(result)
     same = swept(rate=1, ranks=[1], vary={"latency": ["1us", "2us"]})
-    assert "The fastest is latency 1us." in summarise_sweep(same)
+    assert "All configurations are equally fast, within 0.5%." in summarise_sweep(same)
+    assert "The fastest" not in summarise_sweep(same)
 
 
 def test_line_rates_are_said_as_they_were_written() -> None:
