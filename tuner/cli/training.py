@@ -114,7 +114,8 @@ def run_run(options: argparse.Namespace) -> None:
     if isinstance(workload, RecordedTraining):
         warn(missing_calls_warning(workload))
     else:
-        warn(activation_warning(workload, workload.ranks[-1]))
+        with _naming(options.workload):
+            warn(activation_warning(workload, workload.ranks[-1]))
     if options.plots:
         _require_plots(options.plots)
     with display.stage(f"predicting {workload.name}") as report, _naming(options.workload):
