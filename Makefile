@@ -23,7 +23,7 @@ test-fast: .venv/dev-ready
 # times runs afterwards, by itself; what needs a GPU, on a stand-in where there is none.
 test: $(TEST_ENVIRONMENTS) build/tests-compiled
 	@$(BIN)/pytest -n 3 -rs -m "not alone and not extended"
-	@$(BIN)/pytest -rs -m "alone and not extended"
+	@$(BIN)/pytest -rs -m "alone and not extended" tests/mpi
 	@$(STANDIN) $(BIN)/pytest -n 3 -rs -m "not extended" tests/gpu
 
 # pytest compiles each file of the tests once; its workers would all do it in a new checkout.
@@ -44,7 +44,7 @@ test-extended: .venv/dev-ready
 # property with all of its examples.
 test-weekly: $(TEST_ENVIRONMENTS) .venv-docs/ready
 	@TUNER_TEST_EXAMPLES=all $(BIN)/pytest -n 3 -rs -m "(extended or hypothesis) and not alone and not browser"
-	@$(BIN)/pytest -rs -m "extended and alone"
+	@$(BIN)/pytest -rs -m "extended and alone" tests/mpi
 	@$(STANDIN) $(BIN)/pytest -n 3 -rs -m extended tests/gpu
 
 STANDIN := $(if $(wildcard /dev/nvidiactl),,PYTHONPATH=tests/support/cupy_standin)
