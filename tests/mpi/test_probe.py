@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.waiting import expiring
+from tests.support.waiting import expiring, patience
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
@@ -27,6 +27,7 @@ from tuner.probe.driver import (
     probe,
     run_plan,
 )
+from tuner.probe.probe_plan import ProbeCandidate
 from tuner.probe.probed_machine import local_cluster
 
 UNDECIDED = (
@@ -155,6 +156,42 @@ def test_an_algorithm_with_a_wrong_result_is_named_and_not_timed(tmp_path: Path)
     excluded = measurements.provenance["excluded"]
     assert any("allreduce p=3 4096 B: ring: wrong result" in line for line in excluded)
     assert read_measurements(tmp_path / "m.ndjson") == measurements
+
+
+def test_an_algorithm_that_ends_the_ranks_without_data_is_named_and_the_rest_measured(
+    tmp_path: Path,
+) -> None:
+    """Open MPI's `split_binary` with a segment, under a name that hides the segment."""
+    made = plan_single_host("openmpi", 3, [4096, 8192], 0.5, 1, "commutative", ("collectives",))
+    points = [q for q in made.points if (q.subject, q.p) == ("bcast", 3)]
+    ending = ProbeCandidate(
+        "split_binary",
+        settings=mpi_libraries.openmpi.settings(
+            Collective.BCAST, AlgorithmConfig("split_binary", {"segment": 512})
+        ),
+    )
+    names = ("default", "linear")
+    plan = replace(
+        made,
+        points=tuple(
+            replace(
+                point, candidates=(ending, *(arm for arm in point.candidates if arm.name in names))
+            )
+            for point in points
+        ),
+    )
+    limits = RunLimits(patience(6.0))
+    found = run_plan(
+        plan, Launcher.find("openmpi"), tmp_path / "m.ndjson", local_cluster(), {}, limits
+    )
+    assert {(s.nbytes, s.algorithm) for s in found.series} == {
+        (nbytes, name) for nbytes in (4096, 8192) for name in names
+    }
+    assert found.provenance["excluded"] == [
+        f"collective bcast p=3 {nbytes} B: split_binary:"
+        " a call without data ends the program or never returns"
+        for nbytes in (4096, 8192)
+    ]
 
 
 @pytest.mark.extended

@@ -22,6 +22,7 @@ from tuner.runtime.staging import READ, WRITE, BufferAccess
 PAGE_BYTES = 4096  # bytes
 GATHER_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER)  # ranks send a share of the buffer
 SCATTER_COLLECTIVES = (Collective.SCATTER, Collective.REDUCE_SCATTER)  # ranks receive a share
+EMPTY_COUNT = 5  # elements of size 0
 MAX_OPERAND = 1000  # sums over 4096 ranks stay below 2^24, where float32 counts exactly
 
 
@@ -162,6 +163,28 @@ class CollectiveRun:
             Collective.REDUCE: rank == root,
         }.get(name, True)
         return not gets or np.array_equal(self.buffers.to_numpy(taken), expected)
+
+
+def call_without_data(comm: MPI.Comm, collective: Collective, *, commute: bool = True) -> None:
+    """Call with a count of 0 and with a datatype of size 0, then wait for all ranks of `comm`.
+
+    commute     whether the operator of a reduction commutes
+
+    Raises MPI.Exception where the library refuses such a call.
+    """
+    datatype = MPI.INT.Create_contiguous(0).Commit()
+    operator = MPI.Op.Create(matrix_product, commute=commute)
+    arrays = np.zeros((2, EMPTY_COUNT * comm.size), np.int32)
+    operators = (operator,) if collective.is_reduction else ()
+    try:
+        for count, kind in ((0, MPI.INT), (EMPTY_COUNT, datatype)):
+            buffers = [[array, count, kind] for array in arrays]
+            needed = buffers[:1] if collective is Collective.BCAST else buffers
+            getattr(comm, METHODS[collective])(*needed, *operators)
+    finally:
+        comm.Barrier()
+        operator.Free()
+        datatype.Free()
 
 
 def _random_operands(count: int, seed: int, root: int) -> NDArray[np.float32]:

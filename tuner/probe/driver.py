@@ -174,8 +174,10 @@ def _measure_launch(
         failure = _launch(launcher, part, file.path, monitor, deadline)
         if failure is None:
             break
-        left = file.resume()
-        if isinstance(failure, _DeadlineReachedError):
+        late = isinstance(failure, _DeadlineReachedError)
+        died = not late and not _is_final(failure, file.plan) and monitor.note_death(file.plan)
+        left = file.resume().drop_candidates(monitor.fatal)
+        if late or died:
             continue
         if len(left.for_launch(number).points) == len(part.points) or _is_final(failure, file.plan):
             raise _add_resume_hint(failure, file.plan, left, file.path)

@@ -23,6 +23,7 @@ HEARTBEAT_PATTERN = re.compile(
 MIN_LAUNCH_S = 0.2  # minimum seconds of a launch
 STARTUP_TIMEOUT_S = 60.0  # seconds in which ranks must send their first report
 SILENCE_TIMEOUT_S = 60.0  # seconds without a report of rank 0 after which all ranks count as lost
+ENDS_PROGRAM = "a call without data ends the program or never returns"
 STARTING_TEXT = "nothing yet: the ranks are starting"
 STARTUP_SECONDS_KEY = (
     "start_seconds"  # in the provenance: seconds from the launch to the ranks' facts
@@ -77,6 +78,8 @@ class ProbeMonitor:
         self.notes: list[str] = []
         self.skipped_keys: list[list[Any]] = []
         self.reasons: dict[str, str] = {}
+        self.fatal: set[tuple[str, str]] = set()  # collective and candidate that ended the ranks
+        self._trials: set[tuple[str, str]] = set()  # calls without data that are being made
         self._last_heartbeats: dict[str, float] = {}  # time by host
         self._partial_line = ""  # a report that a heartbeat interrupted
         self._seconds_per_weight = budget / plan.total_weight if plan.points else 0.0
@@ -99,6 +102,7 @@ class ProbeMonitor:
         self.current_point = STARTING_TEXT
         self.finished_points = 0
         self._last_heartbeats, self._partial_line = {}, ""
+        self._trials = set()
         self._launch_points = len(plan.points)
         self._launched = now
         self._report_progress(self.current_point)
@@ -120,6 +124,17 @@ class ProbeMonitor:
         if spent:
             self.skipped_keys += [list(point.key) for point in plan.points]
         return spent
+
+    def note_death(self, plan: ProbePlan) -> bool:
+        """Note which candidates of a plan ended the ranks in calls without data, if any."""
+        for point in plan.points:
+            for arm in point.candidates:
+                if (point.subject, arm.name) in self._trials:
+                    name = f"{point}: {arm.name}"
+                    self.reasons[name] = ENDS_PROGRAM
+                    self._report_progress(f"left out: {name}: {ENDS_PROGRAM}")
+        self.fatal |= self._trials
+        return bool(self._trials)
 
     @property
     def elapsed(self) -> float:
@@ -193,6 +208,9 @@ class ProbeMonitor:
             name = f"{event['point']}: {event['arm']}"
             self.reasons[name] = event["why"]
             self._report_progress(f"left out: {name}: {event['why']}")
+        elif event["event"] == "trial":
+            trial = (event["subject"], event["arm"])
+            (self._trials.discard if event["survived"] else self._trials.add)(trial)
         elif event["event"] == "begin":
             if self.current_point == STARTING_TEXT:
                 self._startup_seconds = time.monotonic() - self._launched

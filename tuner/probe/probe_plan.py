@@ -270,6 +270,15 @@ class ProbePlan:
             self, points=tuple(point.drop_unsupported(capabilities) for point in self.points)
         )
 
+    def drop_candidates(self, dropped: Collection[tuple[str, str]]) -> ProbePlan:
+        """Return the plan without the candidates of these collectives and names."""
+
+        def without(point: ProbePoint) -> ProbePoint:
+            kept = (arm for arm in point.candidates if (point.subject, arm.name) not in dropped)
+            return replace(point, candidates=tuple(kept))
+
+        return replace(self, points=tuple(map(without, self.points)))
+
     def drop_measured(self, series: Sequence[Measurement]) -> ProbePlan:
         """Return the plan without the points that `series` belong to."""
         done = {_point_key(found) for found in series}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +17,17 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.measurement import WRONG_RESULT, Measurement, series_line
 from tuner.core.path_classes import HOST
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
+from tuner.mpi_libraries import min_call_bytes
 from tuner.probe import pointtopoint, timing
 from tuner.probe.all_pairs import round_robin
 from tuner.probe.clock import SharedClock
-from tuner.probe.collectives import CollectiveRun, HostBuffers, preserves_operand_order
+from tuner.probe.collectives import (
+    CollectiveRun,
+    HostBuffers,
+    call_without_data,
+    preserves_operand_order,
+)
 from tuner.probe.devices import DeviceProbe
 from tuner.probe.probe_plan import (
     COLLECTIVE_KINDS,
@@ -66,6 +73,8 @@ class ProbeSession:
     clock           shared clock of ranks on several hosts; None: one host
     keep_alive      called regularly, to show that the ranks are not stuck
     on_excluded     called on rank 0 for each excluded candidate: point, candidate, reason
+    on_trial        called on rank 0 with a point and a candidate before calls without data, which
+                    may end the ranks, and with True as well after them
     on_note         called with a sentence where a whole kind of measurement is impossible
     deadline        end of all measurements, as time.monotonic() on rank 0 shows it
     """
@@ -78,6 +87,7 @@ class ProbeSession:
         clock: SharedClock | None,
         keep_alive: Callable[[], object],
         on_excluded: Callable[[ProbePoint, ProbeCandidate, str], object],
+        on_trial: Callable[[ProbePoint, ProbeCandidate, bool], object],
         on_note: Callable[[str], object],
         deadline: float = math.inf,
     ) -> None:
@@ -92,6 +102,8 @@ class ProbeSession:
         self._device_probe: DeviceProbe | None = None
         self._oversubscribed, self._clock = oversubscribed, clock
         self._keep_alive, self._on_excluded, self._on_note = keep_alive, on_excluded, on_note
+        self._on_trial = on_trial
+        self._survived: set[tuple[str, AlgorithmConfig]] = set()  # calls without data
         self.start_delays: list[float] = []  # seconds by which the latest rank began a sample late
         self._stopwatch = timing.Stopwatch(
             self._control_comm, oversubscribed, clock, keep_alive, deadline
@@ -175,6 +187,7 @@ class ProbeSession:
                 self._clock,
                 self._keep_alive,
                 self._on_excluded,
+                self._on_trial,
                 self._on_note,
                 self._deadline,
             )
@@ -255,11 +268,31 @@ class ProbeSession:
             ):
                 right = preserves_operand_order(comm, max(1, point.nbytes // 16), seed) and right
             mine = "" if right else WRONG_RESULT
+            self._try_without_data(comm, point, candidate)
         except (RuntimeError, InputError) as refusal:  # of MPI or NCCL; a schedule does not fit
             mine = f"refused: {refusal}"
         after()
         complaint: str = self._control_comm.allreduce(mine, MPI.MAX)
         return complaint
+
+    def _try_without_data(self, comm: Any, point: ProbePoint, candidate: ProbeCandidate) -> None:
+        """Call a forced algorithm without data, if rules may send such calls to it; only once.
+
+        Only the death of a rank counts: MPICH, which here refuses what it would hand to another
+        algorithm, refuses most of these calls.
+        """
+        choice = candidate.config
+        forced = point.kind == "collective" and candidate.runner == LIBRARY
+        tried = (point.subject, choice) in self._survived
+        if not forced or choice.is_default or tried or min_call_bytes(self._plan.library, choice):
+            return
+        self._survived.add((point.subject, choice))
+        if self._comm.rank == 0:
+            self._on_trial(point, candidate, False)
+        with suppress(MPI.Exception):
+            call_without_data(comm, Collective(point.subject))
+        if self._comm.rank == 0:
+            self._on_trial(point, candidate, True)
 
     def _configure(
         self, point: ProbePoint, candidate: ProbeCandidate

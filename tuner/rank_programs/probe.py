@@ -4,8 +4,8 @@
 
 It imports numpy, mpi4py and the standard library only, so it runs in any environment with an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
-line: `facts`, `begin`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`; on several hosts
-the lowest rank of each reports `host`.
+line: `facts`, `begin`, `trial`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`; on
+several hosts the lowest rank of each reports `host`.
 
 BUDGET (seconds) is distributed over the points. The ranks end after LIMIT (seconds), and at END,
 a deadline written by `tuner.probe.deadline`: what would end later is not begun or not kept.
@@ -177,6 +177,7 @@ class ProbeRank:
             self._clock,
             self._keep_alive,
             _report_excluded,
+            _report_trial,
             _report_note,
             self._deadline,
         )
@@ -278,6 +279,10 @@ class ProbeRank:
 
 def _report_excluded(point: ProbePoint, candidate: ProbeCandidate, reason: str) -> None:
     report_event("excluded", point=str(point), arm=candidate.name, why=reason)
+
+
+def _report_trial(point: ProbePoint, candidate: ProbeCandidate, survived: bool) -> None:
+    report_event("trial", subject=point.subject, arm=candidate.name, survived=survived)
 
 
 def _report_note(text: str) -> None:

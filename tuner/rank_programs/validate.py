@@ -16,17 +16,16 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from tuner.core.collective import PROBE_ELEMENT_BYTES
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
+from tuner.probe.collectives import call_without_data
 from tuner.rank_programs import shm_cleanup
 
-EMPTY_COUNT = 5  # elements of size 0
 INTS_PER_CALL, MAX_OBSERVED_CALLS = (
     7,
     32,
@@ -86,28 +85,11 @@ def make_call(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> int:
 
 
 def make_empty_calls(comm: MPI.Comm, call: dict[str, Any]) -> int:
-    """Call with a count of 0 and with a datatype of size 0; return the MPI error class."""
-    datatype = MPI.INT.Create_contiguous(0).Commit()
-    operator = MPI.Op.Create(take_arriving, commute=call["commutative"])
+    """Call without data and return the MPI error class."""
     try:
-        for count, kind in ((0, MPI.INT), (EMPTY_COUNT, datatype)):
-            data = [np.zeros(EMPTY_COUNT * comm.size, np.int32), count, kind]
-            into = [np.zeros(EMPTY_COUNT * comm.size, np.int32), count, kind]
-            calls: dict[str, Callable[[], None]] = {
-                "bcast": partial(comm.Bcast, data),
-                "allreduce": partial(comm.Allreduce, data, into, operator),
-                "reduce": partial(comm.Reduce, data, into, operator),
-                "allgather": partial(comm.Allgather, data, into),
-                "gather": partial(comm.Gather, data, into),
-                "scatter": partial(comm.Scatter, data, into),
-            }
-            calls[call["collective"]]()
+        call_without_data(comm, Collective(call["collective"]), commute=call["commutative"])
     except MPI.Exception as reason:
         return int(reason.Get_error_class())
-    finally:
-        comm.Barrier()
-        operator.Free()
-        datatype.Free()
     return 0
 
 
