@@ -9,7 +9,7 @@ BIN := .venv/bin
 SETUP := environment.sh environment.py
 TEST_ENVIRONMENTS := .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .venv-cupy/ready
 
-.PHONY: tune test test-fast test-all test-extended test-weekly test-repeats test-emulation test-site test-mpi4py test-mpich-suite test-torch test-studio check docs bench field venv locks clean
+.PHONY: tune test test-fast test-all test-extended test-weekly test-repeats test-emulation test-crashes test-site test-mpi4py test-mpich-suite test-torch test-studio check docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
@@ -56,6 +56,10 @@ test-repeats: .venv/dev-ready
 # The pages of the studio in Chromium, where that is installed.
 test-studio: .venv/dev-ready
 	@$(BIN)/pytest -n 3 -rs tests/studio
+
+# A thousand rounds on each kind of database in which services are killed; an hour on two cores.
+test-crashes: .venv/dev-ready
+	@$(BIN)/python -m tests.bench.crashes
 
 # mpi4py's own tests, under `tuner.run` and without it; about an hour on two cores.
 test-mpi4py: .venv/dev-ready .venv-mpich/ready

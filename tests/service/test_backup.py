@@ -15,7 +15,6 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import create_engine, make_url, text
 
 from tests.service.serving import (
     LIBRARY,
@@ -27,7 +26,7 @@ from tests.service.serving import (
     serving,
     token,
 )
-from tests.support.postgres import new_database
+from tests.support.postgres import new_database, programs_of
 from tests.support.waiting import until
 from tuner import db
 
@@ -82,16 +81,6 @@ def reports(client: httpx.Client, version: int) -> Iterator[list[int]]:
     finally:
         ended.set()
         thread.join()
-
-
-def programs_of(server: str) -> str:
-    """Return the folder of the server's own programs; an older pg_dump refuses a newer server."""
-    engine = create_engine(make_url(server).set(drivername="postgresql+psycopg"))
-    with engine.connect() as connection:
-        query = text("select setting from pg_config where name = 'BINDIR'")
-        folder: str = connection.execute(query).scalar_one()
-    engine.dispose()
-    return folder
 
 
 def fill(client: httpx.Client) -> tuple[int, int]:

@@ -21,3 +21,13 @@ def new_database(server: str, template: str = "template1") -> Iterator[str]:
         yield url.set(drivername="postgresql", database=name).render_as_string(False)
         connection.execute(text(f"drop database {name} with (force)"))
     maintenance.dispose()
+
+
+def programs_of(server: str) -> str:
+    """Return the folder of the server's own programs; an older pg_dump refuses a newer server."""
+    engine = create_engine(make_url(server).set(drivername="postgresql+psycopg"))
+    with engine.connect() as connection:
+        query = text("select setting from pg_config where name = 'BINDIR'")
+        folder: str = connection.execute(query).scalar_one()
+    engine.dispose()
+    return folder

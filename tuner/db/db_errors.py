@@ -46,7 +46,8 @@ class LostLeaseError(TunerError):
 
 
 _ENCODE = JSONEncoder(allow_nan=False).encode
-PRIMARY_CODE_MASK = 0xFF  # of the result codes of SQLite; the other bits are details
+_PRIMARY_CODE = 0xFF  # of the result codes of SQLite; the other bits are details
+_READ_ONLY_STATE = "25006"  # SQLSTATE of a write to a standby server or in a read-only session
 _NO_ANSWER = "does not answer; start the server, or check host and port"
 _NO_HOST = "is on a host whose name cannot be resolved; check the URL"
 _FULL = "cannot grow, the disk is full; free some space"
@@ -64,8 +65,8 @@ _SQLITE_REMEDIES = {  # primary result code -> the explanation
     sqlite3.SQLITE_BUSY: _IN_USE,
     sqlite3.SQLITE_LOCKED: _IN_USE,
     sqlite3.SQLITE_PROTOCOL: _IN_USE,
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that its directory exists and may be written"
-    " to, and the limit of open files",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check the permissions of its files, that its directory"
+    " exists and may be written to, and the limit of open files",
     sqlite3.SQLITE_READONLY: "may not be written to; check the permissions of its file and of its"
     " directory",
     sqlite3.SQLITE_FULL: _FULL,
@@ -80,7 +81,7 @@ _SQLITE_READ_ERRORS = (
 )
 _SQLSTATE_REMEDIES = {  # SQLSTATE of PostgreSQL, or the class of one -> the explanation
     "08": _GONE,
-    "25006": "may only be read; give the URL of the primary server",
+    _READ_ONLY_STATE: "may only be read; give the URL of the primary server",
     "28000": _NOT_LET_IN,
     "28P01": _WRONG_PASSWORD,
     "40001": "was asked for two things at once; try again",
@@ -151,6 +152,15 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         ) from None
 
 
+def is_read_only(error: BaseException) -> bool:
+    """Return whether a driver's error says that this connection may not write."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return (
+        code & _PRIMARY_CODE == sqlite3.SQLITE_READONLY
+        or getattr(error, "sqlstate", None) == _READ_ONLY_STATE
+    )
+
+
 def _translate(engine: Engine, reason: DBAPIError) -> InputError:
     said = " ".join(str(reason.orig).split())
     if isinstance(reason, DataError | IntegrityError):  # other errors do not depend on the values
@@ -189,7 +199,7 @@ def _sqlite_remedy(error: sqlite3.Error) -> str | None:
             f"cannot be written ({name}); check the disk, its free space and quota; nothing was"
             " stored"
         )
-    return _SQLITE_REMEDIES.get(error.sqlite_errorcode & PRIMARY_CODE_MASK)
+    return _SQLITE_REMEDIES.get(error.sqlite_errorcode & _PRIMARY_CODE)
 
 
 def _message_without_url(engine: Engine, reason: DBAPIError) -> str:

@@ -11,7 +11,7 @@ from sqlalchemy import URL, Engine, ExceptionContext, create_engine, event, make
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SAWarning
 
 from tuner.base.errors import InputError
-from tuner.db.db_errors import PRIMARY_CODE_MASK, encode_json, translate_errors
+from tuner.db.db_errors import encode_json, is_read_only, translate_errors
 from tuner.db.migrate import migrate
 from tuner.db.open_files import OpenFiles, WatchedConnection, open_files
 from tuner.db.sqlite_file import create_private_file, path_of, require_file
@@ -73,7 +73,9 @@ def _make_engine(url: URL) -> Engine:
         url = url.set(drivername="postgresql+psycopg")
     if "connect_timeout" not in url.query:
         url = url.update_query_dict({"connect_timeout": str(CONNECT_TIMEOUT_S)})
-    return _with_timeouts(create_engine(url, json_serializer=encode_json, pool_pre_ping=True))
+    engine = create_engine(url, json_serializer=encode_json, pool_pre_ping=True)
+    event.listen(engine, "handle_error", _reopen_if_read_only)
+    return _with_timeouts(engine)
 
 
 def _make_sqlite_engine(url: URL) -> Engine:
@@ -103,9 +105,8 @@ def _watch_files(engine: Engine, files: OpenFiles) -> None:
 
 
 def _reopen_if_read_only(context: ExceptionContext) -> None:
-    """Drop connections that may not write: SQLite opens a file again only with a new one."""
-    code = getattr(context.original_exception, "sqlite_errorcode", 0)
-    if code & PRIMARY_CODE_MASK == sqlite3.SQLITE_READONLY:
+    """Drop connections that may not write, as only new ones see that this was mended."""
+    if is_read_only(context.original_exception):
         context.is_disconnect = True
 
 

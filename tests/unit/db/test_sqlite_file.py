@@ -68,7 +68,7 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_missing_directory_is_said_to_be(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="check that its directory exists"):
+    with pytest.raises(InputError, match="that its directory exists"):
         db.open_database(f"sqlite:///{tmp_path / 'absent' / 'tuner.db'}")
 
 
