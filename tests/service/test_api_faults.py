@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -154,7 +155,10 @@ def test_only_the_operator_learns_what_the_database_said(database: str) -> None:
 
 
 def _refuse(statement: str) -> None:
-    raise DatabaseError(statement, {}, Exception("file is not a database"))
+    try:
+        sqlite3.connect(__file__).execute("select 1 from sqlite_schema")
+    except sqlite3.DatabaseError as reason:
+        raise DatabaseError(statement, {}, reason) from None
 
 
 def test_a_disk_without_room_is_no_failure_of_the_service(

@@ -65,8 +65,8 @@ _SQLITE_REMEDIES = {  # primary result code -> the explanation
     sqlite3.SQLITE_BUSY: _IN_USE,
     sqlite3.SQLITE_LOCKED: _IN_USE,
     sqlite3.SQLITE_PROTOCOL: _IN_USE,
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check the permissions of its files, that its directory"
-    " exists and may be written to, and the limit of open files",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check the permissions of its files, that its"
+    " directory exists and may be written to, and the limit of open files",
     sqlite3.SQLITE_READONLY: "may not be written to; check the permissions of its file and of its"
     " directory",
     sqlite3.SQLITE_FULL: _FULL,
