@@ -2,23 +2,30 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.field.tables import read_libraries
 from tests.support.waiting import patience, until
 from tuner.cli.main import main
+from tuner.cli.progress import Display
+from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements, read_partial
 from tuner.core.table import read_table
 from tuner.db import load_heldout, load_table, load_validations, open_database, transaction
 from tuner.launch import Launcher
 from tuner.validation.validate_openmpi import activation
+from tuner.workflows.checkpoint import StageCheckpoint
+from tuner.workflows.quickstart import LibraryPipeline
 
 SMALL = ["--ranks", "2", "--libraries", "openmpi", "--budget", "10s", "--sizes", "64,64KiB"]
 
@@ -46,7 +53,7 @@ def interrupted(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) ->
     running = subprocess.Popen(command(out, *SMALL), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until(lambda: file.exists() and file.read_text().count("\n") > 10)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=patience())
+    _, said = running.communicate(timeout=patience(30.0))
     _, series, ended = read_partial(file)
     return Interrupted(out, running.returncode, said.decode(), tuple(series), ended)
 
@@ -55,7 +62,7 @@ def interrupted(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) ->
 def finished(interrupted: Interrupted) -> Path:
     """The interrupted run, resumed to its end: all that a quickstart makes is looked at here."""
     words = command(interrupted.out, *SMALL)
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=patience())
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=patience(30.0))
     assert ran.returncode == 0, ran.stderr
     assert "rules were seen at work in the real library" in ran.stdout
     report = interrupted.out / "report.html"
@@ -144,6 +151,64 @@ def test_again_repeats_nothing_and_stores_no_second_version(finished: Path) -> N
         with pytest.raises(Exception, match="no tuning table, version 2"):
             load_table(session, 2)
     engine.dispose()
+
+
+def test_a_second_one_names_the_first_and_changes_nothing(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    out, words = tmp_path / "out", ["--ranks", "2", "--libraries", launcher.library]
+    first = subprocess.Popen(command(out, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until((out / "openmpi/measurements.ndjson").exists)
+    second = subprocess.run(
+        command(out, *words, "--restart"), capture_output=True, text=True, timeout=patience()
+    )
+    assert (second.returncode, second.stdout) == (1, "")
+    assert second.stderr.startswith(f"tuner: `tuner quickstart` is at work in {out} already")
+    assert f"(process {first.pid} on {socket.gethostname()})" in second.stderr
+    assert len(second.stderr.splitlines()) == 1
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=patience())
+    assert (first.returncode, "resumes" in said.decode()) == (130, True)
+
+
+def test_too_small_a_budget_gives_the_librarys_defaults(launcher: Launcher, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--ranks", "2", "--libraries", launcher.library, "--budget", "0.01s"]
+    ran = subprocess.run(
+        command(out, *words), capture_output=True, text=True, timeout=patience(60.0)
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "no call was measured in 0.01 s" in ran.stderr
+    assert "Left out for want of time" in ran.stdout
+    table = read_table(out / "openmpi/table.json")
+    assert {rule.choice.is_default for rule in table.rules} == {True}
+    assert {key.p for key in table.keys} == {2}
+
+
+def test_without_a_calibration_there_are_the_rules_of_what_was_measured(
+    finished: Path, tmp_path: Path
+) -> None:
+    """The probe of a busy machine that had time for calls, but not for messages."""
+    measured = read_measurements(finished / "openmpi/measurements.ndjson")
+    calls = tuple(one for one in measured.series if one.kind == "collective")
+    pipeline = LibraryPipeline(
+        "openmpi",
+        Path(sys.executable),
+        StageCheckpoint(tmp_path),
+        Display(Console(file=StringIO())),
+        None,
+        None,
+        10.0,
+        "single",
+    )
+    vars(pipeline)["measurements"] = replace(measured, series=calls)
+    pipeline.path_of("measurements.ndjson").parent.mkdir()
+    pipeline.path_of("measurements.ndjson").touch()
+    pipeline._calibrate()
+    pipeline._tune()
+    table = read_table(pipeline.path_of("candidates.json"))
+    assert {key.collective for key in table.keys} == {Collective(one.subject) for one in calls}
+    assert not read_calibration(pipeline.path_of("calibration.json")).paths
 
 
 def said_once(capsys: pytest.CaptureFixture[str]) -> str:

@@ -62,7 +62,7 @@ def fit_calibration(measurements: Measurements, topology: Topology | None = None
     wanted = required_path_classes(measurements, topology)
     if not found and topology is not None and wanted:
         return CalibrationFit(
-            fill_missing_costs(_empty_calibration(measurements, topology, gaps), topology, wanted)
+            fill_missing_costs(empty_calibration(measurements, topology, gaps), topology, wanted)
         )
     if not found:
         raise InputError(
@@ -96,13 +96,16 @@ def fit_calibration(measurements: Measurements, topology: Topology | None = None
     return CalibrationFit(fill_missing_costs(calibration, topology, wanted), own)
 
 
-def _empty_calibration(
-    measurements: Measurements, topology: Topology, undetermined: Sequence[str]
+def empty_calibration(
+    measurements: Measurements, topology: Topology | None, undetermined: Sequence[str]
 ) -> Calibration:
-    """Return a calibration without costs."""
+    """Return a calibration without costs.
+
+    undetermined    a sentence for each cost that is missing, and why
+    """
     provenance = {
         "measured": dict(measurements.provenance),
-        "topology": topology.name,
+        "topology": topology.name if topology else "",
         "undetermined": list(undetermined),
     }
     return Calibration(measurements.cluster.name, measurements.library, {}, provenance=provenance)

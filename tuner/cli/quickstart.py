@@ -12,6 +12,7 @@ from pathlib import Path
 from tuner import mpi_libraries
 from tuner.base.atomic_io import require_writable_dir, write_atomically
 from tuner.base.errors import InputError, ProbeError, UsageError
+from tuner.base.file_lock import hold_lock
 from tuner.base.spelling import unknown_name
 from tuner.base.units import parse_duration
 from tuner.cli import argument_types
@@ -47,6 +48,7 @@ EXAMPLES = """examples:
 
 Interrupted, the same command without --restart resumes. Afterwards open tuner-out/report.html."""
 
+LOCK_FILE = "quickstart.lock"  # held while a quickstart works in the directory
 REPORT_SECONDS = 4.0  # seconds for writing the database and the plots, for the estimate
 DEFAULT_BUDGET_S = 85.0  # seconds of probing Open MPI: with everything else well under six minutes
 MPICH_BUDGET_DIVISOR = (
@@ -101,6 +103,13 @@ def run(options: argparse.Namespace) -> None:
     if options.ranks == 1:
         raise UsageError("one rank has nobody to talk to: --ranks is at least 2")
     require_writable_dir(options.out)
+    activity = f"`tuner quickstart` is at work in {options.out}"
+    remedy = "or choose another --out"
+    with hold_lock(options.out / LOCK_FILE, activity, remedy):
+        _run_stages(options)
+
+
+def _run_stages(options: argparse.Namespace) -> None:
     display = Display(console(error=True))
     pythons = _pythons(options, display)
     if options.restart:
@@ -129,11 +138,14 @@ def run(options: argparse.Namespace) -> None:
 
 def _remove(out: Path) -> None:
     """Delete an earlier result, recognised by its record; never any other directory."""
-    if not out.exists():
-        return
-    if not (out / CHECKPOINT_FILE).is_file():
+    entries = [path for path in out.iterdir() if path.name != LOCK_FILE]
+    if entries and not (out / CHECKPOINT_FILE).is_file():
         raise InputError(f"{out} was not made by `tuner quickstart`: choose another --out")
-    shutil.rmtree(out)
+    for path in entries:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _pythons(options: argparse.Namespace, display: Display) -> dict[str, Path]:

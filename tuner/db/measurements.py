@@ -83,7 +83,8 @@ def store_measurements(session: Session, measurements: Measurements) -> InsertRe
     stored = insert_if_absent(session, ProbeRow.id, values, "digest")
     if stored.is_new:
         rows = [series_columns(stored.id, *each) for each in enumerate(measurements.series)]
-        session.execute(insert(SeriesRow), rows)
+        if rows:  # an empty list would insert a row of defaults
+            session.execute(insert(SeriesRow), rows)
     elif session.get_one(ProbeRow, stored.id).author is not None:
         raise UnavailableError("these measurements are being stored by somebody else; try again")
     return stored

@@ -42,6 +42,7 @@ from tuner.validation.validation import (
 )
 
 KEPT_BY_HAN = "han keeps these calls, and nothing here sees what it runs"
+NOT_IN_FILE = "the file has no rule for this collective, so the library decides"
 IMPOSSIBLE_ALGORITHM = (
     99  # Open MPI reads this algorithm number, but refuses it when a call reaches it
 )
@@ -103,6 +104,13 @@ def validate(
         rule for rule in rules if han_file and _is_left_to_han(rule) and rule not in validations
     ]
     validations |= {rule: RuleValidation.skipped(rule, KEPT_BY_HAN) for rule in kept}
+    named = parse(text).collectives
+    unnamed = [
+        rule
+        for rule in rules
+        if COLLECTIVE_IDS[rule.key.collective] not in named and rule not in validations
+    ]
+    validations |= {rule: RuleValidation.skipped(rule, NOT_IN_FILE) for rule in unnamed}
     others = [rule for rule in rules if rule not in validations]
     if others:
         broken = _failure_reasons(others, follow, starter, directory)

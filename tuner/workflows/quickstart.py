@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import dropwhile
 from pathlib import Path
@@ -13,19 +13,23 @@ from typing import Any
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.base.processes import available_cores
-from tuner.base.progress import StageCallback, StageDisplay, progress_from_counts
-from tuner.calibrate import calibrate
-from tuner.core.calibration import read_calibration, write_calibration
-from tuner.core.measurement import Measurements, read_measurements
+from tuner.base.progress import ProgressCallback, StageCallback, StageDisplay, progress_from_counts
+from tuner.calibrate import calibrate, empty_calibration
+from tuner.core.calibration import Calibration, read_calibration, write_calibration
+from tuner.core.measurement import REQUESTED_CALLS_KEY, Measurements, read_measurements
+from tuner.core.path_classes import HOST
 from tuner.core.table import TuningTable, read_table, write_table
+from tuner.mpi_libraries import library_module
 from tuner.mpi_libraries.products import title_of
 from tuner.probe.driver import probe
 from tuner.probe.monitor import forward_progress
 from tuner.report import LibraryResult
-from tuner.select.build_table import make_table
+from tuner.select.build_table import default_table, make_table
+from tuner.select.dataset import CallPoint, Observation
 from tuner.select.simulated_times import prediction_records
 from tuner.workflows import acceptance, following, native_files, validation
 from tuner.workflows.checkpoint import StageCheckpoint
+from tuner.workflows.table_building import has_collectives
 
 STAGE_SECONDS = {  # on two cores, for the estimate
     "start": 3,
@@ -138,23 +142,47 @@ class LibraryPipeline:
 
     def _calibrate(self) -> None:
         def make(_: StageCallback) -> None:
-            write_calibration(calibrate(self.measurements), self.path_of("calibration.json"))
+            write_calibration(self._fit_calibration(), self.path_of("calibration.json"))
 
         self._stage("calibrate", f"calibrating {self.title}", make)
 
+    def _fit_calibration(self) -> Calibration:
+        """Return the calibration, without costs where too few messages were measured."""
+        try:
+            return calibrate(self.measurements)
+        except InputError as reason:
+            self.display.note(f"nothing is simulated: {reason}")
+            return empty_calibration(self.measurements, None, [str(reason)])
+
     def _tune(self) -> None:
         def make(report: StageCallback) -> None:
-            calibration = read_calibration(self.path_of("calibration.json"))
-            rows, table = make_table(
-                self.measurements,
-                calibration,
-                progress_from_counts(report),
-                cores=available_cores(),
-            )
+            rows, table = self._make_table(progress_from_counts(report))
             self._write("simulated.json", prediction_records(rows))
             write_table(table, self.path_of("candidates.json"))
 
         self._stage("tune", f"simulating and selecting for {self.title}", make)
+
+    def _make_table(self, progress: ProgressCallback) -> tuple[Sequence[Observation], TuningTable]:
+        """Return the observations and the table, which every probe gives."""
+        calibration = read_calibration(self.path_of("calibration.json"))
+        if not has_collectives(self.measurements):
+            self.display.note(
+                f"no call was measured in {self.budget:g} s, so the table of {self.title} leaves"
+                " all calls to its default: a larger --budget measures some"
+            )
+            return (), default_table(self._with_requested_calls())
+        known = calibration if calibration.paths else None
+        return make_table(self.measurements, known, progress, cores=available_cores())
+
+    def _with_requested_calls(self) -> Measurements:
+        """Return the measurements with the calls that the probe was to measure."""
+        ranks = int(self.measurements.provenance["ranks"])
+        wanted = [
+            asdict(CallPoint(collective, 1, ranks, HOST, 0))
+            for collective in library_module(self.name).ALGORITHMS
+        ]
+        provenance = {**self.measurements.provenance, REQUESTED_CALLS_KEY: wanted}
+        return replace(self.measurements, provenance=provenance)
 
     def _accept(self) -> None:
         def make(report: StageCallback) -> None:
@@ -170,6 +198,10 @@ class LibraryPipeline:
     def _compare(self) -> None:
         def make(report: StageCallback) -> None:
             accepted = read_table(self.path_of("accepted.json"))
+            if not has_collectives(self.measurements):  # the default alone: nothing to compare
+                write_table(accepted, self.path_of("table.json"))
+                self._write("heldout.json", [])
+                return
             launcher = validation.local_launcher(accepted, self.python)
             table, records = acceptance.withdraw_losing_rules(
                 accepted, launcher, report, on_note=self.display.note
