@@ -128,6 +128,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.service.workers.prepare()
     gc.freeze()  # excludes all current objects from further collections
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
     yield
     watching.cancel()
     with suppress(asyncio.CancelledError):

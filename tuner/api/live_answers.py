@@ -1,7 +1,8 @@
 """Answers to what-if questions, computed step by step in workers and streamed as lines of JSON.
 
 A worker keeps the last questions with what was planned and built for them, so that the steps of an
-answer may be carried out by different workers.
+answer may be carried out by different workers. The process that answers requests hands functions
+over by name, so that it is up before the simulation is loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
@@ -20,10 +21,9 @@ from tuner import db
 from tuner.api.problems import status_of
 from tuner.api.service import MAX_OPEN_ANSWERS, Service
 from tuner.base.errors import InputError
-from tuner.sim.jit import NotCompiledError, forbid_compilation
-from tuner.sim.warmup import simulate_examples
-from tuner.whatif.live_study import BestCalls, LiveStudy
-from tuner.whatif.machine_resources import limiting_resource
+
+if TYPE_CHECKING:
+    from tuner.whatif.live_study import LiveStudy
 
 Result = TypeVar("Result")
 Line = dict[str, Any]
@@ -98,7 +98,7 @@ class LiveAnswer:
             async with self._service.answer_slots:
                 if not await run_step(self._service, _is_ready):
                     ready.put_nowait(_encoded({"kind": "compiling"}))
-                    await run_long(self._service, simulate_examples)
+                    await run_long(self._service, _compile)
                 sent = []
                 async for line in self._lines():
                     sent.append(line)
@@ -143,17 +143,23 @@ class LiveAnswer:
                 {"kind": "gains", "resource": resource, "sizes": indices, "gains": gains}
             )
         if best:
-            limits = [_limit(by_resource, number) for number in range(len(indices))]
+            limits = await run_step(self._service, _limits, by_resource, len(indices))
             yield _encoded({"kind": "limits", "sizes": indices, "limits": limits})
 
     async def _on_worker(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await run_step(self._service, function, self._question, *arguments)
 
 
-def _limit(gains: Mapping[str, Sequence[float | None]], number: int) -> str:
-    """Return the resource that limits one call; "" for none."""
-    known = {resource: gain for resource, row in gains.items() if (gain := row[number]) is not None}
-    return limiting_resource(known)
+def _limits(gains: Mapping[str, Sequence[float | None]], count: int) -> list[str]:
+    """Return the resource that limits each call; "" for none."""
+    from tuner.whatif.machine_resources import limiting_resource
+
+    return [
+        limiting_resource(
+            {name: gain for name, row in gains.items() if (gain := row[call]) is not None}
+        )
+        for call in range(count)
+    ]
 
 
 def _encoded(line: Line) -> bytes:
@@ -180,6 +186,8 @@ async def _run_on_worker(
 
 def _is_ready() -> bool:
     """Return whether all is compiled that answers need."""
+    from tuner.sim.jit import NotCompiledError
+
     try:
         _load_compiled()
     except NotCompiledError:
@@ -190,12 +198,23 @@ def _is_ready() -> bool:
 @cache
 def _load_compiled() -> None:
     """Load what is compiled, once; raise NotCompiledError where something is not."""
+    from tuner.sim.jit import forbid_compilation
+    from tuner.sim.warmup import simulate_examples
+
     with forbid_compilation():
         simulate_examples()
 
 
+def _compile() -> None:
+    from tuner.sim.warmup import simulate_examples
+
+    simulate_examples()
+
+
 @lru_cache(MAX_CACHED_QUESTIONS)
 def _live_study(question: str) -> LiveStudy:
+    from tuner.whatif.live_study import LiveStudy
+
     return LiveStudy.from_record(json.loads(question))
 
 
@@ -211,6 +230,8 @@ def _price(
     question: str, numbers: Sequence[int], n_tasks: int, best: Best
 ) -> tuple[int, Best, bytes]:
     """Return how many tasks were priced, the best calls after them, and the line to send."""
+    from tuner.whatif.live_study import BestCalls
+
     done, priced = _live_study(question).price(numbers, STEP_SECONDS)
     known = BestCalls(dict(best))
     known.add(priced)
@@ -221,7 +242,7 @@ def _price(
 
 def price_small_study() -> None:
     """Answer a small question, which loads all that others need, or compiles it."""
-    simulate_examples()
+    _compile()
     question = json.dumps(SMALL_STUDY)
     _, order = _plan(question, ())
     _live_study(question).price(order, STEP_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import multiprocessing
 import os
@@ -199,6 +200,7 @@ def _background_threads(settings: Settings) -> Iterator[None]:
 
 def _serve_requests(settings: Settings, listener: socket.socket, stopping: _Shutdown) -> None:
     """Serve the requests of one process."""
+    gc.disable()  # until the application runs: what is loaded stays, and there are no cycles in it
     from tuner.api.app import create_app  # not needed by processes that only supervise or run jobs
 
     sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)

@@ -10,11 +10,13 @@ import json
 import time
 from collections.abc import AsyncIterator
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.api.live_answers import MAX_ANSWER_SECONDS, STEP_SECONDS, run_long, run_step
 from tuner.api.service import Service
-from tuner.training.live_training import LiveTraining
+
+if TYPE_CHECKING:
+    from tuner.training.live_training import LiveTraining
 
 MAX_CACHED_QUESTIONS = 16  # per worker, each with one iteration
 SMALL_TRAINING = {
@@ -78,6 +80,8 @@ def predict_small_training() -> None:
 
 @lru_cache(MAX_CACHED_QUESTIONS)
 def _live_training(question: str) -> LiveTraining:
+    from tuner.training.live_training import LiveTraining
+
     return LiveTraining(json.loads(question))
 
 

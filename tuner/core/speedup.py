@@ -16,7 +16,6 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtr, stdtrit
 
 from tuner.base.arrays import FloatArray
 from tuner.base.statistics import CONFIDENCE, NORMAL_95, midmean
@@ -86,6 +85,8 @@ def not_slower_p_value(default: Sequence[float], chosen: Sequence[float]) -> flo
     logs = np.log(default) - np.log(chosen)
     if len(logs) < 2:
         raise ValueError("a test needs two launches at least")
+    from scipy.special import stdtr
+
     error = logs.std(ddof=1) / math.sqrt(len(logs))
     return (
         float(stdtr(len(logs) - 1, logs.mean() / error)) if error > 0 else float(logs.mean() >= 0)
@@ -174,7 +175,7 @@ def small_sample_factor(count: int, level: float = CONFIDENCE) -> float:
     """
     if count < 2:
         return 1.0
-    student = float(stdtrit(count - 1, (1 + level) / 2))
+    student = _student_quantile(count - 1, level)
     return student / _normal_quantile(level) * math.sqrt(count / (count - 1))
 
 
@@ -215,7 +216,7 @@ def _sorted_quantile(ordered: FloatArray, share: float) -> float:
 def _geometric_mean_interval(logs: FloatArray, level: float) -> tuple[float, float, float]:
     """Return geometric mean and Student's interval of numbers given by their logarithms."""
     spread = logs.std(ddof=1) / math.sqrt(len(logs))
-    half = float(stdtrit(len(logs) - 1, (1 + level) / 2) * spread)
+    half = float(_student_quantile(len(logs) - 1, level) * spread)
     centre = float(logs.mean())
     return math.exp(centre), math.exp(centre - half), math.exp(centre + half)
 
@@ -233,8 +234,18 @@ def _with_launch_variance(
 
 
 @cache
+def _student_quantile(freedom: int, level: float) -> float:
+    """Return the quantile of Student's distribution for a two-sided interval."""
+    from scipy.special import stdtrit  # slow to import, which would delay a service
+
+    return float(stdtrit(freedom, (1 + level) / 2))
+
+
+@cache
 def _normal_quantile(level: float) -> float:
     """Return the quantile of the normal distribution for a two-sided interval."""
+    from scipy.special import ndtri
+
     return float(ndtri((1 + level) / 2))
 
 

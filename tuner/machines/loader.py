@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tuner.topology import CUDA, GPU, HOST, NETWORK, Topology
 from tuner.topology.readers.probed_topology import nominal_calibration
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.topology.readers.serialization import topology_from_record
+
+MAX_CACHED_PRESETS = 16  # each with its nodes
 
 
 def load_machine(
@@ -52,6 +55,12 @@ def load_machine(
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
     return _nominal_machine(load_topology(path, node_topology))
+
+
+@lru_cache(MAX_CACHED_PRESETS)
+def load_preset(name: str) -> Machine:
+    """Return the machine of `preset:NAME`; raise InputError for an unknown one."""
+    return load_machine(name)
 
 
 def machine_from_record(record: Any) -> Machine:

@@ -101,4 +101,6 @@ def _calibration(with_patterns: bool = False) -> Calibration:
 
 
 if __name__ == "__main__":
-    simulate_examples()
+    if not _is_compiled():
+        print("compiling the simulation, once for each installation: a minute or two", flush=True)
+        simulate_examples()

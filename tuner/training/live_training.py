@@ -20,7 +20,7 @@ from typing import Any
 from tuner.base.errors import InputError, LimitExceededError, ScheduleError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
-from tuner.machines.loader import assumed_costs_warning
+from tuner.machines.loader import assumed_costs_warning, load_preset
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.training.call_times import AlgorithmPolicy
 from tuner.training.iteration import PredictedIteration, predict_iteration
@@ -37,7 +37,6 @@ from tuner.training.timeline_record import timeline_record
 from tuner.training.training_limits import LIMIT_NAMES, limiting_factor, training_limits
 from tuner.training.workload import BEST, DEFAULT, Workload
 from tuner.whatif.axes import narrow_uplinks_warning
-from tuner.whatif.live_study import load_preset
 from tuner.whatif.values import gpus_per_node
 
 MAX_KEPT_MACHINES = 8  # each with the times of its calls

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
@@ -18,7 +17,7 @@ from tuner.core.table import TuningTable
 from tuner.machines import Machine
 from tuner.machines.loader import (
     assumed_costs_warning,
-    load_machine,
+    load_preset,
     missing_overhead_warning,
     shared_gpu_warning,
 )
@@ -43,7 +42,6 @@ from tuner.whatif.study_tasks import (
 from tuner.whatif.table_regret import TableLookup
 
 MAX_TASK_S = 1.0  # estimated seconds of one schedule, which nothing interrupts
-MAX_CACHED_PRESETS = 16  # each with its nodes
 
 
 @dataclass(frozen=True)
@@ -251,12 +249,6 @@ def _label(lookup: TableLookup | None) -> str:
     """Return the candidate that a table chooses; "" where none is known."""
     candidate = lookup.candidate if lookup else None
     return str(candidate) if candidate else ""
-
-
-@lru_cache(MAX_CACHED_PRESETS)
-def load_preset(name: str) -> Machine:
-    """Return the machine of `preset:NAME`; raise InputError for an unknown one."""
-    return load_machine(name)
 
 
 def _cautions(study: Study) -> Iterator[str]:

@@ -12,7 +12,6 @@ from tuner.base.spelling import unknown_name
 from tuner.base.units import is_line_rate, parse_size
 from tuner.core.collective import Collective
 from tuner.machines import Machine
-from tuner.sim.transfers import MAX_MESSAGE_BYTES
 from tuner.topology import CUDA, GPU, HOST, Topology
 from tuner.topology.readers.yaml_fields import require_keys
 from tuner.whatif.axes import AXES, BANDWIDTH_AXES, AxisValue, LineRate, line_rate_efficiency
@@ -83,6 +82,8 @@ def parse_collectives(entry: Any) -> tuple[Collective, ...]:
 
 def parse_sizes(entry: Any) -> tuple[int, ...]:
     """Return the sizes in bytes, ascending."""
+    from tuner.sim.transfers import MAX_MESSAGE_BYTES  # slow to import, and no machine needs it
+
     if not isinstance(entry, list) or not entry:
         raise InputError(f"sizes must be a list such as [1KiB, 1MiB], not {shortened_repr(entry)}")
     sizes = sorted({parse_size(value) for value in entry})

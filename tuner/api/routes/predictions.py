@@ -35,7 +35,6 @@ from tuner.core.table import LIBRARY, AlgorithmConfig
 from tuner.machines.loader import machine_from_record
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.mpi_libraries.schedules import max_message_parts, schedule_of
-from tuner.sim import simulate
 from tuner.topology import CUDA, Placement
 from tuner.whatif.nccl_times import NcclTimes, nccl_times
 from tuner.whatif.study_candidates import Candidate, estimate_transfers, segment_count
@@ -205,6 +204,8 @@ def _simulate_one(
     Returns None where the request did not name the algorithm, and the schedule is too large or
     stages messages through hosts whose cost is unknown.
     """
+    from tuner.sim import simulate  # the simulation is slow to import
+
     try:
         return simulate(made, placement, calibration, nbytes, wanted.itemsize, memory=wanted.memory)
     except LimitExceededError:

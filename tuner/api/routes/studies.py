@@ -15,7 +15,6 @@ from tuner.api.resolve import DatabaseResolver, with_topology_record
 from tuner.api.routes.jobs import JSON_MEDIA_TYPE, JobSummary, load_summary
 from tuner.api.schemas import API_PREFIX, Page, Pagination, PathId
 from tuner.api.service import ClientDep, ServiceDep
-from tuner.whatif import study_from_record, study_record
 
 router = APIRouter(
     prefix=f"{API_PREFIX}/studies",
@@ -50,6 +49,8 @@ class StudyWithResult(StudyJob):
 @router.post("", status_code=202, openapi_extra=request_body_docs({"application/json": EXAMPLE}))
 def create_study(service: ServiceDep, body: RawBody, client: ClientDep) -> StudyJob:
     """Queue a study. Topology, calibration and table may be given whole or by id."""
+    from tuner.whatif import study_from_record, study_record
+
     spec = parse_json_body(body)
     with db.read_session(service.engine) as session:
         references = DatabaseResolver(session)

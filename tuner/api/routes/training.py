@@ -29,15 +29,11 @@ from tuner.api.service import ServiceDep
 from tuner.api.training_answers import begin_prediction, training_trace
 from tuner.machines.loader import machine_from_record
 from tuner.machines.yaml_machines import PRESET_PREFIX
-from tuner.training.compute import PRECISIONS
-from tuner.training.frameworks import CHOICES, FRAMEWORKS, setting_kind
-from tuner.training.models import MODEL_NAMES, build_model
 from tuner.training.published_workloads import (
     PUBLISHED_PREFIX,
     published_machine,
     published_workloads,
 )
-from tuner.training.search import settings_of
 from tuner.whatif.machine_axes import describe_axes
 
 router = APIRouter(
@@ -241,6 +237,11 @@ def get_training_machine(service: ServiceDep, asked: Annotated[MachineQuery, Que
 
 @cache
 def _catalogue() -> TrainingCatalogue:
+    # What predicts is slow to import.
+    from tuner.training.compute import PRECISIONS
+    from tuner.training.frameworks import FRAMEWORKS
+    from tuner.training.models import MODEL_NAMES
+
     return TrainingCatalogue(
         machines=known_machines(),
         models=[_known_model(name) for name in MODEL_NAMES],
@@ -251,10 +252,15 @@ def _catalogue() -> TrainingCatalogue:
 
 
 def _known_model(name: str) -> KnownModel:
+    from tuner.training.models import build_model
+
     return KnownModel(name=name, unit="tokens" if build_model(name).transformer else "images")
 
 
 def _known_framework(name: str) -> KnownFramework:
+    from tuner.training.frameworks import CHOICES, FRAMEWORKS, setting_kind
+    from tuner.training.search import settings_of
+
     defaults = settings_of(FRAMEWORKS[name]())
     return KnownFramework(
         name=name,

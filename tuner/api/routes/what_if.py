@@ -27,10 +27,10 @@ from tuner.api.schemas import (
 from tuner.api.service import ServiceDep
 from tuner.core.collective import Collective
 from tuner.machines import PRESETS, preset_spec
+from tuner.machines.loader import load_preset
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.whatif.axes import AXES
 from tuner.whatif.library_default import DEFAULT_PREFIX
-from tuner.whatif.live_study import load_preset
 from tuner.whatif.machine_axes import describe_axes
 
 router = APIRouter(prefix=f"{API_PREFIX}/what-if", tags=["what-if"], responses=problem_responses())

@@ -24,8 +24,6 @@ from tuner.api.schemas import (
     SizeInBytes,
 )
 from tuner.api.service import Service, ServiceDep
-from tuner.whatif.call_trace import call_trace_text
-from tuner.whatif.traced_call import call_record, trace_call
 
 router = APIRouter(
     prefix=f"{API_PREFIX}/what-if/call", tags=["what-if"], responses=problem_responses()
@@ -189,8 +187,13 @@ async def _on_worker(service: Service, function: Any, call: CallQuestion) -> byt
 
 
 def _call_json(study: Any, params: dict[str, int]) -> bytes:
+    from tuner.whatif.traced_call import call_record, trace_call
+
     return json.dumps(call_record(trace_call(study, params)), separators=(",", ":")).encode()
 
 
 def _chrome_trace(study: Any, params: dict[str, int]) -> bytes:
+    from tuner.whatif.call_trace import call_trace_text
+    from tuner.whatif.traced_call import trace_call
+
     return call_trace_text(trace_call(study, params)).encode()
