@@ -91,7 +91,7 @@ def _print_shares(points: Sequence[ExplainedIteration]) -> None:
     print_table(title, ("ranks", *titles), rows, right=("ranks", *titles))
     if any(one.shares[WAIT] > MIN_SHARE * one.found.seconds for one in points):
         print_text(
-            "wait: for cycles of the framework, for servers, for slower ranks or other stages\n"
+            "wait: for framework cycles, servers, slower ranks or other stages\n"
         )
 
 
