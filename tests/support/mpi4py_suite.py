@@ -181,7 +181,7 @@ def forced_choices(
             library.startswith("mpich") and known.ALGORITHMS[collective][name].segment_parameter
         )
         choice = AlgorithmConfig(name, {"segment": 64} if segmented else {})
-        refused = getattr(known, "refused", lambda *_: "")(collective, choice, p)
+        refused = known.unsupported_reason(collective, choice, p)
         if name == "default" or refused or (name == "neighbor_exchange" and p % 2):
             continue
         if operators == "any" and not known.preserves_operand_order(collective, choice):

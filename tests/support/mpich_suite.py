@@ -244,13 +244,14 @@ def tables(library: str) -> list[TuningTable]:
 
 def _table(library: str, shift: int) -> TuningTable:
     ladders: dict[tuple[Collective, int, str], Rungs] = {}
+    unsupported = mpi_libraries.library_module(library).unsupported_reason
     for collective in Collective:
         for operators in ("any", "commutative") if collective.is_reduction else ("any",):
             for p in range(1, MAX_RANKS + 1):
                 known = [
                     choice
                     for choice in _choices(library, collective, operators)
-                    if not _unsupported(library, collective, choice, p)
+                    if not unsupported(collective, choice, p)
                 ]
                 first = p + shift * (MAX_RANKS - 1)
                 whole = library.startswith("openmpi") and collective in UNSPLITTABLE_COLLECTIVES
@@ -283,12 +284,6 @@ def _choices(library: str, collective: Collective, operators: str) -> list[Algor
         if known.is_expressible(collective, choice)
         and (operators == "commutative" or known.preserves_operand_order(collective, choice))
     ]
-
-
-def _unsupported(library: str, collective: Collective, choice: AlgorithmConfig, p: int) -> str:
-    """Return why calls would fail on so many ranks, where a library has such algorithms."""
-    known = mpi_libraries.library_module(library)
-    return known.unsupported_reason(collective, choice, p) if library.startswith("openmpi") else ""
 
 
 def followed(table: TuningTable, launcher: Launcher, directory: Path) -> LaunchOptions:
