@@ -371,7 +371,8 @@ class _Predictor:
         Raises InputError where none describes a named algorithm.
         """
         options, library = self.options, self.calibration.library
-        root = options.root if options.root < p else 0
+        is_part = p < self.placement.p  # which may be without the root
+        root = 0 if is_part and options.root >= p else options.root
         made = schedule_of(library, options.collective, choice, p, self.nbytes, root)
         if made is None and options.algorithm:
             raise InputError(
