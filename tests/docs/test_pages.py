@@ -185,7 +185,7 @@ def test_code_is_valid(page: Path) -> None:
 def test_topologies_are_read(tmp_path: Path) -> None:
     page = DOCS / "how-to" / "describe-a-machine.md"
     shown = [block for block in blocks(page, "yaml") if re.match("name|preset", block)]
-    assert len(shown) == 8
+    assert len(shown) == 7
     for number, block in enumerate(shown):
         file = tmp_path / f"{number}.yaml"
         file.write_text(block)

@@ -731,23 +731,24 @@ def test_mistakes_are_one_sentence(
     (tmp_path / "empty").mkdir()
     write_table(table([(0, AlgorithmConfig("ring"))], library="openmpi 5.0.11"), other)
     write_table(table([(0, AlgorithmConfig())]), left)
-    for words, sentence in (
-        ((other, "--log", log), "rules for openmpi are validated in the library itself"),
-        ((left, "--log", log), "no rule of the table names an algorithm"),
-        ((written, "--log", log, "--hosts", "a,b"), "leave --hosts out"),
+    for words, status, sentence in (
+        ((other, "--log", log), 1, "rules for openmpi are validated in the library itself"),
+        ((left, "--log", log), 1, "no rule of the table names an algorithm"),
+        ((written, "--log", log, "--hosts", "a,b"), 2, "leave --hosts out"),
         (
             (written, "--log", log, "--fallback-algorithm", "ring_ll"),
+            2,
             "leave --fallback-algorithm out",
         ),
-        ((written, "--log", log, "--commutative-only"), "leave --commutative-only out"),
-        ((written, "--log", tmp_path / "empty"), "is a folder without files"),
-        ((written, "--log", tmp_path / "no"), "there is no file"),
-        ((written, "--log", tmp_path / ("n" * 300)), "cannot be read: File name too long"),
-        ((written, "--log-shape", "2x8"), "give them, too (--log FILE)"),
-        ((written,), "nothing is validated: "),
-        ((written,), "--log FILE"),
+        ((written, "--log", log, "--commutative-only"), 2, "leave --commutative-only out"),
+        ((written, "--log", tmp_path / "empty"), 1, "is a folder without files"),
+        ((written, "--log", tmp_path / "no"), 1, "there is no file"),
+        ((written, "--log", tmp_path / ("n" * 300)), 1, "cannot be read: File name too long"),
+        ((written, "--log-shape", "2x8"), 2, "give them, too (--log FILE)"),
+        ((written,), 1, "nothing is validated: "),
+        ((written,), 1, "--log FILE"),
     ):
-        assert asked(*words) == 1
+        assert asked(*words) == status
         said = capsys.readouterr()
         assert sentence in " ".join(said.err.split())
         assert said.err.count("\n") == 1
