@@ -9,7 +9,7 @@ BIN := .venv/bin
 SETUP := environment.sh environment.py
 TEST_ENVIRONMENTS := .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .venv-cupy/ready
 
-.PHONY: tune test test-fast test-all test-extended test-weekly test-repeats test-emulation test-crashes test-site test-mpi4py test-mpich-suite test-torch test-studio check docs bench field venv locks clean
+.PHONY: tune test test-fast test-all test-extended test-weekly test-repeats test-emulation test-crashes test-site test-mpi4py test-mpich-suite test-torch test-studio check check-pages docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
@@ -91,6 +91,18 @@ check: .venv/dev-ready
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory check-pages; \
+	else echo "the studio's pages are not checked: that needs Node.js and npm"; fi
+
+# The types of the studio's pages, by TypeScript, which npm installs here; nothing is compiled.
+TYPESCRIPT := typescript@7.0.2
+TSC := build/$(TYPESCRIPT)/node_modules/.bin/tsc
+check-pages: $(TSC)
+	@$(TSC) --project tuner/studio/jsconfig.json
+
+$(TSC):
+	@mkdir -p build/$(TYPESCRIPT)
+	@npm install --silent --no-audit --no-fund --ignore-scripts --prefix build/$(TYPESCRIPT) $(TYPESCRIPT)
 
 # The site of the documentation; a warning, such as a link that leads nowhere, is an error.
 SITE := build/docs

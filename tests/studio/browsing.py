@@ -7,7 +7,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 COMPLETE = "main[data-state=complete]"
-WIDTHS = (360, 1280, 2560)
+WIDTHS = (360, 390, 1280, 2560)
+PHONE = {"width": 390, "height": 844}
 WIDE_ENOUGH = "document.documentElement.scrollWidth <= innerWidth"
 
 
@@ -34,6 +35,20 @@ def copied(page: Any, button: str) -> str:
     page.get_by_text("copied").wait_for()
     text: str = page.evaluate("navigator.clipboard.readText()")
     return text
+
+
+def is_in_sight(page: Any, selector: str) -> bool:
+    """Return whether an element is within the window, and nothing lies over its middle."""
+    found: bool = page.evaluate(
+        """(selector) => {
+          const element = document.querySelector(selector);
+          const { left, right, top, bottom } = element.getBoundingClientRect();
+          const seen = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
+          return top >= 0 && bottom <= innerHeight && element.contains(seen);
+        }""",
+        selector,
+    )
+    return found
 
 
 def saved(page: Any, button: str) -> Path:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.service.serving import good, running, served
-from tests.studio.browsing import COMPLETE, WIDE_ENOUGH, WIDTHS, copied, query, saved
+from tests.service.serving import good, probe_file, running, served
+from tests.studio.browsing import COMPLETE, PHONE, WIDE_ENOUGH, WIDTHS, copied, query, saved
 from tests.studio.tables import publish_two_versions
 from tests.support.reported import swept_measurements
 from tuner import db
@@ -121,6 +122,63 @@ def test_what_the_log_holds_is_drawn_as_text(page: Any, address: str, database: 
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate(WIDE_ENOUGH), width
+
+
+def test_measurements_without_a_job_are_shown(page: Any, address: str, database: str) -> None:
+    """They were sent as a file; those that arrive while nothing is there are shown, too."""
+    page.goto(f"{address}/studio/measure")
+    page.get_by_text("Nothing was measured yet").wait_for()
+    with httpx.Client(base_url=address, trust_env=False) as client:
+        number = good(client.post("/v1/measurements", content=probe_file()), 201)["id"]
+    page.get_by_role("heading", name=f"Measurements {number}").wait_for()
+    with httpx.Client(base_url=address, trust_env=False) as client:
+        publish_two_versions(client)
+    page.goto(f"{address}/studio/measure")
+    page.get_by_role("heading", name=f"Measurements {number}").wait_for()
+    assert "No measurements are stored" not in page.locator("main").inner_text()
+    assert query(page) == {"measurements": [str(number)]}
+
+
+def test_a_cancelled_job_is_listed_once_with_its_reason(page: Any, database: str) -> None:
+    """The list is refreshed at intervals and when a job ends, here at the same time."""
+    with served(Settings(database=database, measures=True)) as client:
+        good(client.post("/v1/probes", json={"ranks": 2, "budget": 600.0}), 202)
+        page.goto(f"{address_of(client)}/studio/measure/1")
+        page.locator("[data-job=queued]").wait_for()
+        held: list[Any] = []
+        is_open = threading.Event()
+
+        def hold(route: Any) -> None:
+            if is_open.is_set():
+                route.continue_()
+            else:
+                held.append(route)
+
+        page.route("**/v1/jobs?*", hold)
+        with page.expect_request("**/v1/jobs?*"):
+            pass
+        with page.expect_request("**/v1/jobs?*"):
+            good(client.post("/v1/jobs/1/cancel", json={}), 202)
+        is_open.set()
+        for route in held:
+            route.continue_()
+        page.locator(".entries .state.cancelled").first.wait_for()
+        page.wait_for_load_state("networkidle")
+        assert page.locator(".entries [data-name='job 1']").count() == 1
+        assert "There is no bound: the job was cancelled" in page.locator("main").inner_text()
+
+
+def test_every_state_fits_on_a_phone(page: Any, address: str, database: str) -> None:
+    page.set_viewport_size(PHONE)
+    page.goto(f"{address}/studio/measure")
+    page.wait_for_selector(COMPLETE)
+    assert page.evaluate(WIDE_ENOUGH)
+    with httpx.Client(base_url=address, trust_env=False) as client:
+        long = probe_file().replace("openmpi 5.0.11", "openmpi 5.0.11" + 60 * "x", 1)
+        good(client.post("/v1/measurements", content=long), 201)
+    page.reload()
+    page.get_by_role("heading", name="Measurements 1").wait_for()
+    assert page.evaluate(WIDE_ENOUGH)
 
 
 def test_slow_links_are_on_the_map_of_hosts(page: Any, address: str, database: str) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.studio.browsing import COMPLETE, WIDE_ENOUGH, WIDTHS, query, saved
 from tests.support.reported import a_result, store_result
+from tests.support.studio_command import started_studio
+from tuner.cli.quickstart_files import DATABASE, OUT
 from tuner.report.page import render_page
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow]
@@ -87,7 +92,18 @@ def test_a_stored_table_is_reported(page: Any, address: str, database: str) -> N
         assert page.evaluate(WIDE_ENOUGH), width
 
 
+def test_the_studio_opens_with_the_report_of_a_quickstart(page: Any, tmp_path: Path) -> None:
+    (tmp_path / OUT).mkdir()
+    store_result(f"sqlite:///{tmp_path / OUT / DATABASE}")
+    command = [sys.executable, "-m", "tuner.cli.main"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with started_studio(command, tmp_path, environment) as (address, _):
+        page.goto(address)
+        page.wait_for_selector(COMPLETE)
+        assert "became 2.00 times as fast" in page.locator(".verdict").inner_text()
+
+
 def test_without_tables_the_page_says_how_to_get_one(page: Any, address: str) -> None:
     page.goto(f"{address}/studio/report")
     page.get_by_text("No tables yet").wait_for()
-    assert "tuner quickstart" in page.locator("pre").first.inner_text()
+    assert "tuner quickstart" in page.locator(".command").first.inner_text()

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.studio.browsing import COMPLETE, WIDE_ENOUGH, WIDTHS, copied, query, saved
+from tests.studio.browsing import (
+    COMPLETE,
+    PHONE,
+    WIDE_ENOUGH,
+    WIDTHS,
+    copied,
+    is_in_sight,
+    query,
+    saved,
+)
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.training.sweep_spec import sweep_from_record
 from tuner.training.workload import workload_from_record
@@ -54,6 +63,44 @@ def test_a_slider_changes_the_prediction_and_the_url_restores_it(page: Any, addr
     page.go_back()
     shown(page, 16)
     assert headline(page) == before
+
+
+def test_the_headline_names_what_would_help_most(page: Any, address: str) -> None:
+    """Communication limits the scaling here, and computation twice as fast helps most."""
+    page.goto(address + SMALL)
+    page.wait_for_selector(COMPLETE)
+    most = page.locator(".help tr").first.inner_text().split()
+    assert most[0] == "computation"
+    assert (
+        f"most is computation twice as fast: {most[-1]}" in page.locator(".headline").inner_text()
+    )
+    assert "Scaling is limited by communication" in page.locator("main").inner_text()
+
+
+def test_on_a_phone_the_answer_stays_in_sight_while_a_slider_moves(page: Any, address: str) -> None:
+    page.set_viewport_size(PHONE)
+    opened(page, address + SMALL)
+    page.get_by_label("Nodes", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    shown(page, 32)
+    page.locator("#axis-nodes").scroll_into_view_if_needed()
+    assert is_in_sight(page, "#axis-nodes")
+    assert is_in_sight(page, ".headline")
+    assert "32 ranks" in page.locator(".headline").inner_text()
+
+
+def test_a_number_that_is_typed_while_a_machine_loads_counts_for_it(
+    page: Any, address: str
+) -> None:
+    opened(page, address + SMALL)
+    held: list[Any] = []
+    page.route("**/v1/training/machine?*", lambda route: held.append(route))
+    with page.expect_request("**/v1/training/machine?*"):
+        page.locator("#machine").select_option("preset:dgx-h100")
+    page.get_by_label("Nodes, exactly").fill("3")
+    held[0].continue_()
+    shown(page, 24)
+    assert query(page)["nodes"] == ["3"]
 
 
 def test_every_control_asks_anew(page: Any, address: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.service.serving import probe_file
 from tests.studio.browsing import COMPLETE, opened, query
 from tests.support.fabrics import DOWN, NAMES, TREE, UP, fabric
 from tests.support.nodes import SWITCHED, adapter, card, computer, eight, nccl
@@ -43,6 +44,23 @@ def upload(page: Any, address: str, file: Path) -> str:
     (number,) = query(page)["topology"]
     assert page.locator("#machine").input_value() == number
     return number
+
+
+def test_an_upload_says_that_it_is_read_and_what_it_is_instead_of_a_topology(
+    page: Any, address: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "measured.ndjson"
+    file.write_text(probe_file())
+    opened(page, address + PAGE)
+    held: list[Any] = []
+    page.route("**/v1/topologies", lambda route: held.append(route))
+    with page.expect_request("**/v1/topologies"):
+        page.locator("#upload").set_input_files(str(file))
+    page.get_by_text("Reading measured.ndjson").wait_for()
+    held[0].continue_()
+    page.get_by_role("alert").get_by_text("This file has measurements and no topology").wait_for()
+    page.get_by_text("Upload a topology").wait_for()
+    assert page.get_by_text("Reading measured.ndjson").count() == 0
 
 
 @pytest.mark.parametrize("known_as", FILES)

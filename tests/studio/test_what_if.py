@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from tests.service.serving import served, token
-from tests.studio.browsing import COMPLETE, WIDE_ENOUGH, WIDTHS, copied, opened, query, saved
+from tests.studio.browsing import (
+    COMPLETE,
+    PHONE,
+    WIDE_ENOUGH,
+    WIDTHS,
+    copied,
+    is_in_sight,
+    opened,
+    query,
+    saved,
+)
 from tuner.api.settings import Settings
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.whatif.study_spec import FileResolver, study_from_record
@@ -177,6 +187,58 @@ def test_pinned_machines_are_compared_and_the_url_restores_them(page: Any, addre
     page.get_by_role("button", name="Unpin 1:").click()
     page.locator(".pins").wait_for(state="hidden")
     assert "pin" not in query(page)
+
+
+def test_a_pin_is_compared_once_both_answers_are_complete(page: Any, address: str) -> None:
+    """The fastest so far may be far from the fastest, so that its ratio says nothing."""
+    whole: list[str] = []
+
+    def cut_the_pin(route: Any) -> None:
+        """Answer for the pinned machine with the first half of its lines."""
+        if route.request.post_data_json["axes"]["ppn"] == 1:
+            lines = route.fetch().text().splitlines(keepends=True)
+            whole.extend(lines)
+            route.fulfill(body="".join(lines[: len(lines) // 2]))
+        else:
+            route.continue_()
+
+    page.route("**/v1/what-if", cut_the_pin)
+    page.goto(f"{address}{SMALL}&pin=topology%3Dpreset%3Acomet%26nodes%3D2%26ppn%3D1")
+    page.locator("main[data-shown='2'][data-state=complete]").wait_for()
+    pinned = page.locator(".pins tbody tr").nth(1)
+    pinned.get_by_text("…").first.wait_for()
+    with page.expect_response("**/v1/what-if"):
+        page.get_by_label("Nodes, exactly").fill("4")
+        page.keyboard.press("Enter")
+    page.locator("main[data-shown='4'][data-state=complete]").wait_for()
+    assert any('"times"' in line for line in whole[: len(whole) // 2])
+    assert "\u00d7" not in pinned.inner_text()
+
+
+def test_a_number_that_is_typed_while_a_machine_loads_counts_for_it(
+    page: Any, address: str
+) -> None:
+    opened(page, address + SMALL)
+    held: list[Any] = []
+    page.route("**/v1/what-if/machine?*", lambda route: held.append(route))
+    with page.expect_request("**/v1/what-if/machine?*"):
+        page.locator("#machine").select_option("preset:kesch")
+    page.get_by_label("Nodes, exactly").fill("3")
+    held[0].continue_()
+    page.locator("main[data-shown='3'][data-state=complete]").wait_for()
+    assert query(page)["nodes"] == ["3"]
+    assert query(page)["topology"] == ["preset:kesch"]
+
+
+def test_on_a_phone_the_answer_stays_in_sight_while_a_slider_moves(page: Any, address: str) -> None:
+    page.set_viewport_size(PHONE)
+    opened(page, address + SMALL)
+    page.get_by_label("Nodes", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    page.locator("main[data-shown='4'][data-state=complete]").wait_for()
+    page.locator("#axis-nodes").scroll_into_view_if_needed()
+    assert is_in_sight(page, "#axis-nodes")
+    assert is_in_sight(page, ".headline")
 
 
 def test_a_pin_whose_question_was_given_up_is_asked_again(page: Any, address: str) -> None:

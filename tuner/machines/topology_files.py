@@ -59,6 +59,8 @@ FORMAT_PATTERNS = {
     "ibnetdiscover": re.compile(r'^(Switch|Ca|Rt)[ \t]+[0-9]+[ \t]+"[SHR]-', re.M),
     "slurm": re.compile(r"^[ \t]*(SwitchName|BlockName|BlockSizes)[ \t]*=", re.M | re.I),
 }
+OWN_KIND = re.compile(r'\s*\{\s*"kind"\s*:\s*"([a-z]+)"')  # at the start of other files of tuner
+KIND_NAMES = {"probe": "measurements", "table": "a tuning table", "profile": "a profile of calls"}
 XML_PROLOGUE = re.compile(r"[\s\ufeff]*(<\?[^>]*>|<!--.*?-->|<![A-Z][^>\[]*>)", re.S)
 
 
@@ -73,6 +75,11 @@ def parse_topology(
 
     Raises InputError for an unknown format and for invalid text, naming line or element.
     """
+    if (kind := OWN_KIND.match(text)) is not None:
+        raise InputError(
+            f"this file has {KIND_NAMES.get(kind[1], f'a {kind[1]}')} and no topology; the formats"
+            " of topologies are listed in docs/how-to/describe-a-machine.md"
+        )
     name = detect_topology_format(text) if format_name is None else format_name
     if name not in TOPOLOGY_FORMATS:
         raise InputError(unknown_name("topology format", name, TOPOLOGY_FORMATS))

@@ -143,3 +143,12 @@ def test_this_computer_as_lstopo_writes_it(tmp_path: Path) -> None:
         [lstopo, "--only", "core"], check=True, capture_output=True, text=True
     ).stdout
     assert load_topology(path).nodes[0].cores == counted.count("Core")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("probe", "measurements"), ("table", "a tuning table"), ("selector", "a selector")],
+)
+def test_another_file_of_tuner_is_named(kind: str, said: str) -> None:
+    with pytest.raises(InputError, match=f"this file has {said} and no topology"):
+        parse_topology(f'{{"kind": "{kind}", "version": 1}}\n{{"kind": "call"}}\n')

@@ -29,7 +29,7 @@ export class Answers {
   }
 
   /** Ask a question, schedules with the labels `first` before others. `onLine` gets the answer so far. */
-  async ask(question, signal, { first = [], onLine = () => {}, answer = new Answer() } = {}) {
+  async ask(question, signal, { first = [], onLine = (_) => {}, answer = new Answer() } = {}) {
     await streamLines("/v1/what-if", { ...question, first }, signal, (line) => {
       if (line.kind === "problem") throw new Refused(line.status, line.detail);
       answer.add(line);

@@ -345,7 +345,7 @@ class InsideCall {
     const { model } = this;
     const count = model.underWayAt(time);
     const messages = `${formatCount(count)} message${count === 1 ? "" : "s"} on the way`;
-    const holders = this.followed?.since.reduce((sum, since) => sum + (since <= time), 0);
+    const holders = this.followed?.since.reduce((sum, since) => sum + Number(since <= time), 0);
     const chunk = this.followed ? `; ${formatCount(holders)} of ${formatCount(model.ranks)} ranks have the chunk` : "";
     const { src, dst, round } = model.transfers;
     const path = segment < 0 ? "the call is over" : transfer < 0 ? `the critical path is at rank ${model.path.rank[segment]}`

@@ -14,8 +14,14 @@ const PARAMETERS = { // what a parameter of an algorithm is
 const SIZES = Array.from({ length: 31 }, (_, power) => 2 ** power);
 
 export class CallControls {
+  state;
+  machine;
+  catalogue;
+  topologies;
+
   constructor(onChange, onProblem) {
-    Object.assign(this, { onChange, onProblem });
+    this.onChange = onChange;
+    this.onProblem = onProblem;
     this.element = h("section.controls", { "aria-label": "Machine and call" });
   }
 

@@ -158,7 +158,7 @@ export class CallModel {
     const { started, arrived } = this.transfers;
     let count = 0;
     const last = countUpTo(this.order, started, time);
-    for (let place = 0; place < last; place += 1) count += arrived[this.order[place]] > time;
+    for (let place = 0; place < last; place += 1) count += Number(arrived[this.order[place]] > time);
     return count;
   }
 

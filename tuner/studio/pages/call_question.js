@@ -62,7 +62,7 @@ export function urlOfCallState(state) {
   const query = new URLSearchParams({ topology, collective, algorithm, size: state.size });
   for (const name of AXES) if (state.axes[name] !== undefined) query.set(name, state.axes[name]);
   if (state.params) query.set("params", state.params);
-  if (state.at) query.set("at", Math.round(state.at));
+  if (state.at) query.set("at", String(Math.round(state.at)));
   if (state.view) query.set("view", state.view.map(Math.round).join("-"));
   if (state.find) query.set("find", state.find);
   if (!state.isFollowing) query.set("follow", "no");

@@ -7,6 +7,10 @@ const PAGE = 25; // rounds shown at once
 const HEADS = ["round", "transfers", "bytes", "first starts", "last arrives", "longest transfer", "on the critical path"];
 
 export class CallTables {
+  from;
+  model;
+  onRound;
+
   constructor() {
     this.parts = h("section.card");
     this.rows = h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Rounds" });

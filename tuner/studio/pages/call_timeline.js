@@ -15,6 +15,7 @@ const COLOURS = ["send", "receive", "flight", "work", "followed", "critical"];
 
 /** Return the colours of the theme: for the pixels of an image and for lines and text. */
 function themeColours() {
+  /** @type {Record<string, any>} */
   const found = Object.fromEntries(["text", "muted", "line", "mark", "card"].map((name) => [name, css(`--${name}`)]));
   for (const name of COLOURS) found[name] = css(`--bar-${name}`);
   found.pixels = Object.fromEntries(COLOURS.map((name) => [name, pixelOf(found[name])]));
@@ -29,9 +30,15 @@ function pixelOf(hex) {
 }
 
 export class CallTimeline {
+  carries;
+  /** @type {[number, number]} */
+  view;
+
   constructor(place, { onView, onTime, onHover }) {
     this.place = place;
-    Object.assign(this, { onView, onTime, onHover });
+    this.onView = onView;
+    this.onTime = onTime;
+    this.onHover = onHover;
     this.canvas = h("canvas.timeline", {
       tabindex: 0, role: "application",
       "aria-label": "Timeline: a row for each rank. Arrows move, plus and minus zoom, Home shows all, " +
@@ -392,7 +399,7 @@ export class CallTimeline {
 /** Return a time with as many digits as tell neighbouring ticks apart. */
 function timeLabel(seconds, span) {
   const digits = Math.max(3, Math.ceil(Math.log10(seconds / span)) + 3);
-  for (const [unit, scale] of [["s", 1], ["ms", 1e-3], ["us", 1e-6]]) {
+  for (const [unit, scale] of /** @type {[string, number][]} */ ([["s", 1], ["ms", 1e-3], ["us", 1e-6]])) {
     if (seconds >= scale) return `${Number((seconds / scale).toPrecision(digits))}${unit}`;
   }
   return formatTime(seconds);

@@ -45,7 +45,11 @@ export function chartRows(answer, kind, view) {
   });
 }
 
-/** Return the range of the ratio axis: what the fastest curves need, at most RATIO_RANGE. */
+/**
+ * Return the range of the ratio axis: what the fastest curves need, at most RATIO_RANGE.
+ *
+ * @returns {[number, number]}
+ */
 export function ratioRange(answer, view) {
   let [low, high] = [0.9, 1.2];
   for (const name of answer.winners) {
@@ -67,6 +71,8 @@ export function leavesChart(answer, view) {
 
 /** A chart that is drawn anew for every answer and follows the width of its place. */
 export class Chart {
+  onHover;
+
   constructor(place, kind, onSelect) {
     this.place = place;
     this.kind = kind;
@@ -96,6 +102,7 @@ export class Chart {
     this.plot = new uPlot(this.#options(answer, rows, width, view), data, this.place);
   }
 
+  /** @returns {uPlot.Options} */
   #options(answer, rows, width, view) {
     const axis = {
       stroke: css("--muted"),

@@ -103,9 +103,8 @@ export function axisControls(machine, state, onInput, onCommit) {
       ? h("input", {
           type: "number", min: 1, max: name === "nodes" ? machine.max_nodes : 1024,
           "aria-label": `${AXIS_LABELS[name]}, exactly`,
-          change: () => {
-            if (field.checkValidity() && field.value) { set(name, field.valueAsNumber); show(); onCommit(name); }
-          },
+          input: () => { if (isNumber(field)) set(name, field.valueAsNumber); },
+          change: () => { if (isNumber(field)) { set(name, field.valueAsNumber); show(); onCommit(name); } },
         })
       : h("output", { for: `axis-${name}` });
     const reset = h(
@@ -137,11 +136,35 @@ export function axisControls(machine, state, onInput, onCommit) {
   }
 }
 
+function isNumber(field) {
+  return field.checkValidity() && field.value !== "";
+}
+
 /** A labelled select; `options` are pairs of a value and its text. */
 export function selectRow(id, label, options, value, onChange) {
   const select = h("select", { id, change: () => onChange(select.value) },
     options.map(([own, text]) => h("option", { value: own, selected: String(own) === String(value) }, text)));
   return h("div.row", {}, h("label", { for: id }, label), select);
+}
+
+/** Return a button for a file, which says that it is read until `onFile` has returned. */
+export function fileField(id, text, onFile) {
+  const label = h("label.button", { for: id, "aria-live": "polite" }, text);
+  const field = h("input.visually-hidden", { id, type: "file", change: read });
+  async function read() {
+    const [file] = field.files;
+    if (!file) return;
+    label.textContent = `Reading ${file.name} …`;
+    field.disabled = true;
+    try {
+      await onFile(file);
+    } finally {
+      label.textContent = text;
+      field.disabled = false;
+      field.value = ""; // so that the same file can be chosen again
+    }
+  }
+  return h("div.upload", {}, field, label);
 }
 
 /** The box that says whether what a machine offers, and administrators have to configure, is configured. */

@@ -1,5 +1,5 @@
 // The map of the fastest algorithm by number of nodes and size: one bar for each number of nodes.
-import { h } from "./dom.js";
+import { focusedElement, h } from "./dom.js";
 import { formatCount, formatSize } from "./format.js";
 import { colourOf } from "./palette.js";
 
@@ -31,7 +31,7 @@ export class CrossoverMap {
 
   /** Draw `rows`, each {nodes, answer, problem, isHere}. */
   draw(rows) {
-    const focused = document.activeElement?.dataset?.cell;
+    const focused = focusedElement()?.dataset.cell;
     this.body.replaceChildren(
       ...rows.map((row) => h("div.bar", {},
         h("span.bar-title", { "aria-current": row.isHere && "true" }, `${formatCount(row.nodes)} node${row.nodes > 1 ? "s" : ""}`),

@@ -27,6 +27,11 @@ export function headRow(names) {
   return h("thead", {}, h("tr", {}, names.filter(Boolean).map((name) => h("th", { scope: "col" }, name))));
 }
 
+/** Return the element that has the focus, null where only the page has it. */
+export function focusedElement() {
+  return /** @type {HTMLElement | null} */ (document.activeElement);
+}
+
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
 /** Return an element of a picture, as `h` does. */
@@ -42,12 +47,14 @@ export function svg(name, attributes = {}, ...children) {
   return element;
 }
 
+let announcementTimer;
+
 /** Say something in the status line that screen readers announce. */
 export function announce(text) {
   const line = document.querySelector("#announcement");
   line.textContent = text;
-  clearTimeout(announce.timer);
-  announce.timer = setTimeout(() => (line.textContent = ""), 4000);
+  clearTimeout(announcementTimer);
+  announcementTimer = setTimeout(() => (line.textContent = ""), 4000);
 }
 
 /** Put text on the clipboard, which browsers offer to secure pages alone. */

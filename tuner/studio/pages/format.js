@@ -15,7 +15,7 @@ export function formatSize(bytes) {
 
 /** Return 12.3us for 1.23e-5. */
 export function formatTime(seconds) {
-  for (const [unit, scale] of [["s", 1], ["ms", 1e-3], ["us", 1e-6]]) {
+  for (const [unit, scale] of /** @type {[string, number][]} */ ([["s", 1], ["ms", 1e-3], ["us", 1e-6]])) {
     if (seconds >= scale * 0.9995) return `${Number((seconds / scale).toPrecision(3))}${unit}`;
   }
   return `${Number((seconds * 1e9).toPrecision(3))}ns`;
@@ -54,10 +54,13 @@ export function formatDay(text) {
   return new Date(text).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
 }
 
+/** @type {[string, number][]} */
+const AGES = [["year", 31557600], ["month", 2629800], ["day", 86400], ["hour", 3600], ["minute", 60]]; // seconds
+
 /** Return "3 days ago" for a moment in the past. */
 export function formatAge(text, now = Date.now()) {
-  const seconds = Math.max(0, (now - new Date(text)) / 1000);
-  for (const [unit, length] of [["year", 31557600], ["month", 2629800], ["day", 86400], ["hour", 3600], ["minute", 60]]) {
+  const seconds = Math.max(0, (now - new Date(text).getTime()) / 1000);
+  for (const [unit, length] of AGES) {
     const count = Math.floor(seconds / length);
     if (count >= 1) return `${count} ${unit}${count > 1 ? "s" : ""} ago`;
   }

@@ -14,7 +14,10 @@ const MAX_NEXT = 12; // calls of the next batch that are shown
 
 export class JobView {
   constructor(place, id, maySubmit, onEnd) {
-    Object.assign(this, { place, id, maySubmit, onEnd });
+    this.place = place;
+    this.id = id;
+    this.maySubmit = maySubmit;
+    this.onEnd = onEnd;
     this.log = [];
     this.drawn = {}; // what each part was drawn from, so that the others keep the focus
     this.title = h("h1");
@@ -184,10 +187,14 @@ function boundCard(bounds, job) {
     ? [...boundChart(bounds, job.spec.target_regret),
        h("p.muted", {}, "How much longer than with the best choice calls would take on average with a table made" +
          " at that moment: what is expected, and below what it is with 95 % certainty.")]
-    : [h("p.muted", {}, ENDED.includes(job.state)
-        ? "There is no bound: the time did not suffice for simulations, which it rests on."
-        : "The first bound comes once calls are measured.")];
+    : [h("p.muted", {}, noBoundSentence(job.state))];
   return h("section.card", {}, h("h2", {}, "Bound on the regret"), ...content);
+}
+
+function noBoundSentence(state) {
+  if (!ENDED.includes(state)) return "The first bound comes once calls are measured.";
+  if (state === "done") return "There is no bound: the time did not suffice for simulations, which it rests on.";
+  return `There is no bound: the job ${state === "failed" ? "failed" : "was cancelled"} before the first one.`;
 }
 
 function nextCard(next) {

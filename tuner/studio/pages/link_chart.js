@@ -7,6 +7,8 @@ const PAGE = 8; // links shown at once
 const HEIGHT = 26; // pixels of a strip
 
 export class LinkChart {
+  model;
+
   constructor(place, onChoose) {
     this.onChoose = onChoose;
     this.from = 0;

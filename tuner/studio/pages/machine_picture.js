@@ -166,6 +166,9 @@ function pathOf({ ends: [a, b] }) {
 }
 
 export class MachinePicture {
+  loads;
+  critical;
+
   /** `ranks` has the node and the device of each rank, or is null where no ranks are to be shown. */
   constructor(place, machine, ranks = null) {
     this.place = place;

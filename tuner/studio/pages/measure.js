@@ -1,6 +1,6 @@
 // The page "Measure": jobs while they run, what a probe has found so far, and hosts that are slow.
 import { allItems, getJson, problemText, send } from "./api.js";
-import { commandLine, h } from "./dom.js";
+import { commandLine, focusedElement, h } from "./dom.js";
 import { formatSize } from "./format.js";
 import { showMeasurements } from "./measurements.js";
 import { setAlgorithms } from "./palette.js";
@@ -65,20 +65,23 @@ class Measure {
     }, LIST_INTERVAL_MS);
   }
 
-  /** Show what the URL says: a job, measurements, or the newest job. */
+  /** Show what the URL says: a job or measurements; else the newest job, or the newest measurements. */
   async show() {
     this.view?.stop();
     delete this.main.dataset.state;
-    const asked = new URLSearchParams(location.search).get("measurements");
     const job = Number(location.pathname.slice(PATH.length + 1)) || this.newest;
+    const asked = new URLSearchParams(location.search).get("measurements") ?? (job ? null : this.stored.at(-1)?.id);
+    this.isEmpty = !asked && !job;
     const name = (this.shown = asked ? `measurements ${asked}` : `job ${job}`);
     this.#markShown();
     const place = h("div.answer"); // of this view alone, as the answer for an earlier one may come late
     this.answer.replaceWith(place);
     this.answer = place;
     try {
-      if (asked) await showMeasurements(place, Number(asked), this.maySubmit, (id) => this.#open(`/${id}`));
-      else if (job) {
+      if (asked) {
+        history.replaceState(null, "", `${PATH}?measurements=${asked}`);
+        await showMeasurements(place, Number(asked), this.maySubmit, (id) => this.#open(`/${id}`));
+      } else if (job) {
         history.replaceState(null, "", `${PATH}/${job}`);
         await this.#showJob(place, job);
       }
@@ -101,19 +104,20 @@ class Measure {
 
   /** Fetch what may have changed: jobs from the first that had not ended on, and new measurements. */
   async #refreshLists() {
+    const { endedJobs, stored } = this; // another refresh may be under way
     const last = (items) => items.at(-1)?.id ?? 0;
     const [rest, added] = await Promise.all([
-      allItems("/v1/jobs", last(this.endedJobs)), allItems("/v1/measurements", last(this.stored)),
+      allItems("/v1/jobs", last(endedJobs)), allItems("/v1/measurements", last(stored)),
     ]);
-    const jobs = [...this.endedJobs, ...rest];
+    const jobs = [...endedJobs, ...rest];
     const open = jobs.findIndex((job) => !ENDED.includes(job.state));
     this.endedJobs = open < 0 ? [...jobs] : jobs.slice(0, open);
-    const measured = (this.stored = [...this.stored, ...added]);
+    const measured = (this.stored = [...stored, ...added]);
     this.newest = jobs.at(-1)?.id;
     const seen = JSON.stringify([jobs, measured]);
     if (seen === this.seen) return; // so that what is read or has the focus stays
     this.seen = seen;
-    const focused = document.activeElement?.dataset.name;
+    const focused = focusedElement()?.dataset.name;
     this.jobs.replaceChildren(...jobs.toReversed().map((job) => this.#jobEntry(job)));
     this.measured.replaceChildren(...measured.toReversed().map((one) => this.#measuredEntry(one)));
     for (const list of [this.jobs, this.measured]) {
@@ -121,6 +125,7 @@ class Measure {
     }
     if (focused) this.main.querySelector(`.entries [data-name="${focused}"]`)?.focus();
     this.#markShown();
+    if (this.isEmpty && (jobs.length || measured.length)) await this.show(); // what arrived first
   }
 
   #jobEntry(job) {

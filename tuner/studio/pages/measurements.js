@@ -1,6 +1,6 @@
 // Measurements: what the probe noticed, and which hosts and links are slow.
 import { allItems, getJson, problemText, send } from "./api.js";
-import { copyText, h } from "./dom.js";
+import { commandLine, copyText, h } from "./dom.js";
 import { formatSize, formatTime } from "./format.js";
 import { css } from "./palette.js";
 import { curl } from "./shell.js";
@@ -58,7 +58,7 @@ function hostsCard(map) {
       {},
       h("h2", {}, "Hosts"),
       h("p.muted", {}, "In this probe no hosts met in pairs, so nothing is known about single links. This has every host meet others:"),
-      h("pre", { tabindex: 0 }, "tuner probe --hosts n[0-7] --measure messages,sweep --out measurements.ndjson"),
+      commandLine("tuner probe --hosts n[0-7] --measure messages,sweep --out measurements.ndjson"),
     );
   }
   const sizes = [...new Set(map.pairs.map((pair) => pair.nbytes))];

@@ -59,7 +59,7 @@ export function inkOf(isPaper) {
   const dark = !isPaper && isDark();
   const own = (name) => (isPaper ? PAPER[name] : css(`--${name}`));
   return {
-    ...Object.fromEntries(Object.keys(PAPER).map((name) => [name, own(name)])),
+    text: own("text"), muted: own("muted"), line: own("line"), card: own("card"), border: own("border"), mark: own("mark"),
     gain: dark ? "#52c47a" : "#117733",
     loss: dark ? "#e07aa8" : "#882255",
     colour: (name) => colourOf(name, dark),

@@ -1,6 +1,6 @@
 // Machines that are pinned, so that they are compared with the one of the controls.
 import { Chart } from "./charts.js";
-import { h } from "./dom.js";
+import { focusedElement, h } from "./dom.js";
 import { AXIS_LABELS } from "./controls.js";
 import { formatPercent, formatRatio, formatSize, formatTime } from "./format.js";
 import { isDark } from "./palette.js";
@@ -32,12 +32,16 @@ function errorSentence({ median_errors: errors }, { predictedBy }) {
     : `Predictions of this kind were off by ${formatPercent(error)} in the median: smaller differences tell nothing.`;
 }
 
-/** The fastest times of several machines, in the form of an answer that a chart draws. */
+/**
+ * The fastest times of several machines, in the form of an answer that a chart draws.
+ *
+ * An answer that still grows has none: its fastest so far may be far from the fastest.
+ */
 class Comparison {
   constructor(sizes, machines) {
     this.sizes = sizes;
     this.curves = new Map(
-      machines.map(({ label, answer }) => [label, sizes.map((_, at) => answer?.best(at) ?? null)]),
+      machines.map(({ label, answer }) => [label, sizes.map((_, at) => (answer?.ended && answer.best(at)) || null)]),
     );
     this.labels = machines.map(({ label }) => label);
     this.winners = this.labels;
@@ -77,7 +81,7 @@ export class Pins {
     const machines = [{ label: HERE, answer: here }, ...pins.map((pin, n) => ({ ...pin, label: `${n + 1}: ${pin.label}` }))];
     const compared = new Comparison(here.sizes, machines);
     this.chart.draw(compared, { incumbent: HERE, hidden: new Set(), focus: null, selected });
-    const focused = document.activeElement?.dataset?.pin;
+    const focused = focusedElement()?.dataset.pin;
     this.list.replaceChildren(
       h("table.pins", {},
         h("thead", {}, h("tr", {}, ["machine", "fastest", `time at ${formatSize(here.sizes[selected])}`, "relative", ""].map(

@@ -6,7 +6,8 @@ const DURATIONS = [10, 20, 60, 180]; // seconds in which the whole call is playe
 
 export class Playback {
   constructor({ onTime, onFollow }) {
-    Object.assign(this, { onTime, onFollow });
+    this.onTime = onTime;
+    this.onFollow = onFollow;
     const button = (text, label, click) => h("button", { type: "button", title: label, "aria-label": label, click }, text);
     this.button = button("Play", "Play", () => (this.isPlaying ? this.#pause() : this.play()));
     this.slider = h("input", {

@@ -65,7 +65,7 @@ export function urlOfState(state) {
   if (state.hidden.size) query.set("hide", [...state.hidden].join());
   query.set("size", state.size);
   for (const { topology, axes } of state.pins) {
-    query.append("pin", new URLSearchParams({ topology, ...axes }));
+    query.append("pin", new URLSearchParams({ topology, ...axes }).toString());
   }
   for (const card of ["configured", "map", "picture"]) if (state[card]) query.set(card, "1");
   return `?${query}`;

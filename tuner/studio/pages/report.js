@@ -1,7 +1,7 @@
 // The report of a stored table: the service's own page, taken into this one.
 import { choiceOf, enliven } from "./report_content.js";
 import { allItems, getText, problemText } from "./api.js";
-import { copyText, h, saveFile } from "./dom.js";
+import { commandLine, copyText, h, saveFile } from "./dom.js";
 import { csv, drawingButtons } from "./export.js";
 import { DARK, LIGHT, isDark } from "./palette.js";
 import { curl } from "./shell.js";
@@ -109,8 +109,8 @@ function noTables() {
     {},
     h("h1", {}, "No tables yet"),
     h("p", {}, "A report is about a table of this service. Measure, and look at what was found:"),
-    h("pre", { tabindex: 0 }, "tuner quickstart\ntuner studio"),
+    commandLine("tuner quickstart"), commandLine("tuner studio"),
     h("p", {}, "Or give a table to this service:"),
-    h("pre", { tabindex: 0 }, `tuner publish tuner-out/openmpi/table.json --service ${location.origin}`),
+    commandLine(`tuner publish tuner-out/openmpi/table.json --service ${location.origin}`),
   );
 }

@@ -76,7 +76,7 @@ async function open(main, account) {
 /** Move the focus to the content; the address stays, as its fragment may belong to the page. */
 function skip(event) {
   event.preventDefault();
-  document.querySelector("#main").focus();
+  document.getElementById("main").focus();
 }
 
 async function logOut() {

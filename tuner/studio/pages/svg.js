@@ -21,7 +21,9 @@ export class Frame {
    * mark     x that is shown as chosen
    */
   constructor({ width, height, title, x, y, ink, mark, left = 62 }) {
-    Object.assign(this, { x, y, ink });
+    this.x = x;
+    this.y = y;
+    this.ink = ink;
     this.box = { left, right: width - 12, top: title ? 30 : 12, bottom: height - (x.label ? 44 : 28) };
     this.root = svg("svg", {
       viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": title, "font-family": FONT, "font-size": 12,
@@ -84,14 +86,14 @@ export class Frame {
   }
 
   /** Draw a curve through [x, y] points. */
-  curve(points, { colour, dash, width = 2 }) {
+  curve(points, { colour, dash = null, width = 2 }) {
     if (!points.length) return;
     const d = points.map(([x, y]) => `${this.atX(x).toFixed(1)} ${this.atY(y).toFixed(1)}`).join("L");
     this.add(svg("path", { d: `M${d}`, fill: "none", stroke: colour, "stroke-width": width, "stroke-dasharray": dash?.join(" ") || null, "stroke-linejoin": "round" }));
   }
 
   /** Draw a marker with what a pointer reads at it. */
-  marker(x, y, { colour, shape = "circle", size = 4, title, click, hollow = false }) {
+  marker(x, y, { colour, shape = "circle", size = 4, title, click = null, hollow = false }) {
     const [cx, cy] = [this.atX(x), this.atY(y)];
     const look = { fill: hollow ? this.ink.card : colour, stroke: colour, "stroke-width": 2, class: click ? "clickable" : null, click };
     const diamond = `M${cx} ${cy - size - 1}l${size + 1} ${size + 1}l${-size - 1} ${size + 1}l${-size - 1} ${-size - 1}z`;

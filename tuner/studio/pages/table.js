@@ -29,6 +29,13 @@ export async function show(main) {
 }
 
 class TablePage {
+  table;
+  before;
+  outcome;
+  scopes;
+  overview;
+  diff;
+
   constructor(main) {
     this.main = main;
     this.state = stateOfUrl();
@@ -242,7 +249,7 @@ class TablePage {
   /** Draw map and curves in the present width and theme. */
   draw() {
     if (!this.table || !this.row || !this.map.clientWidth) return;
-    const focused = document.activeElement?.closest?.(".region");
+    const focused = /** @type {SVGElement | null} */ (document.activeElement?.closest(".region"));
     const mark = focused && this.map.contains(focused) ? [focused.dataset.row, focused.dataset.start, focused.dataset.former] : null;
     this.map.replaceChildren(this.#drawMap(this.map.clientWidth, false));
     if (mark) this.map.querySelector(`.region[data-row="${mark[0]}"][data-start="${mark[1]}"][data-former="${mark[2]}"]`)?.focus();

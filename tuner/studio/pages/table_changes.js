@@ -9,7 +9,7 @@ const MAX_UNSCROLLED = 8; // rows of a list that is shown whole
 
 /** Return the changes of a diff, the largest difference first. */
 export function changesOfDiff(diff) {
-  const choice = ({ algorithm, ...rest }) => ({ algorithm, name: choiceName({ algorithm, ...rest }) });
+  const choice = (chosen) => ({ algorithm: chosen.algorithm, name: choiceName(chosen) });
   const weight = ({ gain }) => Math.abs(Math.log(gain ?? 1));
   return diff.changes
     .map((one) => ({

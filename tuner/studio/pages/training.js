@@ -31,6 +31,8 @@ export async function show(main) {
 }
 
 class Training {
+  catalogue;
+
   constructor(main) {
     this.main = main;
     this.address = new Address();
@@ -90,7 +92,7 @@ class Training {
       h("div.columns", {}, this.controls,
         h("div.answer", {},
           h("h1.visually-hidden", {}, "Training"),
-          this.problem, this.headline, this.progress, this.figures, this.actions,
+          h("div.summary", {}, this.problem, this.headline, this.progress), this.figures, this.actions,
           h("section.card", {}, h("h2", {}, "Scaling"),
             h("div.pair.even", {}, this.places.rate, this.places.efficiency), this.scalingLegend),
           h("div.pair.even", {},
@@ -120,19 +122,19 @@ class Training {
   }
 
   /** Load the machine of the state and ask; `complete` adds to the state what follows from it. */
-  async #loadMachine(complete = () => {}) {
-    const { state } = this;
+  async #loadMachine(complete = (_) => {}) {
+    const load = (this.load = Symbol("load"));
     this.machine = null;
     this.actions.inert = true;
     this.problem.hidden = true;
     this.#giveUp();
     let [machine, problem] = [null, null];
     try {
-      machine = await getJson(`/v1/training/machine?topology=${encodeURIComponent(state.topology)}`);
+      machine = await getJson(`/v1/training/machine?topology=${encodeURIComponent(this.state.topology)}`);
     } catch (error) {
       problem = error;
     }
-    if (state !== this.state) return; // another machine was chosen meanwhile
+    if (load !== this.load) return; // another machine was chosen meanwhile
     this.machine = machine;
     if (machine) complete(machine);
     this.#fillControls();
@@ -161,9 +163,11 @@ class Training {
   }
 
   async #chooseMachine(topology) {
-    this.state = { ...this.state, topology, axes: {}, published: "", algorithms: "" };
+    // The controls keep this state: what is typed before they are those of the machine counts for it.
+    Object.assign(this.state, { topology, axes: {}, published: "", algorithms: "" });
     this.#saveUrl(true);
     await this.#loadMachine();
+    this.#saveUrl(false); // with what was typed meanwhile
   }
 
   async #choosePublished(id) {

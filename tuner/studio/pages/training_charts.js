@@ -26,7 +26,7 @@ export function algorithmsName(algorithms) {
 
 /** Return images or tokens per second such as 57.6k or 1.2M. */
 export function formatThroughput(rate) {
-  for (const [unit, scale] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
+  for (const [unit, scale] of /** @type {[string, number][]} */ ([["G", 1e9], ["M", 1e6], ["k", 1e3]])) {
     if (rate >= scale * 0.9995) return `${Number((rate / scale).toPrecision(3))}${unit}`;
   }
   return String(Number(rate.toPrecision(3)));

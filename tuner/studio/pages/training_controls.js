@@ -1,5 +1,5 @@
 // The controls of the training page.
-import { axisControls, machineOptions, machineSentence, selectRow } from "./controls.js";
+import { axisControls, fileField, machineOptions, machineSentence, selectRow } from "./controls.js";
 import { fill, h } from "./dom.js";
 import { formatCount } from "./format.js";
 import { algorithmsName } from "./training_charts.js";
@@ -164,15 +164,4 @@ function numberRow(id, label, value, limits, onChange, mayBeEmpty = false) {
     },
   });
   return h("div.row", {}, h("label", { for: id }, label), field);
-}
-
-function fileField(id, label, onFile) {
-  const file = h("input", {
-    id, type: "file", class: "visually-hidden",
-    change: () => {
-      if (file.files[0]) onFile(file.files[0]);
-      file.value = ""; // so that the same file can be chosen again
-    },
-  });
-  return h("div", {}, file, h("label.button", { for: id }, label));
 }

@@ -13,7 +13,10 @@ const MIN_LABELLED = 44; // pixels of a bar with its name in it
 export class IterationTimeline {
   /** `describe` returns the sentence of a bar; `colour` that of its phase. */
   constructor(place, { describe, colour, format, ticks }) {
-    Object.assign(this, { describe, colour, format, ticks });
+    this.describe = describe;
+    this.colour = colour;
+    this.format = format;
+    this.ticks = ticks;
     this.canvas = h("canvas", {
       tabindex: 0, role: "application",
       "aria-label": "Timeline: a row for each stream. Arrows move, plus and minus zoom, Home shows all, " +

@@ -8,6 +8,7 @@ import { PARTS, algorithmsName, formatThroughput, partColour, variantLook } from
 import { formatSetting } from "./training_question.js";
 
 const PHASE_HUES = { forward: 3, backward: 0, update: 5, copy: 8, communication: 1, computation: 0 };
+const MIN_HELP = 1.005; // times as fast, below which something helps nothing
 const MAX_CALLS = 12; // rows of the table of calls
 
 export function headline(answer) {
@@ -15,12 +16,20 @@ export function headline(answer) {
   const ranks = `${formatCount(detail.ranks)} rank${detail.ranks > 1 ? "s" : ""}`;
   return (
     `${outline.model} on ${ranks} of ${outline.machine}: ${formatThroughput(answer.rate(detail))} ${outline.unit} per second, ` +
-    `${(100 * detail.efficiency).toFixed(1)}% of ideal scaling${limits ? limitPhrase(limits.limit) : ""}.`
+    `${(100 * detail.efficiency).toFixed(1)}% of ideal scaling.${limits ? ` ${helpSentence(limits, outline)}` : ""}`
   );
 }
 
-function limitPhrase(limit) {
-  return limit === "computation" ? "; computation limits it" : `; the limit is ${limit}`;
+/** Say which one thing would help most if it was twice as fast. */
+function helpSentence(limits, outline) {
+  const [[name, gain] = ["", 1]] = sortedGains(limits);
+  if (gain < MIN_HELP) return "No one thing twice as fast would help.";
+  return `What would help most is ${outline.limits[name] ?? name} twice as fast: ${formatRatio(gain)}.`;
+}
+
+/** Return [name, times as fast] of what would help if it was twice as fast, the most first. */
+function sortedGains({ limits }) {
+  return Object.entries(limits).sort((a, b) => b[1] - a[1]);
 }
 
 /** Return the figures of the ranks in detail; `prices` are {gpuHour, epoch}, the latter in samples. */
@@ -113,16 +122,15 @@ export function barSentence(bar) {
 
 /** Return what twice of one thing would gain. */
 export function helpParts({ limits, outline }) {
-  const gains = limits ? Object.entries(limits.limits).sort((a, b) => b[1] - a[1]) : [];
-  const rows = gains.map(([name, gain]) => {
+  const rows = (limits ? sortedGains(limits) : []).map(([name, gain]) => {
     const title = outline.limits[name] ?? name;
     return h("tr", {}, h("th", { scope: "row" }, title),
       h("td", {}, h("meter", { min: 1, max: 2, value: Math.min(2, gain), "aria-label": title })),
-      h("td.number", {}, gain < 1.005 ? "no faster" : formatRatio(gain)));
+      h("td.number", {}, gain < MIN_HELP ? "no faster" : formatRatio(gain)));
   });
   return [
     h("h2", {}, "What would help"),
-    h("p", {}, limits ? `Limited by ${limits.limit}; times as fast with one thing twice as fast:` : "Being predicted …"),
+    h("p", {}, limits ? `Scaling is limited by ${limits.limit}. Times as fast with one thing twice as fast:` : "Being predicted …"),
     h("table.help", {}, h("tbody", {}, rows)),
   ];
 }
@@ -227,7 +235,7 @@ function formatMoney(amount) {
 }
 
 function formatDuration(seconds) {
-  for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+  for (const [unit, length] of /** @type {[string, number][]} */ ([["d", 86400], ["h", 3600], ["min", 60]])) {
     if (seconds >= 2 * length) return `${Number((seconds / length).toPrecision(3))}${unit}`;
   }
   return formatTime(seconds);

@@ -6,7 +6,7 @@ import { getJson, problemText, uploadTopology } from "./api.js";
 import { CallPicture } from "./call_picture.js";
 import { Chart, leavesChart } from "./charts.js";
 import {
-  axisControls, configuredRow, machineOptions, machineSentence, selectRow, sizeSelect, uploadedTitle,
+  axisControls, configuredRow, fileField, machineOptions, machineSentence, selectRow, sizeSelect, uploadedTitle,
 } from "./controls.js";
 import { CrossoverMap, mapNodes } from "./crossover.js";
 import { announce, copyText, fill, h, saveFile } from "./dom.js";
@@ -35,6 +35,8 @@ export async function show(main) {
 }
 
 class WhatIf {
+  catalogue;
+
   constructor(main) {
     this.main = main;
     this.address = new Address();
@@ -103,7 +105,7 @@ class WhatIf {
           "div.answer",
           {},
           h("h1.visually-hidden", {}, "What if"),
-          this.problem, this.headline, this.progress, this.phase, this.strip, this.actions,
+          h("div.summary", {}, this.problem, this.headline, this.progress, this.phase, this.strip), this.actions,
           h("section.card", {}, this.ratioTitle, this.ratioNote, ratio, this.hover, this.legend.element),
           h("div.pair", {}, h("section.card", {}, h("h2", {}, "Time"), time), this.help),
           this.pins.element, this.map.element, this.picture.element,
@@ -120,19 +122,19 @@ class WhatIf {
   }
 
   async #loadMachine() {
-    const { state } = this;
+    const load = (this.load = Symbol("load"));
     this.machine = null;
     this.actions.inert = true;
     this.abort?.abort();
     clearTimeout(this.prefetchTimer);
     let [machine, problem] = [null, null];
     try {
-      machine = await getJson(`/v1/what-if/machine?topology=${encodeURIComponent(state.topology)}`);
+      machine = await getJson(`/v1/what-if/machine?topology=${encodeURIComponent(this.state.topology)}`);
     } catch (error) {
       problem = error;
     }
     await this.offered;
-    if (state !== this.state) return; // another machine was chosen meanwhile
+    if (load !== this.load) return; // another machine was chosen meanwhile
     this.machine = machine;
     this.#fillControls();
     if (problem) this.#refuse(problem);
@@ -143,13 +145,6 @@ class WhatIf {
     const state = this.state;
     const machines = machineOptions(this.catalogue, this.topologies, state.topology);
     const collectives = Object.keys(this.catalogue.algorithms).map((name) => [name, name]);
-    const file = h("input", {
-      id: "upload", type: "file", class: "visually-hidden",
-      change: () => {
-        this.#upload(file.files[0]);
-        file.value = ""; // so that the same file can be chosen again
-      },
-    });
     const change = (name) => (value) => {
       state[name] = value;
       if (state.from > state.to) [state.from, state.to] = [state.to, state.from];
@@ -169,7 +164,7 @@ class WhatIf {
     fill(
       this.controls,
       selectRow("machine", "Machine", machines, state.topology, (value) => this.#chooseMachine(value)),
-      h("div.row", {}, h("label.button", { for: "upload" }, "Upload a topology"), file),
+      h("div.row", {}, fileField("upload", "Upload a topology", (file) => this.#store(file))),
       this.machine && h("p.fabric", {}, machineSentence(this.machine)),
       this.#isUploadedNode() &&
         h("div.row", {}, h("button", { type: "button", click: () => this.#join() }, "Join several such nodes")),
@@ -190,13 +185,11 @@ class WhatIf {
   }
 
   async #chooseMachine(topology) {
-    this.state = { ...this.state, topology, axes: {}, incumbent: "", hidden: new Set() };
+    // The controls keep this state: what is typed before they are those of the machine counts for it.
+    Object.assign(this.state, { topology, axes: {}, incumbent: "", hidden: new Set() });
     this.#saveUrl(true);
     await this.#loadMachine();
-  }
-
-  async #upload(file) {
-    if (file) await this.#store(file);
+    this.#saveUrl(false); // with what was typed meanwhile
   }
 
   /** Store a topology, and ask about it. */

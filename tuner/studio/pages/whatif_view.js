@@ -32,7 +32,8 @@ function bar(title, answer, of, colour, onSelect) {
 /** The algorithms, each with a box that takes it in. `onFocus` gets the one that is pointed at, or null. */
 export class Legend {
   constructor(onFocus, onToggle) {
-    Object.assign(this, { onFocus, onToggle });
+    this.onFocus = onFocus;
+    this.onToggle = onToggle;
     this.element = h("ul.legend");
   }
 
