@@ -98,9 +98,10 @@ def test_a_number_that_is_typed_while_a_machine_loads_counts_for_it(
     with page.expect_request("**/v1/training/machine?*"):
         page.locator("#machine").select_option("preset:dgx-h100")
     page.get_by_label("Nodes, exactly").fill("3")
-    held[0].continue_()
-    shown(page, 24)
-    assert query(page)["nodes"] == ["3"]
+    with page.expect_request("**/v1/training") as asked:
+        held[0].continue_()
+    assert asked.value.post_data_json["detail"] == 24
+    page.wait_for_url("**nodes=3**")
 
 
 def test_every_control_asks_anew(page: Any, address: str) -> None:
