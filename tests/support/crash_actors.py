@@ -14,6 +14,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from datetime import timedelta
@@ -52,6 +53,7 @@ from tuner.db import ingestion, queue
 
 UNPRIVILEGED = 65534  # the user `nobody`, whom permissions hold
 STATEMENT, COMMIT, COMMITTED, WRITE = "statement", "commit", "committed", "write"
+_CHANGING_USER = threading.Lock()  # of the whole process, whose threads connect at the same time
 _CONNECTIONS: list[Any] = []  # that this process has made
 Death = tuple[str, int] | None  # before so many of these, or after so many bytes of a file
 Work = Sequence[tuple[str, int, Any]]  # kind, number, and what it needs
@@ -87,11 +89,12 @@ def begin(death: Death) -> None:
 
 def connect_unprivileged(dialect: Any, _record: object, given: Any, named: Any) -> Any:
     """Return a new connection, whose file was opened by a user who is not root."""
-    os.seteuid(UNPRIVILEGED)
-    try:
-        return dialect.connect(*given, **named)
-    finally:
-        os.seteuid(0)
+    with _CHANGING_USER:
+        os.seteuid(UNPRIVILEGED)
+        try:
+            return dialect.connect(*given, **named)
+        finally:
+            os.seteuid(0)
 
 
 def leave() -> None:
