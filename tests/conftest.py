@@ -29,6 +29,8 @@ RANK_FIXTURES = {"launcher", "mpich_launcher", "intelmpi_launcher", "mpirun"}
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 # Most programs of the tests call MPI from one thread; MPICH's algorithms are forced only for these.
 os.environ.setdefault("MPI4PY_RC_THREAD_LEVEL", "serialized")
+# Communicators that they derive follow a rule in the first call that it changes.
+os.environ.setdefault("TUNER_TUNE_AFTER", "0s")
 # Other programs share the computer, so an example may take any time.
 settings.register_profile("shared computer", deadline=None)
 settings.load_profile("shared computer")

@@ -27,14 +27,13 @@ from tuner.base.errors import InputError, TunerError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
 from tuner.core.table import NCCL, SCHEDULE, AlgorithmConfig, TuningTable
-from tuner.runtime import dispatch_pool, private_comm, tune
+from tuner.runtime import private_comm, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.algorithm_control import AlgorithmControl
-from tuner.runtime.backend import Backend
 from tuner.runtime.buffers import is_in_place, parse_buffer
 from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.control_variables import ControlVariables
-from tuner.runtime.dispatch_table import METHODS
+from tuner.runtime.method_names import METHODS
 from tuner.runtime.nccl import RankGpu
 from tuner.runtime.nvidia import has_driver
 from tuner.runtime.schedule_cache import MAX_SCHEDULES
@@ -211,7 +210,7 @@ def check_life_cycles() -> Iterator[str]:
     """Many short lives; children outlive their parents."""
     if WORLD.Split(MPI.UNDEFINED) != tune(WORLD, table()).Split(MPI.UNDEFINED):
         yield "no communicator is one"
-    for _ in range(300):
+    for _ in range(60):
         parent = tune(WORLD.Dup(), table())
         child = parent.Split(0, -WORLD.rank)
         grandchild = child.Dup()
@@ -302,7 +301,6 @@ def check_a_refusal_on_a_duplicate_that_outlives_its_parent() -> Iterator[str]:
         twin = parent.Dup()
         for _ in range(2):
             twin.Allreduce(array, np.zeros(4))
-        twin._backend.failed |= refuses  # as after a failed call whose messages have all arrived
         if refuses and WORLD.rank < WORLD.size - 1:
             with suppress(BufferError, ValueError):
                 twin.Allreduce(array, fixed)
@@ -745,43 +743,14 @@ def check_nccl_that_fails_on_one_rank() -> Iterator[str]:
             tuned.Free()
 
 
-def check_what_always_fails_is_not_tried_for_every_duplicate() -> Iterator[str]:
-    """Each attempt holds a communicator, of which a library has only so many."""
-    tuned, before, array = (
-        tune(WORLD.Dup(), table()),
-        len(private_comm.ACQUIRED),
-        np.full(3, WORLD.rank),
-    )
-    with patch("tuner.runtime.backend.build", side_effect=MemoryError()):
-        for _ in range(60):
-            twin = tuned.Dup()
-            twin.Bcast(array)
-            twin.Free()
-    if len(private_comm.ACQUIRED) - before > 2 * dispatch_pool.MAX_DISPATCHES or array.any():
-        yield f"{len(private_comm.ACQUIRED) - before} communicators are held"
-    tuned.Free()
-
-
-def check_choices_are_made_ready_once_for_all_duplicates() -> Iterator[str]:
-    """Whichever of two a duplicate needs first; where no rule departs, nothing is in the way."""
-    tuned, sizes = tune(WORLD.Dup(), table()), [np.zeros(1), np.zeros(9)]
-    with patch.object(
-        Backend, "set_up_algorithm", autospec=True, side_effect=Backend.set_up_algorithm
-    ) as begun:
-        for number in range(6 * dispatch_pool.MAX_DISPATCHES):
-            twin = tuned.Dup()
-            for array in sizes[:: 1 if number % 2 else -1]:
-                twin.Bcast(array)
-            twin.Free()
-    if begun.call_count != 2 * dispatch_pool.MAX_DISPATCHES:
-        yield f"{begun.call_count} times"
-    tuned.Free()
+def check_communicators_that_no_rule_changes_are_the_librarys_own() -> Iterator[str]:
+    """Nothing is in the way of a call where no rule departs."""
     rules = {(Collective.BCAST, WORLD.size): [(0, AlgorithmConfig())]}
-    left = tune(WORLD.Dup(), table_of(rules, library=library_name()))
-    twin = left.Dup()
+    tuned = tune(WORLD.Dup(), table_of(rules, library=library_name()))
+    twin = tuned.Dup()
     if twin.Bcast.__self__ is not twin.plain:
         yield "not the library's own method"
-    for comm in (twin, left):
+    for comm in (twin, tuned):
         comm.Free()
 
 

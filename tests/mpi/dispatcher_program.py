@@ -23,7 +23,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmConfig
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
-from tuner.runtime.dispatch_table import METHODS
+from tuner.runtime.method_names import METHODS
 
 WORLD = MPI.COMM_WORLD
 LIBRARY = library_name()

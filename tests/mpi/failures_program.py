@@ -241,8 +241,12 @@ FAILURES: dict[str, Failure] = {
     "a table for NCCL": other_table(by_nccl()),
     "a damaged copy": damaged_cache,
     "no place for copies": environment(TUNER_SERVICE=NOBODY, TUNER_CACHE="/dev/null/x"),
-    "permission is refused": raising("pathlib.Path.open", PermissionError(13, "refused")),
-    "the disk fails": raising("pathlib.Path.open", OSError(5, "Input/output error")),
+    "permission is refused": raising(
+        "tuner.runtime.agreement._open_without_waiting", PermissionError(13, "refused")
+    ),
+    "the disk fails": raising(
+        "tuner.runtime.agreement._open_without_waiting", OSError(5, "Input/output error")
+    ),
     # what it has
     "no module of ours": missing("tuner.runtime.dispatcher"),
     "no module of the system's": missing("urllib.request", "tuner.runtime.service_client"),

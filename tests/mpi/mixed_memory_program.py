@@ -23,7 +23,7 @@ from tuner.core.table import SCHEDULE, AlgorithmConfig, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.compatibility import datatype_of_code
-from tuner.runtime.dispatch_table import METHODS
+from tuner.runtime.method_names import METHODS
 
 WORLD, LIBRARY = MPI.COMM_WORLD, library_name()
 P, ME = WORLD.size, WORLD.rank

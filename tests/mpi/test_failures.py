@@ -40,6 +40,7 @@ def test_a_module_that_cannot_be_imported_ends_no_program(
     program.write_text("""
 from mpi4py import MPI
 
+MPI.COMM_WORLD.Dup().Free()
 ranks, word = MPI.COMM_WORLD.allreduce(1), MPI.COMM_WORLD.bcast("right")
 if MPI.COMM_WORLD.rank == 0:
     print(ranks, word)

@@ -115,14 +115,17 @@ from typing import Any
 from mpi4py import MPI
 from tuner.runtime.script import run
 odd: Any = 5
-run(["-m", "this"], service=odd if MPI.COMM_WORLD.rank == 1 else None)
+run(["-m", "unmodified_program", "end"], service=odd if MPI.COMM_WORLD.rank == 1 else None)
 """)
-    run = tuned.launcher.run(tuned.ranks, [str(program)], timeout=patience())
+    environment = {"PYTHONPATH": str(PROGRAM.parent)}
+    run = tuned.launcher.run(
+        tuned.ranks, [str(program)], environment=environment, timeout=patience()
+    )
     assert run.stderr.splitlines() == [
         "tuner: the library's own collectives are used: rank 1: AttributeError: 'int' object has no"
         " attribute 'rstrip'"
     ]
-    assert run.stdout.count("The Zen of Python") == tuned.ranks
+    assert run.stdout.startswith("__main__ end TunedIntracomm ")
 
 
 ENDINGS = pytest.mark.parametrize(("ending", "status"), [("0", 0), ("3", 3), ("finalize", 0)])

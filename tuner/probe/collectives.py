@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tuner.base.arrays import AnyArray, Int32Array
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
-from tuner.runtime.dispatch_table import METHODS
+from tuner.runtime.method_names import METHODS
 from tuner.runtime.staging import READ, WRITE, BufferAccess
 
 PAGE_BYTES = 4096  # bytes

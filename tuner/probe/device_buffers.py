@@ -10,7 +10,7 @@ import numpy as np
 from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.runtime.device_protocol import DeviceArray, DeviceInterface
-from tuner.runtime.dispatch_table import METHODS
+from tuner.runtime.method_names import METHODS
 from tuner.runtime.staging import BufferAccess, Staging
 
 

@@ -40,8 +40,8 @@ from tuner.probe.probe_plan import (
     ProbePoint,
 )
 from tuner.runtime.algorithm_control import NO_HOOKS, AlgorithmControl
-from tuner.runtime.dispatch_table import METHODS
 from tuner.runtime.memory import HOST_MEMORY
+from tuner.runtime.method_names import METHODS
 from tuner.runtime.nccl import Unavailable
 from tuner.runtime.schedule_call import ScheduleCall
 from tuner.runtime.scratch import ScratchPool

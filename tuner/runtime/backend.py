@@ -1,8 +1,7 @@
-"""The resources that run the algorithm configs of a table, for one communicator at a time.
+"""The resources that run the algorithm configs of a table for one communicator.
 
-A backend has private communicators of the ranks of a group, schedules that are bound to buffers,
-and the memory they need. It does not know the rules. Communicators of the same group can use it one
-after the other (see `dispatch_pool.py`).
+A backend has private communicators of its ranks, schedules that are bound to buffers, and the
+memory they need. It does not know the rules.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ from tuner.runtime.agreement import library_name
 from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.runtime.consensus import Consensus, attempt_all
 from tuner.runtime.cuda_support import has_cuda_messages, is_cuda_aware
-from tuner.runtime.dispatch_table import METHODS, Action
+from tuner.runtime.dispatch_table import Action
 from tuner.runtime.library_algorithm import LibraryCall
 from tuner.runtime.memory import HOST_MEMORY, DeviceMemory
+from tuner.runtime.method_names import METHODS
 from tuner.runtime.nccl import NcclComm, Unavailable, connect, nccl_action
 from tuner.runtime.private_comm import acquire_comm, release_comm
 from tuner.runtime.schedule_call import ScheduleCall
@@ -34,7 +34,6 @@ from tuner.runtime.scratch import ScratchPool
 from tuner.runtime.tally import CallTally
 
 Prepare = Callable[..., Callable[[], None] | None]
-MAX_IDLE_SCRATCH_BYTES = 1 << 20  # bytes that stay allocated between two communicators
 
 
 class AlgorithmActions(NamedTuple):
@@ -53,26 +52,19 @@ class AlgorithmActions(NamedTuple):
 
 
 class Backend:
-    """The private communicators, schedules and memory behind one communicator at a time.
+    """The private communicators, schedules and memory behind one communicator.
 
     comm                the plain communicator that uses it
-    shared              whether other communicators will use it afterwards
     algorithm_actions   the actions of each algorithm config that all ranks have set up; None for
                         one that they agreed to leave to the library
-    failed              whether a call has failed on this rank, so that messages of it may still
-                        arrive
     tally               counts the calls; None where they are not counted
     """
 
-    def __init__(
-        self, comm: MPI.Intracomm, tally: CallTally | None = None, *, shared: bool = False
-    ) -> None:
-        self.comm, self.shared = comm, shared
+    def __init__(self, comm: MPI.Intracomm, tally: CallTally | None = None) -> None:
+        self.comm, self.tally = comm, tally
         self.algorithm_actions: dict[
             tuple[Collective, AlgorithmConfig], AlgorithmActions | None
         ] = {}
-        self.failed, self.tally = False, tally
-        self._retried: set[tuple[Collective, AlgorithmConfig]] = set()
         self._private_comm: MPI.Intracomm | None = None
         self._algorithm_control: AlgorithmControl | None = None
         self._nccl: NcclComm | Unavailable | None = None
@@ -120,39 +112,13 @@ class Backend:
                 self._releases.append(self._nccl.release)
         return self._nccl
 
-    def run_noting_failure(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Run `action` and set `failed` where it raises.
-
-        Messages of a failed call may still arrive at this rank.
-        """
-        try:
-            action(*arguments)
-        except BaseException:
-            self.failed = True
-            raise
-
-    def prepare_for_reuse(self) -> bool:
-        """Prepare for another communicator: free large memory, allow one retry of failed configs.
-
-        Returns whether there is a config to retry.
-        """
-        for spaces in self.__dict__.get("_spaces", ()):  # empty where no schedule was set up
-            if spaces.nbytes > MAX_IDLE_SCRATCH_BYTES:
-                spaces.release()
-        if None not in self.algorithm_actions.values():
-            return False
-        left = {key for key, runner in self.algorithm_actions.items() if runner is None}
-        again, self._retried = left - self._retried, self._retried | left
-        for key in again:
-            del self.algorithm_actions[key]
-        return bool(again)
-
     def release(self) -> None:
         """Free requests, their memory and communicators; collective.
 
         Raises TunerError where a release failed, after all others are done.
         """
-        memory = [spaces.release for spaces in self._spaces]
+        spaces = self.__dict__.get("_spaces", ())  # empty where no schedule was set up
+        memory = [space.release for space in spaces]
         failure = attempt_all([*memory, *reversed(self._releases)])
         self._releases.clear()
         self.discard_comms()

@@ -23,7 +23,6 @@ from tuner.runtime.consensus import (
 )
 from tuner.runtime.cuda_support import has_cuda_messages, is_cuda_aware
 from tuner.runtime.dispatch_table import (
-    METHODS,
     Action,
     CountingDispatchTable,
     DispatchTable,
@@ -31,6 +30,7 @@ from tuner.runtime.dispatch_table import (
 )
 from tuner.runtime.feedback import CallRing
 from tuner.runtime.log import warn_once
+from tuner.runtime.method_names import METHODS
 from tuner.runtime.staging import Staging
 from tuner.runtime.table_binding import AgreedRules, SizeRules
 from tuner.runtime.tally import CallTally
@@ -46,8 +46,6 @@ class Dispatch:
     backend     runs the algorithm configs of the rules
     ring        records the time of each call; None where times are not recorded
     tally       counts the calls; None where they are not counted
-    pooled      whether communicators of the same ranks use this dispatch, and its backend, one
-                after the other
     """
 
     def __init__(
@@ -57,14 +55,10 @@ class Dispatch:
         backend: Backend,
         ring: CallRing | None,
         tally: CallTally | None,
-        *,
-        pooled: bool = False,
     ) -> None:
         self._comm, self.rules, self.backend = comm, rules, backend
         self._ring, self._tally = ring, tally
         self._tables: dict[tuple[Collective, str], _BuiltTable] = {}
-        self._indirect_methods: dict[str, Action] | None = {} if pooled else None
-        self._n_set_up = 0  # algorithm actions of the backend when the communicator last changed
 
     @cached_property
     def staging(self) -> Staging:
@@ -82,23 +76,10 @@ class Dispatch:
             self._tables[key] = self._build_table(collective, steps)
         return self._tables[key].table
 
-    def attach(self, comm: MPI.Intracomm) -> None:
-        """Make the calls on another communicator of the same ranks from now on."""
-        self._comm = self.backend.comm = comm
-
-    def prepare_for_reuse(self) -> None:
-        """Prepare the backend and the tables for another communicator."""
-        again = self.backend.prepare_for_reuse()
-        if again or len(self.backend.algorithm_actions) != self._n_set_up:
-            self._tables.clear()  # their actions may be out of date
-            self._n_set_up = len(self.backend.algorithm_actions)
-
     def library_method(self, method: str) -> Action:
-        """Return an action that calls this method of the library's own communicator."""
-        if self._indirect_methods is None:
-            own: Action = getattr(self._comm, method)
-            return own
-        return self._indirect_methods.setdefault(method, partial(self._call_current, method))
+        """Return this method of the library's own communicator."""
+        own: Action = getattr(self._comm, method)
+        return own
 
     def release(self) -> None:
         """Make all tables call the library, for programs that have kept a method."""
@@ -143,21 +124,12 @@ class Dispatch:
         method = self.library_method(METHODS[collective])
         return method, method if is_cuda_aware() else None
 
-    def _call_current(self, method: str, *arguments: Any) -> None:
-        """Call a method of the communicator that uses this dispatch at the time."""
-        getattr(self._comm, method)(*arguments)
-
     def _actions_of(
         self, actions: AlgorithmActions | None, collective: Collective
     ) -> tuple[Action, Action | None]:
         if actions is None:
             return self._library_actions(collective)
-        if not self.backend.shared:
-            return actions.on_host, actions.on_device
-        host = partial(self.backend.run_noting_failure, actions.on_host)
-        if actions.on_device is None or actions.on_device is actions.on_host:
-            return host, actions.on_device and host
-        return host, partial(self.backend.run_noting_failure, actions.on_device)
+        return actions.on_host, actions.on_device
 
     def _first_call(
         self, collective: Collective, choice: AlgorithmConfig, memory_index: int, *arguments: Any
@@ -185,7 +157,7 @@ class Dispatch:
         suited = np.array([move is not None])
         MPI.Intracomm(self._comm).Allreduce(MPI.IN_PLACE, suited, MPI.LAND)
         if move is not None and suited[0]:
-            return backend.run_noting_failure(move) if backend.shared else move()
+            return move()
         if self._tally is not None:
             self._tally.count_as_library(collective, choice)
         return library(*arguments)

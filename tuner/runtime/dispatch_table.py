@@ -12,20 +12,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, Rule, RuleKey
 from tuner.runtime.feedback import UNRECORDED, CallKind, CallRing
 
 Action = Callable[..., None]
-METHODS = {
-    Collective.BCAST: "Bcast",
-    Collective.REDUCE: "Reduce",
-    Collective.ALLREDUCE: "Allreduce",
-    Collective.REDUCE_SCATTER: "Reduce_scatter_block",
-    Collective.ALLGATHER: "Allgather",
-    Collective.GATHER: "Gather",
-    Collective.SCATTER: "Scatter",
-}
 
 
 class DispatchTable:

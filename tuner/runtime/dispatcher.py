@@ -12,44 +12,37 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from mpi4py import MPI
 
-from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.units import parse_duration
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA, HOST
 from tuner.core.table import OPERATORS, TuningTable
 from tuner.runtime import fast_path, log
 from tuner.runtime.agreement import NO_TABLE, TableAgreement, agree_on_table, library_name
 from tuner.runtime.backend import Backend
-from tuner.runtime.comm_layout import node_ids_of, node_ids_within
+from tuner.runtime.comm_layout import NodePlaces
 from tuner.runtime.comm_types import CommAlias, cast_comm
 from tuner.runtime.consensus import Consensus, attempt, attempt_all, run_together
 from tuner.runtime.dispatch import Dispatch
-from tuner.runtime.dispatch_pool import DispatchPool
-from tuner.runtime.dispatch_table import METHODS
 from tuner.runtime.feedback import CallRing, post_feedback
+from tuner.runtime.method_names import DERIVING_METHODS, METHODS
 from tuner.runtime.methods import CollectiveMethods
-from tuner.runtime.table_binding import NO_RULES, AgreedRules, agree_on_rules, log_status
+from tuner.runtime.table_binding import (
+    NO_RULES,
+    AgreedRules,
+    ShapeRules,
+    agree_on_rules,
+    log_status,
+)
 from tuner.runtime.table_source import TableRequest, resolve_request, working_directory
 from tuner.runtime.tally import CallTally
+from tuner.runtime.trial import TrialDispatch
 
-DERIVING_METHODS = (  # methods that derive a communicator, which follows the same table
-    "Dup",
-    "Dup_with_info",
-    "Clone",
-    "Split",
-    "Split_type",
-    "Create",
-    "Create_group",
-    "Create_cart",
-    "Create_graph",
-    "Create_dist_graph",
-    "Create_dist_graph_adjacent",
-    "Sub",
-)
+DEFAULT_TUNE_AFTER = "1s"  # a hundred times what it costs to tune a communicator
 
 
 @dataclass(frozen=True)
@@ -59,6 +52,9 @@ class TuningContext:
     make_request    makes the request for the table; None where there is nothing to refresh
     agreement       the table that the ranks agreed on
     memory          kind of memory whose rules are followed, `host` or `cuda`
+    tune_after_s    seconds of calls that rules would change, after which a derived communicator is
+                    tuned
+    shapes          the rules of the table by layout; None without a table
     ring            records the time of each call; None where times are not recorded
     tally           counts the calls; None where they are not counted
     """
@@ -66,6 +62,8 @@ class TuningContext:
     make_request: Callable[[], TableRequest] | None = None
     agreement: TableAgreement = NO_TABLE
     memory: str = HOST
+    tune_after_s: float = 0.0
+    shapes: ShapeRules | None = None
     ring: CallRing | None = None
     tally: CallTally | None = None
 
@@ -99,14 +97,16 @@ def make_tuned_comm(
     agreed = agree_on_table(consensus, source)
     known = isinstance(memory, str) and memory in (HOST, CUDA)
     wanted = os.environ.get("TUNER_FEEDBACK", "") not in ("", "0") if feedback is None else feedback
-    said = (memory if known else shortened_repr(memory), bool(wanted))
+    after = parse_duration(os.environ.get("TUNER_TUNE_AFTER") or DEFAULT_TUNE_AFTER)
+    said = (memory if known else shortened_repr(memory), bool(wanted), after)
     consensus.check()
-    memory, recorded = consensus.comm.bcast(said)
+    memory, recorded, after = consensus.comm.bcast(said)
     if memory not in (HOST, CUDA):
         return InputError(f"memory is {HOST!r} or {CUDA!r}, not {memory}")
     ring = CallRing() if recorded else None
     tally = CallTally(plain.rank, to_stderr=verbose) if verbose or log.is_info_enabled() else None
-    terms = TuningContext(source, agreed, memory, ring, tally)
+    shapes = _shapes(consensus, agreed.table, memory, None)
+    terms = TuningContext(source, agreed, memory, after, shapes, ring, tally)
     made = _make_comm(plain, terms)
     made.agree_on_rules(consensus)
     made.log_status()
@@ -114,16 +114,24 @@ def make_tuned_comm(
     return made
 
 
+def _shapes(
+    consensus: Consensus, table: TuningTable | None, memory: str, known: ShapeRules | None
+) -> ShapeRules | None:
+    """Return the rules of a table by layout, None without a table; collective.
+
+    known       rules of another table for ranks whose nodes are known; None for none
+    """
+    if table is None:
+        return None
+    return ShapeRules(table, memory, known.places if known else NodePlaces.gather(consensus))
+
+
 class TunedComm(CollectiveMethods, CommAlias):
     """A mixin that makes a communicator class of mpi4py follow a tuning table."""
 
     _terms = NO_TUNING
     _policy: AgreedRules | None = None  # None until all ranks have agreed on the rules
-    _nodes: IntArray | None = None  # node of each rank; None where it is not known
     _backend: Backend | None = None
-    _pool: DispatchPool | None = None  # for the duplicates of this communicator
-    _lender: DispatchPool | None = None  # where `_lent` and its backend came from
-    _lent: Dispatch | None = None
     _dispatch: Dispatch | None = None
     _installed: tuple[str, ...] = ()  # attributes that hold dispatch tables and methods
 
@@ -168,7 +176,7 @@ class TunedComm(CollectiveMethods, CommAlias):
     def _reset_after_failure(self) -> None:
         """Discard state that may differ between ranks after a step that failed on one of them."""
         self._uninstall()
-        self._policy, self._nodes, self._dispatch = NO_RULES, None, None
+        self._policy, self._dispatch = NO_RULES, None
         if self._backend is not None:
             self._backend.discard_comms()
 
@@ -180,7 +188,8 @@ class TunedComm(CollectiveMethods, CommAlias):
         if ring is not None and agreed.version != terms.agreement.version:
             post_feedback(consensus, ring, terms.agreement)  # the times belong to the old table
             ring = CallRing()
-        self._terms = replace(terms, agreement=agreed, ring=ring)
+        shapes = _shapes(consensus, agreed.table, terms.memory, terms.shapes)
+        self._terms = replace(terms, agreement=agreed, shapes=shapes, ring=ring)
         self.agree_on_rules(consensus)
         self.log_status()
 
@@ -207,39 +216,28 @@ class TunedComm(CollectiveMethods, CommAlias):
             self._terms.tally.report()
 
     def _end(self, method: str) -> None:
-        self._release_all()
+        if self._backend is not None:
+            self._release_all()
+        else:  # nothing but Python objects, which would refer to one another
+            self._uninstall()
+            self._dispatch = None
         super()._end(method)
         self._terms, self._policy = NO_TUNING, NO_RULES
 
     def agree_on_rules(self, consensus: Consensus) -> None:
         """Determine which rules all ranks can follow; collective."""
-        comm, table = self.plain, self._terms.agreement.table
-        if table is not None and self._nodes is None:
-            self._nodes = node_ids_of(consensus)
-        self._backend = self._backend or Backend(comm, self._terms.tally)
-        self._policy = agree_on_rules(
-            consensus, table, self._terms.memory, self._nodes, self._backend
-        )
+        shapes = self._terms.shapes
+        self._backend = self._backend or Backend(self.plain, self._terms.tally)
+        rules = {} if shapes is None else shapes.matching(self.plain)
+        self._policy = agree_on_rules(consensus, rules, self._backend)
 
     def log_status(self) -> None:
         """Log on rank 0 whether there are rules; not called for derived communicators."""
         log_status(self._policy or NO_RULES, self.table, self.plain)
 
-    def _agreed_rules(self) -> AgreedRules:
-        """Return the rules that are followed; the first call is collective."""
-        if self._policy is None and self.table is not None:
-            _, failure = run_together(self.plain, self.agree_on_rules)
-            self._log_failure(failure)
-            if failure:
-                self._reset_after_failure()
-        if self._policy is None:
-            self._policy = NO_RULES
-        return self._policy
-
     def install(self) -> Dispatch:
         """Build all dispatch tables, and the fast methods where they can be used."""
-        own = self._dispatch is not self._lent  # a lent dispatch goes back to its pool
-        dispatch = self._dispatch if self._dispatch and own else self._start_dispatch()
+        dispatch = self._dispatch or self._start_dispatch()
         ladders = {(c, op): dispatch.table_for(c, op) for c in METHODS for op in OPERATORS}
         found: dict[str, Any] = {_table_attribute(*key): ladder for key, ladder in ladders.items()}
         if self._simple:
@@ -261,39 +259,35 @@ class TunedComm(CollectiveMethods, CommAlias):
         self._installed = tuple(found)
 
     def _start_dispatch(self) -> Dispatch:
-        policy, terms = self._agreed_rules(), self._terms
+        terms, shapes = self._terms, self._terms.shapes
+        if self._policy is None and shapes is not None:
+            candidates = shapes.candidates(self.plain)
+            if candidates.has_tuned_rule:
+                self._dispatch = TrialDispatch(
+                    self.plain, candidates, terms.ring, terms.tally, terms.tune_after_s, self._tuned
+                )
+                return self._dispatch
+            self._policy = candidates
         if self._backend is None:
             self._backend = Backend(self.plain, terms.tally)
-        self._dispatch = Dispatch(self.plain, policy, self._backend, terms.ring, terms.tally)
+        rules = self._policy or NO_RULES
+        self._dispatch = Dispatch(self.plain, rules, self._backend, terms.ring, terms.tally)
         return self._dispatch
 
+    def _tuned(self) -> Any:
+        """Return this communicator after it was tuned; collective."""
+        self.follow()
+        return self
+
     def tune_derived(self, made: MPI.Intracomm) -> Any:
-        """Return a tuned communicator for one that was derived from this one.
+        """Return a tuned communicator for one that was derived from this one, without messages.
 
-        Collective over this one. It follows the same table; where it has the same ranks in the
-        same order, it also takes over the rules agreed on here.
+        It follows the same table as soon as that pays (`tuner.runtime.trial`).
         """
-        comm = _make_comm(made, self._terms)
-        if self.table is None:
-            return comm
-        if MPI.Comm.Compare(self.plain, made) == MPI.CONGRUENT:
-            comm._policy, comm._nodes = self._agreed_rules(), self._nodes
-            if comm._policy.has_tuned_rule:
-                self._lend(comm, made)
-            elif comm._simple:
-                comm._put(fast_path.library_methods(made))
-        elif self._nodes is not None:
-            comm._nodes = node_ids_within(self.plain, made, self._nodes)
+        comm, shapes = _make_comm(made, self._terms), self._terms.shapes
+        if comm._simple and (shapes is None or not shapes.has_tuned_size(made)):
+            comm._put(fast_path.library_methods(made))
         return comm
-
-    def _lend(self, comm: Any, made: MPI.Intracomm) -> None:
-        """Give a duplicate a dispatch from the pool, if one is free; collective."""
-        if self._pool is None:
-            terms = self._terms
-            self._pool = DispatchPool(self.plain, self._agreed_rules(), terms.ring, terms.tally)
-        lent = self._pool.acquire(made)
-        if lent is not None:
-            comm._lender, comm._lent, comm._backend = self._pool, lent, lent.backend
 
     def _uninstall(self) -> None:
         for name in self._installed:
@@ -303,21 +297,17 @@ class TunedComm(CollectiveMethods, CommAlias):
     def _release_all(self) -> None:
         self._uninstall()
         self._log_failure(attempt_all(self._releases()))
-        self._dispatch = self._backend = self._lender = self._lent = self._pool = None
+        self._dispatch = self._backend = None
 
     def _releases(self) -> Iterator[Callable[[], None]]:
         """Yield the functions that release the resources of this communicator's calls.
 
         They are collective where the release of the resource is.
         """
-        if self._dispatch is not None and self._dispatch is not self._lent:
+        if self._dispatch is not None:
             yield self._dispatch.release
-        if self._lender is not None:
-            yield partial(self._lender.put_back, cast(Dispatch, self._lent))
-        elif self._backend is not None:
+        if self._backend is not None:
             yield self._backend.release
-        if self._pool is not None:
-            yield self._pool.close
 
     def _log_failure(self, failure: str) -> None:
         """Log on rank 0 why the library's own collectives run."""
@@ -333,8 +323,7 @@ class TunedComm(CollectiveMethods, CommAlias):
         if name not in _TABLE_KEYS:
             return super().__getattr__(name)
         if self._dispatch is None:
-            self._dispatch = self._lent or self._start_dispatch()
-            return self._dispatch.table_for(*_TABLE_KEYS[name])
+            return self._start_dispatch().table_for(*_TABLE_KEYS[name])
         self.install()
         return self.__dict__[name]
 

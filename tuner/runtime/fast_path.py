@@ -19,7 +19,8 @@ from numpy import ndarray
 
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS
-from tuner.runtime.dispatch_table import METHODS, Action, DispatchTable
+from tuner.runtime.dispatch_table import Action, DispatchTable
+from tuner.runtime.method_names import METHODS
 from tuner.runtime.nvidia import has_driver
 
 HOST_BUFFER_TYPES = (

@@ -17,7 +17,8 @@ from mpi4py import MPI
 from tuner.core.collective import Collective
 from tuner.runtime.algorithm_control import NO_HOOKS, CallHooks
 from tuner.runtime.buffers import is_in_place, is_plain_array
-from tuner.runtime.dispatch_table import METHODS, Action
+from tuner.runtime.dispatch_table import Action
+from tuner.runtime.method_names import METHODS
 from tuner.runtime.mpi_arguments import root_rank
 from tuner.runtime.packing import do_nothing, pack_buffer
 

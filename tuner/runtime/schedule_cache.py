@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,9 @@ from tuner.runtime.scratch import ScratchPool
 MAX_SCHEDULES = 64  # buffers that stay bound, per config and communicator; the oldest are dropped
 MAX_REQUESTS = 1 << 16  # in total: each takes one or two kilobytes
 MAX_CACHED_CALLS = 1024  # argument lists
+MAX_TEMPLATES = 256  # of all communicators of this process; the oldest are dropped
+_TEMPLATES: dict[tuple[Any, ...], RankScheduleTemplate] = {}
+_TEMPLATES_LOCK = Lock()
 
 
 class CachedCall(NamedTuple):
@@ -55,7 +59,7 @@ class ScheduleCache:
             scratch_pool,
         )
         self._segmented = is_segmented(collective, choice.algorithm, choice.params)
-        self._templates: dict[tuple[int, int], RankScheduleTemplate] = {}
+        self._shape = collective, choice, comm.size, comm.rank
         self._schedules: dict[tuple[int, int, int, int], PersistentSchedule | None] = {}
         self._messages = 0
         self.calls: dict[tuple[Any, ...], CachedCall] = {}
@@ -109,9 +113,14 @@ class ScheduleCache:
         )
 
     def _template(self, nbytes: int, root: int) -> RankScheduleTemplate:
-        """Return this rank's transfers in chunks; sizes with equally many chunks share them."""
-        if not self._segmented and (0, root) in self._templates:
-            return self._templates[0, root]  # one schedule serves every size
+        """Return this rank's transfers in chunks.
+
+        Sizes with equally many chunks share them, and so do communicators of equally many ranks in
+        which this rank has the same number.
+        """
+        known = None if self._segmented else _TEMPLATES.get((*self._shape, 0, root))
+        if known is not None:
+            return known  # one schedule serves every size
         made = build(
             self._collective,
             self._choice.algorithm,
@@ -120,12 +129,16 @@ class ScheduleCache:
             nbytes=nbytes,
             params=self._choice.params,
         )
-        key = (made.n_chunks if self._segmented else 0, root)
-        if key not in self._templates:
-            if len(self._templates) == MAX_SCHEDULES:
-                del self._templates[next(iter(self._templates))]
-            self._templates[key] = RankScheduleTemplate.from_schedule(made, self._comm.rank)
-        return self._templates[key]
+        key = (*self._shape, made.n_chunks if self._segmented else 0, root)
+        known = _TEMPLATES.get(key)
+        if known is not None:
+            return known
+        template = RankScheduleTemplate.from_schedule(made, self._comm.rank)
+        with _TEMPLATES_LOCK:
+            if len(_TEMPLATES) == MAX_TEMPLATES:
+                del _TEMPLATES[next(iter(_TEMPLATES))]
+            _TEMPLATES[key] = template
+        return template
 
     def _evict(self) -> None:
         """Drop the oldest schedules until the limits hold; the newest one stays."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copyreg
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +15,7 @@ from mpi4py import MPI
 from mpi4py.run import run_command_line, set_abort_status
 
 from tuner.runtime.consensus import attempt
+from tuner.runtime.deferred import defer_tuning
 from tuner.runtime.entry import tune
 from tuner.runtime.log import warn
 from tuner.runtime.program_imports import release_package_name
@@ -34,13 +37,18 @@ def run(
     """
     status: object = 1
     try:
-        tuned = tune(
+        if table is None and service is None and os.environ.get("TUNER_TABLE"):
+            table = Path(os.environ["TUNER_TABLE"])
+        tuned = defer_tuning(
             MPI.COMM_WORLD,
-            table,
-            service=service,
-            cluster=cluster,
-            feedback=feedback,
-            verbose=verbose,
+            partial(
+                tune,
+                table=table and _absolute(table),
+                service=service,
+                cluster=cluster,
+                feedback=feedback,
+                verbose=verbose,
+            ),
         )
         replace_world(tuned)
         orderly = False
@@ -60,6 +68,14 @@ def run(
     finally:
         set_abort_status(status)
     sys.exit(ended)
+
+
+def _absolute(path: Path) -> Path:
+    """Return the path as seen from the present working directory, where there is one."""
+    try:
+        return path.absolute()
+    except OSError:
+        return path
 
 
 def replace_world(tuned: Any) -> None:

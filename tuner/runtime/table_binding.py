@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from tuner import mpi_libraries
 from tuner.algorithms import build
-from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA
 from tuner.core.table import (
@@ -31,7 +29,7 @@ from tuner.runtime.agreement import library_name
 from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.runtime.backend import Backend
 from tuner.runtime.collective_lock import VARIABLES_LOCK
-from tuner.runtime.comm_layout import CommLayout, layout_on_nodes
+from tuner.runtime.comm_layout import CommLayout, NodePlaces
 from tuner.runtime.consensus import Consensus, error_message
 from tuner.runtime.cuda_support import cuda_device, has_cuda_messages
 from tuner.runtime.log import inform, warn, warn_once
@@ -43,10 +41,13 @@ THREADS_REASON = (
     " (MPI_THREAD_MULTIPLE): where one thread at a time calls MPI, start the program with"
     " MPI4PY_RC_THREAD_LEVEL=serialized, or by `python -m tuner.run --thread-level serialized`"
 )
+# The least that a call takes where a table states no time: s, and s per byte.
+MIN_CALL_S, MIN_BYTE_S = 1e-6, 1e-11
 COUNT_LIMIT_BYTES = 1 << 31  # bytes; where counts are bytes: Open MPI counts in C's int
 
 
-class SizeRules(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class SizeRules:
     """The rules of one key in ascending size.
 
     bounds          first size of each rule, bytes, ascending from 0
@@ -67,6 +68,21 @@ class SizeRules(NamedTuple):
         places = [numbers.setdefault(rule.choice, len(numbers)) for rule in rules]
         return cls([rule.start_bytes for rule in rules], list(numbers), places, rules)
 
+    @cached_property
+    def left_to_library(self) -> SizeRules:
+        """The same ranges of sizes with the library default for each."""
+        return SizeRules.from_rules(
+            tuple(replace(rule, choice=AlgorithmConfig()) for rule in self.rules)
+        )
+
+    @cached_property
+    def library_seconds(self) -> list[float]:
+        """The least time in seconds that the library takes for a call of each rule.
+
+        It is 0 where the rule leaves the call to the library.
+        """
+        return [0.0 if rule.choice.is_default else _library_seconds(rule) for rule in self.rules]
+
 
 @dataclass(frozen=True)
 class AgreedRules:
@@ -81,6 +97,16 @@ class AgreedRules:
         """
         return self.by_call.get((collective, operators)) or self.by_call.get((collective, "any"))
 
+    @classmethod
+    def from_rules(cls, rules: RulesByKey) -> AgreedRules:
+        """Build the columns of the rules of each key."""
+        return cls(
+            {
+                (key.collective, key.operators): SizeRules.from_rules(kept)
+                for key, kept in rules.items()
+            }
+        )
+
     @cached_property
     def has_tuned_rule(self) -> bool:
         """Return whether any rule names an algorithm config other than the library default."""
@@ -89,31 +115,51 @@ class AgreedRules:
         )
 
 
+class ShapeRules:
+    """The rules of a table for the communicators that derive from one, by their layout.
+
+    memory      kind of memory whose rules are followed, `host` or `cuda`; the same on every rank
+    places      the nodes of the ranks
+    """
+
+    def __init__(self, table: TuningTable, memory: str, places: NodePlaces) -> None:
+        self._table, self._memory, self.places = table, memory, places
+        self._tuned_sizes = {
+            rule.key.p
+            for rule in table.rules
+            if rule.key.memory == memory and not rule.choice.is_default
+        }
+        self._candidates: dict[CommLayout | None, AgreedRules] = {None: NO_RULES}
+
+    def has_tuned_size(self, comm: MPI.Intracomm) -> bool:
+        """Return whether some rule departs from the library on as many ranks. Local."""
+        return comm.size in self._tuned_sizes
+
+    def matching(self, comm: MPI.Intracomm) -> RulesByKey:
+        """Return the rules for the layout of a communicator. Local."""
+        layout = self.places.layout(comm)
+        return {} if layout is None else matching_rules(self._table, layout, self._memory)
+
+    def candidates(self, comm: MPI.Intracomm) -> AgreedRules:
+        """Return the same, kept for each layout: those that hold unless a rank objects. Local."""
+        layout = self.places.layout(comm)
+        if layout not in self._candidates:
+            self._candidates[layout] = AgreedRules.from_rules(self.matching(comm))
+        return self._candidates[layout]
+
+
 NO_RULES = AgreedRules()
 
 
-def agree_on_rules(
-    consensus: Consensus,
-    table: TuningTable | None,
-    memory: str,
-    node_ids: IntArray | None,
-    backend: Backend,
-) -> AgreedRules:
+def agree_on_rules(consensus: Consensus, rules: RulesByKey, backend: Backend) -> AgreedRules:
     """Return the rules for a communicator that all its ranks can follow; collective.
 
-    memory      kind of memory whose rules are followed, `host` or `cuda`; the same on every rank
-    node_ids    node of each rank, see `node_ids_of`; None without a table
+    rules       the rules for the layout of the communicator, the same on every rank
     backend     runs the algorithm configs for this communicator
     """
-    layout = None if node_ids is None else layout_on_nodes(node_ids)
-    if table is None or layout is None:
-        return NO_RULES
-    rules = matching_rules(table, layout, memory)
     if any(not rule.choice.is_default for ladder in rules.values() for rule in ladder):
         rules = _RuleChecker(consensus, backend).agree(rules)
-    return AgreedRules(
-        {(key.collective, key.operators): SizeRules.from_rules(kept) for key, kept in rules.items()}
-    )
+    return AgreedRules.from_rules(rules)
 
 
 def log_status(rules: AgreedRules, table: TuningTable | None, comm: MPI.Intracomm) -> None:
@@ -204,6 +250,11 @@ class _RuleChecker:
         if self._cached_control is None:
             self._cached_control = AlgorithmControl(base_of(library_name()), self._consensus.comm)
         return self._cached_control
+
+
+def _library_seconds(rule: Rule) -> float:
+    stated = rule.evidence.default_s
+    return min(stated) if stated else MIN_CALL_S + rule.start_bytes * MIN_BYTE_S
 
 
 def is_worth_forcing(evidence: Evidence, overhead_s: float) -> bool:

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, read_table
 from tuner.runtime import tune
-from tuner.runtime.comm_layout import CommLayout, layout_on_nodes, node_ids_of
+from tuner.runtime.comm_layout import CommLayout, NodePlaces
 from tuner.runtime.consensus import run_together
 from tuner.runtime.table_binding import matching_rules
 
@@ -26,9 +26,9 @@ NBYTES = 4096
 
 def layout_of(comm: MPI.Intracomm) -> CommLayout | None:
     """Return how the ranks lie on the hosts; collective."""
-    nodes, failure = run_together(comm, node_ids_of)
-    assert nodes is not None, failure
-    return layout_on_nodes(nodes)
+    places, failure = run_together(comm, NodePlaces.gather)
+    assert places is not None, failure
+    return places.layout(comm)
 
 
 def followed(comm: MPI.Intracomm, table: TuningTable) -> list[str]:

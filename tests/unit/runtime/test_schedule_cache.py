@@ -38,14 +38,19 @@ def bindings_of(choice: AlgorithmConfig, spaces: ScratchPool | None = None) -> S
 def test_a_schedule_is_looked_at_once_per_number_of_chunks(
     choice: AlgorithmConfig, outlines: int
 ) -> None:
-    made = bindings_of(choice)
-    with patch.object(
-        RankScheduleTemplate, "from_schedule", wraps=RankScheduleTemplate.from_schedule
-    ) as looked:
-        for count in range(1, 4 * SEGMENT + 1):
-            assert made.get_or_bind(BYTES, count, 1, 0) is not None
+    """Communicators of one shape share what was found."""
+    with (
+        patch.dict(schedule_cache._TEMPLATES, clear=True),
+        patch.object(
+            RankScheduleTemplate, "from_schedule", wraps=RankScheduleTemplate.from_schedule
+        ) as looked,
+    ):
+        for _ in range(2):
+            made = bindings_of(choice)
+            for count in range(1, 4 * SEGMENT + 1):
+                assert made.get_or_bind(BYTES, count, 1, 0) is not None
+            made.release()
     assert looked.call_count == outlines
-    made.release()
 
 
 def test_more_segments_than_there_may_be_are_not_ours() -> None:

@@ -1,0 +1,90 @@
+"""Communicators that a program derives cost nothing until tuning them pays."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.ladders import table_of
+from tests.support.waiting import patience
+from tuner.core.collective import Collective
+from tuner.core.table import AlgorithmConfig, Evidence, TuningTable, write_table
+from tuner.launch import Launcher
+
+PROGRAM = Path(__file__).with_name("derived_program.py")
+COUNTER = PROGRAM.parents[1] / "support" / "count_calls.c"
+LIBRARIES = [("launcher", 4), ("mpich_launcher", 2)]
+NBYTES, LIBRARY_S = 8000, 0.01  # a size of the rule, and what the library takes for it
+ROUND = 10  # calls of the library in ten rounds, for each call of the program
+
+
+def table(library: str, ranks: int, algorithm: AlgorithmConfig) -> TuningTable:
+    """Return a table with one rule for long calls, which says what the library takes."""
+    rungs = [(0, AlgorithmConfig()), (1024, algorithm)]
+    keys = [(Collective.ALLREDUCE, p, "commutative") for p in {ranks, (ranks + 1) // 2} - {1}]
+    made = table_of(dict.fromkeys(keys, rungs), library=library)
+    stated = Evidence("measured", (NBYTES,), (LIBRARY_S,), (LIBRARY_S / 2,))
+    rules = (
+        rule if rule.choice.is_default else replace(rule, evidence=stated) for rule in made.rules
+    )
+    return TuningTable(made.cluster, made.library, tuple(rules))
+
+
+@pytest.fixture(params=LIBRARIES, ids=["openmpi", "mpich"])
+def ranks(request: pytest.FixtureRequest) -> tuple[Launcher, int]:
+    fixture, number = request.param
+    return request.getfixturevalue(fixture), number
+
+
+def counted(
+    ranks: tuple[Launcher, int], place: Path, algorithm: AlgorithmConfig, **variables: str
+) -> dict[str, Any]:
+    """Return what the program counts under a table with this algorithm for long calls."""
+    launcher, number = ranks
+    library, file = place / "count.so", place / "table.json"
+    command = [str(launcher.compiler), "-shared", "-fPIC", "-o", str(library), str(COUNTER)]
+    subprocess.run(command, check=True)
+    write_table(table(launcher.version(), number, algorithm), file)
+    run = launcher.run(
+        number,
+        ["-m", "tuner.run", "--table", str(file), str(PROGRAM)],
+        environment={"LD_PRELOAD": str(library), **variables},
+        timeout=patience(),
+    )
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [AlgorithmConfig("recursive_doubling"), AlgorithmConfig("ring", {}, "schedule")],
+    ids=str,
+)
+def test_few_calls_take_no_call_more_than_without_a_table(
+    ranks: tuple[Launcher, int], tmp_path: Path, algorithm: AlgorithmConfig
+) -> None:
+    found = counted(ranks, tmp_path, algorithm, TUNER_TUNE_AFTER="1s")
+    splits, dups = 3 * ROUND, 2 * ROUND  # Split, Dup and Allreduce; Dup and Allreduce
+    assert (found["split"], found["split, of a size that a rule changes"]) == (splits, splits)
+    assert (found["dup"], found["dup, of a size that a rule changes"]) == (dups, dups)
+
+
+def test_all_ranks_tune_in_the_call_in_which_it_pays(
+    ranks: tuple[Launcher, int], tmp_path: Path
+) -> None:
+    """Calls count with the time that the table states for the library."""
+    found = counted(ranks, tmp_path, AlgorithmConfig("ring", {}, "schedule"), TUNER_TUNE_AFTER="1s")
+    assert found["short calls"] == 400  # no rule would change them
+    assert found["long calls"] == [pytest.approx(1.0 / LIBRARY_S, abs=1)]
+
+
+def test_they_follow_their_first_call_on_request(
+    ranks: tuple[Launcher, int], tmp_path: Path
+) -> None:
+    found = counted(ranks, tmp_path, AlgorithmConfig("ring", {}, "schedule"), TUNER_TUNE_AFTER="0s")
+    assert found["long calls"] == [0]

@@ -1,0 +1,30 @@
+"""The names of the communicator's methods that follow a table; this module is quick to import."""
+
+from __future__ import annotations
+
+from tuner.core.collective import Collective
+
+METHODS = {
+    Collective.BCAST: "Bcast",
+    Collective.REDUCE: "Reduce",
+    Collective.ALLREDUCE: "Allreduce",
+    Collective.REDUCE_SCATTER: "Reduce_scatter_block",
+    Collective.ALLGATHER: "Allgather",
+    Collective.GATHER: "Gather",
+    Collective.SCATTER: "Scatter",
+}
+DERIVING_METHODS = (  # methods that derive a communicator, which follows the same table
+    "Dup",
+    "Dup_with_info",
+    "Clone",
+    "Split",
+    "Split_type",
+    "Create",
+    "Create_group",
+    "Create_cart",
+    "Create_graph",
+    "Create_dist_graph",
+    "Create_dist_graph_adjacent",
+    "Sub",
+)
+PARTIAL_METHODS = ("Create_group",)  # those that only some ranks of the communicator call

@@ -1,0 +1,77 @@
+"""The calls of a communicator that a program has derived, until tuning it pays.
+
+Tuning a communicator takes messages between its ranks and communicators of our own, which costs
+more than a few calls gain. So the library makes the calls first, and each call that a rule would
+change counts with the time that the table states for the library's algorithm. All ranks make the
+same calls, so they count alike without a message. When the calls have taken a hundred times what
+tuning costs, all ranks tune the communicator in the same call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mpi4py import MPI
+
+from tuner.core.collective import Collective
+from tuner.core.table import AlgorithmConfig
+from tuner.runtime.backend import Backend
+from tuner.runtime.cuda_support import is_cuda_aware
+from tuner.runtime.dispatch import Dispatch
+from tuner.runtime.dispatch_table import Action
+from tuner.runtime.feedback import CallRing
+from tuner.runtime.method_names import METHODS
+from tuner.runtime.table_binding import AgreedRules, SizeRules
+from tuner.runtime.tally import CallTally
+
+
+class TrialDispatch(Dispatch):
+    """The dispatch of a communicator whose calls are made by the library and counted.
+
+    candidates  the rules that the communicator would follow if no rank objects
+    limit_s     seconds of calls that rules would change, after which the communicator is tuned
+    tune        tunes the communicator; collective
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        candidates: AgreedRules,
+        ring: CallRing | None,
+        tally: CallTally | None,
+        limit_s: float,
+        tune: Callable[[], Any],
+    ) -> None:
+        super().__init__(comm, candidates, Backend(comm, tally), ring, tally)
+        self._limit_s, self._tune, self._spent_s = limit_s, tune, 0.0
+
+    def _build_table(self, collective: Collective, rules: SizeRules) -> Any:
+        built = super()._build_table(collective, rules.left_to_library if rules.rules else rules)
+        actions, device_actions = built.table.actions, built.table.device_actions
+        for place, seconds in enumerate(rules.library_seconds):
+            if seconds:
+                actions[place] = self._counted(collective, seconds)
+                device_actions[place] = actions[place] if is_cuda_aware() else None
+        return built
+
+    def _counted(self, collective: Collective, seconds: float) -> Action:
+        """Return an action that makes a call with the library, or tunes the communicator first."""
+        method = METHODS[collective]
+        library: Action = getattr(self._comm, method)
+
+        def call(*arguments: Any) -> None:
+            if self._spent_s >= self._limit_s:
+                if self._tally is not None:  # the call is counted again
+                    self._tally.counter(collective, AlgorithmConfig())[0] -= 1
+                getattr(self._tune(), method)(*arguments)
+                return
+            try:
+                library(*arguments)
+            except MPI.Exception as failure:
+                if failure.Get_error_class() == MPI.ERR_TRUNCATE:
+                    self._spent_s += seconds  # the other ranks may have completed the call
+                raise  # a call that a rank was refused counts when it is repeated
+            self._spent_s += seconds
+
+        return call
