@@ -90,9 +90,7 @@ def _print_shares(points: Sequence[ExplainedIteration]) -> None:
     title = "where the time goes: computation, and what a rank waits for while it does not compute"
     print_table(title, ("ranks", *titles), rows, right=("ranks", *titles))
     if any(one.shares[WAIT] > MIN_SHARE * one.found.seconds for one in points):
-        print_text(
-            "wait: for framework cycles, servers, slower ranks or other stages\n"
-        )
+        print_text("wait: for framework cycles, servers, slower ranks or other stages\n")
 
 
 def _share(seconds: float, whole: float) -> str:
