@@ -23,10 +23,12 @@ from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
 from tuner.base.errors import InputError
 from tuner.base.processes import available_cores
+from tuner.base.repeats import RepeatFilter
 from tuner.formats import mpich
 from tuner.studio.assets import Asset, load_assets
 
 log = logging.getLogger(__name__)
+log.addFilter(RepeatFilter())
 MAX_CONCURRENT_UPLOADS = (
     4  # measurements files stored at the same time; others wait without blocking requests
 )

@@ -17,10 +17,12 @@ from contextlib import suppress
 from tuner import db
 from tuner.base.errors import InputError
 from tuner.base.own_modules import own_module_command, own_module_environment
+from tuner.base.repeats import RepeatFilter
 from tuner.jobs.kinds import JOB_KINDS
 from tuner.jobs.worker import encode_job, parse_progress
 
 log = logging.getLogger(__name__)
+log.addFilter(RepeatFilter())
 POLL_INTERVAL_S = 0.25  # seconds between two attempts to claim a job
 HEARTBEAT_INTERVAL_S = 0.5  # seconds between two heartbeats
 TERMINATION_GRACE_S = 10.0  # seconds between SIGTERM and SIGKILL
