@@ -40,7 +40,7 @@ from tuner.runtime.table_binding import (
 )
 from tuner.runtime.table_source import TableRequest, resolve_request, working_directory
 from tuner.runtime.tally import CallTally
-from tuner.runtime.trial import TrialDispatch
+from tuner.runtime.derived_communicators import TrialDispatch
 
 DEFAULT_TUNE_AFTER = "1s"  # a hundred times what it costs to tune a communicator
 
@@ -282,7 +282,7 @@ class TunedComm(CollectiveMethods, CommAlias):
     def tune_derived(self, made: MPI.Intracomm) -> Any:
         """Return a tuned communicator for one that was derived from this one, without messages.
 
-        It follows the same table as soon as that pays (`tuner.runtime.trial`).
+        It follows the same table as soon as that pays (`tuner.runtime.derived_communicators`).
         """
         comm, shapes = _make_comm(made, self._terms), self._terms.shapes
         if comm._simple and (shapes is None or not shapes.has_tuned_size(made)):

@@ -226,7 +226,7 @@ def test_a_command_comes_after_two_dashes(capsys: pytest.CaptureFixture[str]) ->
         with pytest.raises(SystemExit) as ended:
             main(["emulate", "run", file, *words])
         assert ended.value.code == 2
-        assert f"{said}: {remedy}\n" in capsys.readouterr().err
+        assert f"{said}: {remedy}" in capsys.readouterr().err
 
 
 def test_a_cluster_that_is_not_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -304,20 +304,25 @@ def test_names_are_told_apart_across_files_too(
 def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "b.out").write_text(BCAST)
     out = tmp_path / "m.ndjson"
-    for words, said in (
-        ([str(tmp_path / "b.out")], "b.out: line 3: the file does not say on how many ranks"),
-        ([str(tmp_path / "b.out"), "--ranks", str(2**31)], "--ranks 2147483648: it is at least 1"),
-        ([str(tmp_path / "b.out"), "--ranks", "2", "--nodes", "1"], "name it with --cluster"),
+    for words, status, said in (
+        ([str(tmp_path / "b.out")], 1, "b.out: line 3: the file does not say on how many ranks"),
+        (
+            [str(tmp_path / "b.out"), "--ranks", str(2**31)],
+            2,
+            "--ranks 2147483648: it is at least 1",
+        ),
+        ([str(tmp_path / "b.out"), "--ranks", "2", "--nodes", "1"], 2, "name it with --cluster"),
         (
             [str(tmp_path / "b.out"), "--ranks", "2", "--nodes", "1", "--library", "mine"],
+            2,
             'no version of mine: add it, as in --library "mine 5.0.11"',
         ),
-        ([str(tmp_path / "nothing")], "there is no file"),
-        ([str(tmp_path)], "is a folder without files of NCCL's Inspector: name the files in it"),
-        ([str(tmp_path / "b.out"), "--collective", "x"], "there is no collective 'x'"),
-        ([str(tmp_path / "b.out"), "--format", "imb"], "no title such as `# Benchmarking"),
+        ([str(tmp_path / "nothing")], 1, "there is no file"),
+        ([str(tmp_path)], 1, "is a folder without files of NCCL's Inspector: name the files in it"),
+        ([str(tmp_path / "b.out"), "--collective", "x"], 2, "there is no collective 'x'"),
+        ([str(tmp_path / "b.out"), "--format", "imb"], 1, "no title such as `# Benchmarking"),
     ):
-        assert main(["import-results", *words, "--out", str(out)]) == 1
+        assert main(["import-results", *words, "--out", str(out)]) == status
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1

@@ -595,13 +595,13 @@ def test_what_the_files_do_not_say_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = job(tmp_path / "job", dump([call()])), tmp_path / "m.ndjson"
-    for words, said in (
-        ([], "name it with --cluster"),
-        (["--cluster", "dgx"], "name it with --library"),
-        (["--cluster", "dgx", "--library", "nccl"], "--library says no version of nccl"),
-        (["--ranks", "4"], "leave --ranks out"),
+    for words, status, said in (
+        ([], 2, "name it with --cluster"),
+        (["--cluster", "dgx"], 2, "name it with --library"),
+        (["--cluster", "dgx", "--library", "nccl"], 2, "--library says no version of nccl"),
+        (["--ranks", "4"], 2, "leave --ranks out"),
     ):
-        assert main(["import-results", str(folder), "--out", str(out), *words]) == 1
+        assert main(["import-results", str(folder), "--out", str(out), *words]) == status
         assert said in " ".join(capsys.readouterr().err.split())
         assert not out.exists()
 

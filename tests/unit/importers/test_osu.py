@@ -238,7 +238,7 @@ def test_every_prefix_gives_the_first_rows_or_a_sentence() -> None:
 
 def test_a_form_that_it_is_not_is_refused() -> None:
     assert "title" in complaint("collective,nodes,size_bytes,time_us\n", form="osu")
-    assert "there is no form 'hpl'" in complaint(ALLREDUCE, form="hpl")
+    assert "there is no format of results 'hpl'" in complaint(ALLREDUCE, form="hpl")
 
 
 @pytest.mark.parametrize(

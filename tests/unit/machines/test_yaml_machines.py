@@ -124,7 +124,10 @@ def test_a_preset_with_changes() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("preset: summti", "there is no preset 'summti'; known: comet, dgx-1p"),
+        (
+            "preset: summti",
+            r"there is no preset 'summti' \(did you mean 'summit'\?\); known: comet",
+        ),
         ("preset: summit\nnodes: 0", "nodes must be a whole number from 1"),
         ("preset: summit\nlinks: []", "unknown key 'links'; known: accuracy, fabric, gpu, gpus"),
         ("preset: summit\ntaper: two", "taper must be a number above 0, not 'two'"),

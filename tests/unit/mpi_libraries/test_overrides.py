@@ -106,7 +106,7 @@ def test_a_verb_that_measures_says_so_before_it_starts_or_writes_anything(
     assert main([word.format(tmp_path) for word in words.split()]) == 1
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == f"tuner: {NAME} is set and would decide for every launch: unset it"
-    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["q", "stages.json"]
+    assert {path.name for path in tmp_path.rglob("*")} - {"quickstart.lock"} == {"q", "stages.json"}
 
 
 HERE = Launcher("openmpi", Path("python"))

@@ -278,7 +278,7 @@ def test_a_picture_is_of_one_of_two_kinds(
 ) -> None:
     write_table(OLD, tmp_path / "old.json")
     words = ["table", "diff", str(tmp_path / "old.json"), str(tmp_path / "old.json")]
-    assert main([*words, "--plot", str(tmp_path / "d.jpg")]) == 1
+    assert main([*words, "--plot", str(tmp_path / "d.jpg")]) == 2
     assert "ends in .svg or .png, or has no suffix" in " ".join(capsys.readouterr().err.split())
     assert [path.name for path in tmp_path.iterdir()] == ["old.json"]
 
