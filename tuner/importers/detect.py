@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, UsageError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.base.spelling import unknown_name
 from tuner.core.collective import Collective
@@ -109,9 +109,9 @@ def _parse_lines(
 ) -> list[BenchmarkResult]:
     metadata = metadata or UserMetadata()
     if metadata.collective and metadata.collective not in (*Collective, ALLTOALL):
-        raise InputError(unknown_name("collective", metadata.collective, (*Collective, ALLTOALL)))
+        raise UsageError(unknown_name("collective", metadata.collective, (*Collective, ALLTOALL)))
     if format_name != AUTO and format_name not in RESULT_FORMATS:
-        raise InputError(unknown_name("format of results", format_name, (AUTO, *RESULT_FORMATS)))
+        raise UsageError(unknown_name("format of results", format_name, (AUTO, *RESULT_FORMATS)))
     readings: list[BenchmarkResult] = []
     try:
         for reading in RESULT_FORMATS[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, UsageError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.base.units import plural
 from tuner.importers import inspector, inspector_metrics
@@ -122,12 +122,12 @@ def _is_metrics(begin: bytes) -> bool:
 
 
 def _check_no_overrides(metadata: UserMetadata) -> None:
-    """Raise InputError for options that could contradict what the files say about every call."""
+    """Raise UsageError for options that could contradict what the files say about every call."""
     said = [
         option_of(name) for name in ("p", "nodes", "ppn", "collective") if getattr(metadata, name)
     ]
     if said:
-        raise InputError(
+        raise UsageError(
             f"files of NCCL's Inspector say what ran on which ranks: leave {', '.join(said)} out"
         )
 

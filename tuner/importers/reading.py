@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, UsageError
 from tuner.topology import HOST, NETWORK, NODE
 
 COLLECTIVE, PINGPONG, BURST, EXCHANGE = "collective", "pingpong", "burst", "exchange"
@@ -115,7 +115,7 @@ class UserMetadata:
     def __post_init__(self) -> None:
         for name, value in (("p", self.p), ("nodes", self.nodes), ("ppn", self.ppn)):
             if value is not None and not 1 <= value < RANK_LIMIT:
-                raise InputError(f"{option_of(name)} {value}: it is at least 1 and below 2^31")
+                raise UsageError(f"{option_of(name)} {value}: it is at least 1 and below 2^31")
 
     def rank_counts(
         self,

@@ -27,6 +27,7 @@ from tuner.runtime.backend import Backend
 from tuner.runtime.comm_layout import NodePlaces
 from tuner.runtime.comm_types import CommAlias, cast_comm
 from tuner.runtime.consensus import Consensus, attempt, attempt_all, run_together
+from tuner.runtime.derived_communicators import TrialDispatch
 from tuner.runtime.dispatch import Dispatch
 from tuner.runtime.feedback import CallRing, post_feedback
 from tuner.runtime.method_names import DERIVING_METHODS, METHODS
@@ -40,7 +41,6 @@ from tuner.runtime.table_binding import (
 )
 from tuner.runtime.table_source import TableRequest, resolve_request, working_directory
 from tuner.runtime.tally import CallTally
-from tuner.runtime.derived_communicators import TrialDispatch
 
 DEFAULT_TUNE_AFTER = "1s"  # a hundred times what it costs to tune a communicator
 

@@ -311,7 +311,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
             2,
             "--ranks 2147483648: it is at least 1",
         ),
-        ([str(tmp_path / "b.out"), "--ranks", "2", "--nodes", "1"], 2, "name it with --cluster"),
+        ([str(tmp_path / "b.out"), "--ranks", "2", "--nodes", "1"], 1, "name it with --cluster"),
         (
             [str(tmp_path / "b.out"), "--ranks", "2", "--nodes", "1", "--library", "mine"],
             2,

@@ -596,8 +596,8 @@ def test_what_the_files_do_not_say_is_asked_for(
 ) -> None:
     folder, out = job(tmp_path / "job", dump([call()])), tmp_path / "m.ndjson"
     for words, status, said in (
-        ([], 2, "name it with --cluster"),
-        (["--cluster", "dgx"], 2, "name it with --library"),
+        ([], 1, "name it with --cluster"),
+        (["--cluster", "dgx"], 1, "name it with --library"),
         (["--cluster", "dgx", "--library", "nccl"], 2, "--library says no version of nccl"),
         (["--ranks", "4"], 2, "leave --ranks out"),
     ):
