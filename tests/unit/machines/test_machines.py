@@ -103,7 +103,7 @@ def test_the_file_of_a_bad_preset_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_all_presets_are_known() -> None:
     assert set(PRESETS) == set(STRUCTURE)
-    with pytest.raises(InputError, match="there is no preset 'dgx-3' .*; known: comet, dgx-1p, "):
+    with pytest.raises(InputError, match=r"there is no preset 'dgx-3' .*; known: comet, dgx-1p, "):
         preset("dgx-3")
     with pytest.raises(InputError, match="a machine has 1 to 65536 nodes, not 0"):
         preset("summit", 0)
