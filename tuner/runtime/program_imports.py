@@ -9,7 +9,12 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 PACKAGE = __name__.partition(".")[0]
-LAZILY_IMPORTED = ("tuner.mpi_libraries",)  # packages that the runtime loads during calls
+LAZILY_IMPORTED = (  # modules that the runtime loads during calls
+    "tuner.mpi_libraries",
+    "tuner.mpi_libraries.products",
+    "tuner.runtime.dispatcher",
+    "tuner.runtime.service_client",
+)
 
 
 def use_working_directory() -> None:
