@@ -14,8 +14,10 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, inspect, make_url, text
 
+from tests.conftest import ROOT
 from tests.support.children import Child, open_and_check
 from tests.support.postgres import new_database
 from tests.support.stored import LIBRARY, calibration, measurements_file, probe, table
@@ -134,6 +136,16 @@ def test_migrations_and_mapping_describe_the_same_schema(engine: Engine) -> None
         settings = {"compare_type": True, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=settings)
         assert compare_metadata(context, Base.metadata) == []
+
+
+def test_names_of_scripts_begin_with_their_revisions() -> None:
+    scripts = list(ScriptDirectory(str(ROOT / "db")).walk_revisions())
+    assert len(scripts) > 1
+    for script in scripts:
+        assert Path(script.path).name.startswith(f"{script.revision}_")
+    assert [script.revision for script in scripts] == sorted(
+        (script.revision for script in scripts), reverse=True
+    )
 
 
 def test_old_data_comes_along_and_goes_back(engine: Engine, tmp_path: Path) -> None:

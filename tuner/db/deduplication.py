@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 
@@ -49,5 +49,8 @@ def insert_if_absent(
 
 
 def _insert(session: Session) -> Any:
-    postgres = session.get_bind().dialect.name == "postgresql"
-    return postgresql.insert if postgres else sqlite.insert
+    if session.get_bind().dialect.name != "postgresql":
+        return sqlite.insert
+    from sqlalchemy.dialects import postgresql  # takes 50 ms, which SQLite does not need
+
+    return postgresql.insert
