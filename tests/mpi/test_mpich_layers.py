@@ -126,6 +126,7 @@ def ended(
 ) -> tuple[int, str]:
     """Return how many calls were done, and in which source MPICH met an impossible leaf."""
     words = ["-m", "mpi4py", "-rc", f"thread_level={level}", str(PROGRAM), *calls]
+    settings = {**settings, "MPI4PY_RC_THREAD_LEVEL": level}  # it precedes the option
     run = launcher.run(ranks, words, settings=settings, timeout=patience(), check=False)
     met = FAULT_MESSAGE.search(run.stderr)
     assert met or run.returncode == 0, run.stderr
@@ -216,9 +217,8 @@ def test_rules_for_small_calls_are_proved_where_shared_memory_is_set_up_by_such(
         table, file, trees, ranks, tmp_path, device_file=layer.device_file_path(file)
     )
     assert [validation.reason for validation in validations] == ["", ""]
-    assert (
-        len(ranks.launches) == 5
-    )  # under the files, twice and for its own size alone, the default
+    # without data, under the files, twice and for its own size alone, the default
+    assert len(ranks.launches) == 6
 
 
 @pytest.mark.extended

@@ -35,7 +35,12 @@ def hold_lock(path: Path, activity: str, remedy: str) -> Iterator[None]:
             raise InputError(
                 f"{activity} already ({holder}): wait until it has ended, {remedy}"
             ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
+        except OSError as reason:
+            raise InputError(f"{path}: cannot be locked: {reason.strerror}") from None
+        try:
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+        except OSError as reason:
+            raise InputError(f"{path}: cannot be written: {reason.strerror}") from None
         yield

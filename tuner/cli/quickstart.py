@@ -102,16 +102,18 @@ def run(options: argparse.Namespace) -> None:
     """Run all stages for each library, store the tables, and write the report."""
     if options.ranks == 1:
         raise UsageError("one rank has nobody to talk to: --ranks is at least 2")
+    display = Display(console(error=True))
+    pythons = _pythons(options, display)
     require_writable_dir(options.out)
     activity = f"`tuner quickstart` is at work in {options.out}"
     remedy = "or choose another --out"
     with hold_lock(options.out / LOCK_FILE, activity, remedy):
-        _run_stages(options)
+        _run_stages(options, pythons, display)
 
 
-def _run_stages(options: argparse.Namespace) -> None:
-    display = Display(console(error=True))
-    pythons = _pythons(options, display)
+def _run_stages(
+    options: argparse.Namespace, pythons: Mapping[str, Path], display: Display
+) -> None:
     if options.restart:
         _remove(options.out)
     stages = StageCheckpoint(options.out)

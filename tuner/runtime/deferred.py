@@ -20,21 +20,30 @@ class DeferredComm(CommAlias):
     """A mixin for a communicator that becomes a tuned one in its first collective call."""
 
     table = None
-    _tune: Callable[[MPI.Intracomm], Any]
+    _tune: Callable[[MPI.Intracomm], Any] | None = None  # None: it is not to be tuned
 
     def tune_now(self) -> Any:
-        """Become the tuned communicator, and return it; collective."""
+        """Become the tuned communicator, and return it, or the plain one; collective.
+
+        A method that the program has kept calls this again after the object has become tuned, and
+        objects that mpi4py makes of this class are never tuned.
+        """
+        if not isinstance(self, DeferredComm):
+            return self
+        if self._tune is None:
+            return self.plain
         made, own = self._tune(self.plain), self.__dict__
         if made is self.plain:  # nothing could be made
-            own.update({name: getattr(made, name) for name in (*METHODS.values(), *DERIVING)})
-            return self
+            self._tune = None
+            return made
         vars(made).update({name: own[name] for name in own.keys() - vars(made).keys() - {"_tune"}})
         self.__class__, self.__dict__ = type(made), vars(made)
         return self
 
     def follow(self) -> Any:
         """Tune the communicator and prepare for calls; collective."""
-        return self.tune_now().follow()
+        made = self.tune_now()
+        return made if made is self.plain else made.follow()
 
     def refresh(self) -> None:
         """Get the table; collective."""
@@ -62,7 +71,7 @@ def defer_tuning(plain: MPI.Intracomm, tune: Callable[[MPI.Intracomm], Any]) -> 
 
 def _tuning_method(kind: type[MPI.Intracomm], name: str) -> Callable[..., Any]:
     def call(self: DeferredComm, *arguments: Any, **named: Any) -> Any:
-        return getattr(self.tune_now(), name)(*arguments, **named)
+        return getattr(DeferredComm.tune_now(self), name)(*arguments, **named)
 
     call.__name__ = name
     call.__doc__ = cast(str, getattr(kind, name).__doc__)

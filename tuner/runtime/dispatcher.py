@@ -157,7 +157,7 @@ class TunedComm(CollectiveMethods, CommAlias):
         if not self._run_and_install(
             self._refresh_table
         ):  # some ranks may have another table by now
-            self._terms = replace(self._terms, agreement=NO_TABLE)
+            self._terms = replace(self._terms, agreement=NO_TABLE, shapes=None)
 
     def _run_and_install(self, step: Callable[[Consensus], None]) -> bool:
         """Run `step` and `install`; return whether both succeeded on all ranks. Collective."""

@@ -25,7 +25,7 @@ def use_working_directory() -> None:
     """
     if sys.flags.isolated:
         return
-    with suppress(FileNotFoundError):  # the directory was deleted
+    with suppress(OSError):  # the directory was deleted
         sys.path[: 0 if sys.flags.safe_path else 1] = [str(Path.cwd())]
 
 

@@ -326,7 +326,7 @@ def test_a_run_is_drawn_as_a_gantt_chart(machine: str, tmp_path: Path, kind: str
 def test_what_cannot_be_drawn_is_said(
     machine: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], sentence: str
 ) -> None:
-    assert simulate(machine, *options) == 1
+    assert simulate(machine, *options) == 2
     assert sentence in capsys.readouterr().err
 
 

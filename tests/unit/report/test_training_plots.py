@@ -65,7 +65,16 @@ def test_of_alike_streams_the_busiest_is_drawn() -> None:
     assert next(iter(streams)) == "compute"
     labels = list(streams.values())
     kinds = [stream.rstrip(" 0123456789") for stream in streams]
-    assert kinds == ["compute", "to server", "server", "barrier", "from server", "receive"]
+    assert kinds == [
+        "compute",
+        "network to servers",
+        "to server",
+        "server",
+        "barrier",
+        "from server",
+        "network from servers",
+        "receive",
+    ]
     assert sum("(busiest of 3)" in label for label in labels) == 3
     figure = Figure()
     draw_timeline(figure, asked, found)
