@@ -114,9 +114,8 @@ def test_the_timeline_zooms_and_moves_by_buttons_keys_wheel_and_pointer(
 def test_another_call_begins_at_its_beginning(page: Any, address: str) -> None:
     opened(page, address + SMALL)
     press(page, "Play")
-    page.wait_for_function(
-        "element => element.value !== '0'", page.get_by_label("Time", exact=True).element_handle()
-    )
+    moment = page.get_by_label("Time", exact=True).element_handle()
+    page.wait_for_function("element => element.value !== '0'", arg=moment)
     page.get_by_label("Size", exact=True).select_option("4096")
     page.locator(f"{COMPLETE} .headline", has_text="4KiB").wait_for()
     assert page.get_by_label("Time", exact=True).input_value() == "0"

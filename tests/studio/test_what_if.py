@@ -253,7 +253,7 @@ def test_a_pin_whose_question_was_given_up_is_asked_again(page: Any, address: st
 
     page.route("**/v1/what-if", hold_the_pin)
     with page.expect_request(
-        lambda asked: "/v1/what-if" in asked.url and asked.post_data_json["axes"]["ppn"] == 1
+        lambda asked: asked.url.endswith("/v1/what-if") and asked.post_data_json["axes"]["ppn"] == 1
     ):
         page.goto(f"{address}{SMALL}&pin=topology%3Dpreset%3Acomet%26nodes%3D2%26ppn%3D1")
     page.locator("main[data-shown='2'][data-others=partial][data-state=complete]").wait_for()

@@ -404,7 +404,7 @@ def test_a_table_is_not_scored_quietly_on_what_it_was_made_of(
 @pytest.mark.parametrize(
     ("extra", "status", "said"),
     [
-        (["--baselines", "oracle"], 2, "no baseline oracle; known: nearest"),
+        (["--baselines", "oracle"], 2, "there is no baseline 'oracle'; known: nearest"),
         (["--topology", "rack.yaml"], 2, "needs both --calibration and --topology"),
         (["--exclude-algorithms", "tree,ring"], 1, "nothing to choose from"),
         (
