@@ -250,3 +250,9 @@ def test_the_same_line_ends_every_program(tuned: Tuned, ending: str) -> None:
         "tuner: 100 calls of rank 0: 0 followed the table, 100 left to the library (100 allreduce)"
     )
     assert run.stderr.splitlines().count(line) == 1
+
+
+def test_kept_methods_and_further_objects_work_before_and_after_tuning(tuned: Tuned) -> None:
+    program = Path(__file__).with_name("deferred_program.py")
+    run = tuned.run("--table", str(tuned.file), str(program), PYTHONPATH=str(ROOT))
+    assert (run.returncode, run.stdout.split()) == (0, ["untuned", "TunedIntracomm"]), run.stderr

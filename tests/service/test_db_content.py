@@ -274,7 +274,10 @@ def test_publishing_at_once_appends_one_entry(engine: Engine) -> None:
 
 def test_reading_writes_nothing(engine: Engine) -> None:
     if engine.dialect.name == "postgresql":
-        with pytest.raises(InputError, match="may only be read"), db.read_session(engine) as session:
+        with (
+            pytest.raises(InputError, match="may only be read"),
+            db.read_session(engine) as session,
+        ):
             db.store_cluster(session, CLUSTER)
     else:
         with db.read_session(engine) as session:

@@ -111,9 +111,7 @@ def run(options: argparse.Namespace) -> None:
         _run_stages(options, pythons, display)
 
 
-def _run_stages(
-    options: argparse.Namespace, pythons: Mapping[str, Path], display: Display
-) -> None:
+def _run_stages(options: argparse.Namespace, pythons: Mapping[str, Path], display: Display) -> None:
     if options.restart:
         _remove(options.out)
     stages = StageCheckpoint(options.out)

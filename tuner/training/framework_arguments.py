@@ -78,12 +78,14 @@ def _of_megatron(framework: ModelParallel, model: Model) -> Iterator[str]:
     yield f"--pipeline-model-parallel-size {framework.pipeline}"
     if framework.expert > 1:
         yield f"--expert-model-parallel-size {framework.expert}"
-    if framework.interleaved > 1:
-        yield f"--num-virtual-stages-per-pipeline-rank {framework.interleaved}"
+    stages: list[str] = []
     if model.transformer:
         counts = framework.block_counts(model.transformer)
         first, last = framework.first_blocks, framework.last_blocks
-        yield from stage_arguments(counts, framework.pipeline, first, last)
+        stages = list(stage_arguments(counts, framework.pipeline, first, last))
+    if framework.interleaved > 1 and not any("-layout" in line for line in stages):
+        yield f"--num-virtual-stages-per-pipeline-rank {framework.interleaved}"
+    yield from stages
     if framework.sequence_parallel:
         yield "--sequence-parallel"
     if framework.recompute:

@@ -30,9 +30,12 @@ def needed_memory(workload: Workload, ranks: int) -> float:
     framework = workload.framework
     if isinstance(framework, ModelParallel):
         replicas = ranks // framework.replica_ranks
-        divided = state / replicas if framework.distributed else state
-        elements = max(framework.stage_elements(workload.model))
-        return elements * (divided + 2 * workload.element_bytes)
+        model = workload.model
+        own = framework.stage_elements(model), framework.updated_elements(model, replicas)
+        return max(
+            elements * 2 * workload.element_bytes + updated * state
+            for elements, updated in zip(*own, strict=True)
+        )
     stage = framework.stage if isinstance(framework, Zero) else 0
     per_element = (
         state / (ranks if stage >= 1 else 1)

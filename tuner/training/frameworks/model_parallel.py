@@ -112,8 +112,8 @@ class ModelParallel:
         """Return the seconds that a rank computes in an iteration, as the mean of all stages."""
         again = float(job.forward.sum()) if self.recompute else 0.0
         passes = job.passes * (float(job.forward.sum() + job.backward.sum()) + again)
-        elements = self.stage_elements(job.model)
-        share = self._updated_share(job, sum(elements) / self.pipeline)
+        updated = self.updated_elements(job.model, self.replicas(job))
+        share = sum(updated) / self.pipeline / job.model.elements
         return passes / self.replica_ranks + job.update * share
 
     def add_iteration(
@@ -135,7 +135,8 @@ class ModelParallel:
             )
         ]
         reduced += self._reduce_embedding(job, timeline, reduced)
-        share = self._updated_share(job, max(self.stage_elements(job.model)))
+        updated = self.updated_elements(job.model, self.replicas(job))
+        share = max(updated) / job.model.elements
         last = [job.add_update(timeline, reduced, share=share)]
         if self.distributed:
             last = [
@@ -206,18 +207,32 @@ class ModelParallel:
         if job.noise:
             raise InputError("megatron: noise is known for data-parallel frameworks only")
 
-    def _updated_share(self, job: TrainingJob, own_elements: float) -> float:
-        """Return the share of all parameters that a rank with some elements updates."""
-        return own_elements / (job.model.elements * (self.replicas(job) if self.distributed else 1))
-
     def _layers_of_stage(self, model: Model, stage: int) -> list[int]:
         chunks = range(self.interleaved)
         return [at for chunk in chunks for at in self.layers_of(model, stage, chunk)]
 
     def stage_elements(self, model: Model) -> list[int]:
         """Return the trained elements of a rank of each stage, shape (stages,)."""
+        return [shared + experts for shared, experts in self._stage_parts(model)]
+
+    def updated_elements(self, model: Model, replicas: int) -> list[float]:
+        """Return the elements that a rank of each stage updates, shape (stages,).
+
+        A distributed optimizer divides parameters over the replicas that have them, which are fewer
+        for experts.
+        """
+        if not self.distributed:
+            return [float(elements) for elements in self.stage_elements(model)]
+        same_experts = replicas / self.expert
+        return [
+            shared / replicas + experts / same_experts
+            for shared, experts in self._stage_parts(model)
+        ]
+
+    def _stage_parts(self, model: Model) -> list[tuple[int, int]]:
+        """Return the elements of a rank of each stage: what every replica has, and experts."""
         stages = range(self.pipeline)
-        return [sum(self._own_bytes(model, self._layers_of_stage(model, at), 1)) for at in stages]
+        return [self._own_bytes(model, self._layers_of_stage(model, at), 1) for at in stages]
 
     def _own_bytes(
         self, model: Model, layers: Sequence[int], element_bytes: int

@@ -271,6 +271,15 @@ def test_order_of_the_dimensions_over_the_ranks(order: str, strides: dict[str, i
         assert len(group.members(24)) * group.size == 24
 
 
+@pytest.mark.parametrize("expert", [1, 2, 4])
+def test_a_distributed_optimizer_updates_each_parameter_once(expert: int) -> None:
+    """On the 16 ranks of each stage together, however the experts are divided."""
+    job = job_of(32, passes=2, experts=4)
+    framework = ModelParallel(tensor=2, pipeline=2, expert=expert, distributed=True)
+    updated = framework.updated_elements(job.model, framework.replicas(job))
+    assert sum(updated) * 16 == pytest.approx(job.model.elements, rel=0.01)
+
+
 def test_experts_exchange_tokens_and_gradients_of_their_own() -> None:
     job = job_of(16, passes=2, experts=4)
     framework = ModelParallel(tensor=2, expert=4)
