@@ -25,11 +25,8 @@ class DeferredComm(CommAlias):
     def tune_now(self) -> Any:
         """Become the tuned communicator, and return it, or the plain one; collective.
 
-        A method that the program has kept calls this again after the object has become tuned, and
-        objects that mpi4py makes of this class are never tuned.
+        Objects that mpi4py makes of this class are never tuned.
         """
-        if not isinstance(self, DeferredComm):
-            return self
         if self._tune is None:
             return self.plain
         made, own = self._tune(self.plain), self.__dict__
@@ -70,8 +67,10 @@ def defer_tuning(plain: MPI.Intracomm, tune: Callable[[MPI.Intracomm], Any]) -> 
 
 
 def _tuning_method(kind: type[MPI.Intracomm], name: str) -> Callable[..., Any]:
-    def call(self: DeferredComm, *arguments: Any, **named: Any) -> Any:
-        return getattr(DeferredComm.tune_now(self), name)(*arguments, **named)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        # A method that the program has kept finds the object tuned when it is called again.
+        made = self.tune_now() if isinstance(self, DeferredComm) else self
+        return getattr(made, name)(*arguments, **named)
 
     call.__name__ = name
     call.__doc__ = cast(str, getattr(kind, name).__doc__)
