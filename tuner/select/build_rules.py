@@ -158,9 +158,7 @@ def table_from_comparisons(
     effective_algorithm     the config that the library runs where one is requested
     min_call_bytes          smallest call, in bytes, that may run a config
     """
-    points: dict[RuleKey, list[Comparison]] = {}
-    for contest in sorted(comparisons, key=lambda contest: contest.point):
-        points.setdefault(contest.point.key(), []).append(contest)
+    points = _by_call(comparisons)
     if not points:
         raise InputError("there is no measured collective to make a table of; run the probe")
 
@@ -178,7 +176,6 @@ def table_from_comparisons(
         for key, ladder in points.items()
     ]
     chosen = _merge_rule_lists(calls, constraints.max_rules)
-    rules = [rule for each in chosen for own in each.rule_lists for rule in own.rules]
     provenance = {
         **_METHOD,
         "level": CONFIDENCE,
@@ -188,7 +185,16 @@ def table_from_comparisons(
         "constraints": constraints.record(),
         "probe": dict(measurements.provenance),
     }
-    return TuningTable(measurements.cluster, measurements.library, tuple(rules), provenance)
+    rules = tuple(rule for each in chosen for own in each.rule_lists for rule in own.rules)
+    return TuningTable(measurements.cluster, measurements.library, rules, provenance)
+
+
+def _by_call(comparisons: Iterable[Comparison]) -> dict[RuleKey, list[Comparison]]:
+    """Return the comparisons of each call, by size."""
+    points: dict[RuleKey, list[Comparison]] = {}
+    for comparison in sorted(comparisons, key=lambda one: one.point):
+        points.setdefault(comparison.point.key(), []).append(comparison)
+    return points
 
 
 def _merging_record(

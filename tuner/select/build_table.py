@@ -79,21 +79,30 @@ def make_table(
     requested = {*_requested_calls(measurements), *_calls_on_shapes(rows, shapes, selector)}
     wanted = requested - {row.point for row in rows}
     contests = compare_all_with_default(rows, adaptive=designed)
-    solid = [row for row in rows if has_repetitions(row)]
-    if solid:
+    if solid := [row for row in rows if has_repetitions(row)]:
         solid_selector = selector if len(solid) == len(rows) else trained(solid)
         contests += _predict_comparisons(wanted, solid, solid_selector, library)
-    keeps_order, instead = library.preserves_operand_order, library.effective_algorithm
-    table = table_from_comparisons(
+    table = _table_of(measurements, contests, selector, constraints, library)
+    return rows, _with_borrowed_costs(table, calibration)
+
+
+def _table_of(
+    measurements: Measurements,
+    contests: Sequence[Comparison],
+    selector: Selector,
+    constraints: Constraints,
+    library: ModuleType,
+) -> TuningTable:
+    """Return the table that follows from comparisons with what a library does with its configs."""
+    return table_from_comparisons(
         measurements,
         contests,
         selector,
-        keeps_order,
+        library.preserves_operand_order,
         constraints,
-        effective_algorithm=instead,
+        effective_algorithm=library.effective_algorithm,
         min_call_bytes=library.min_call_bytes,
     )
-    return rows, _with_borrowed_costs(table, calibration)
 
 
 def _simulator(

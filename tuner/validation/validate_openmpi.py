@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,17 +100,8 @@ def validate(
             preloaded, follow, watched, starter, directory, progress
         )
         validations |= zip(watched, seen_at_work, strict=True)
-    kept = [
-        rule for rule in rules if han_file and _is_left_to_han(rule) and rule not in validations
-    ]
-    validations |= {rule: RuleValidation.skipped(rule, KEPT_BY_HAN) for rule in kept}
-    named = parse(text).collectives
-    unnamed = [
-        rule
-        for rule in rules
-        if COLLECTIVE_IDS[rule.key.collective] not in named and rule not in validations
-    ]
-    validations |= {rule: RuleValidation.skipped(rule, NOT_IN_FILE) for rule in unnamed}
+    left = [rule for rule in rules if rule not in validations]
+    validations |= _skip_without_effect(left, parse(text).collectives, han_file)
     others = [rule for rule in rules if rule not in validations]
     if others:
         broken = _failure_reasons(others, follow, starter, directory)
@@ -123,6 +114,22 @@ def validate(
     return [
         _unless_failing(validations[rule], [fatal[rule]] if rule in fatal else []) for rule in rules
     ]
+
+
+def _skip_without_effect(
+    rules: Sequence[Rule], named: Container[int], han_file: Path | None
+) -> dict[Rule, RuleValidation]:
+    """Return the validations of rules that decide nothing, because of `han` or the file.
+
+    named   numbers of the collectives that the file has rules for
+    """
+    skipped = {}
+    for rule in rules:
+        if han_file and _is_left_to_han(rule):
+            skipped[rule] = RuleValidation.skipped(rule, KEPT_BY_HAN)
+        elif COLLECTIVE_IDS[rule.key.collective] not in named:
+            skipped[rule] = RuleValidation.skipped(rule, NOT_IN_FILE)
+    return skipped
 
 
 def _is_left_to_han(rule: Rule) -> bool:
