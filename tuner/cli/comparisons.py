@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,8 @@ def run_compare(options: argparse.Namespace) -> int:
 def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
     """Return the table, the launcher of its ranks, and the hosts."""
     from tuner.workflows.acceptance import LIBRARIES  # as above
+
+    importlib.import_module("scipy.special")  # if it is missing, say so before anything is measured
 
     asked = native_options.read_table_part(options.table, options)
     table = asked.with_block_placement()
