@@ -42,7 +42,11 @@ def ranks(request: pytest.FixtureRequest) -> tuple[Launcher, int]:
 
 
 def counted(
-    ranks: tuple[Launcher, int], place: Path, algorithm: AlgorithmConfig, **variables: str
+    ranks: tuple[Launcher, int],
+    place: Path,
+    algorithm: AlgorithmConfig,
+    *arguments: str,
+    **variables: str,
 ) -> dict[str, Any]:
     """Return what the program counts under a table with this algorithm for long calls."""
     launcher, number = ranks
@@ -52,7 +56,7 @@ def counted(
     write_table(table(launcher.version(), number, algorithm), file)
     run = launcher.run(
         number,
-        ["-m", "tuner.run", "--table", str(file), str(PROGRAM)],
+        ["-m", "tuner.run", "--table", str(file), str(PROGRAM), *arguments],
         environment={"LD_PRELOAD": str(library), **variables},
         timeout=patience(),
     )
@@ -74,17 +78,24 @@ def test_few_calls_take_no_call_more_than_without_a_table(
     assert (found["dup"], found["dup, of a size that a rule changes"]) == (dups, dups)
 
 
+@pytest.mark.parametrize("observed", [False, True])
 def test_all_ranks_tune_in_the_call_in_which_it_pays(
-    ranks: tuple[Launcher, int], tmp_path: Path
+    ranks: tuple[Launcher, int], tmp_path: Path, observed: bool
 ) -> None:
-    """Calls count with the time that the table states for the library."""
-    found = counted(ranks, tmp_path, AlgorithmConfig("ring", {}, "schedule"), TUNER_TUNE_AFTER="1s")
+    """Calls count with the time that the table states for the library.
+
+    The first call of a communicator does not count, unless a rank observes its calls.
+    """
+    arguments, ring = ["observed"] * observed, AlgorithmConfig("ring", {}, "schedule")
+    found = counted(ranks, tmp_path, ring, *arguments, TUNER_TUNE_AFTER="1s")
     assert found["short calls"] == 400  # no rule would change them
-    assert found["long calls"] == [pytest.approx(1.0 / LIBRARY_S, abs=1)]
+    twin, part = found["long calls"]
+    assert twin == pytest.approx(1.0 / LIBRARY_S, abs=1)
+    assert part == twin + (not observed)
 
 
 def test_they_follow_their_first_call_on_request(
     ranks: tuple[Launcher, int], tmp_path: Path
 ) -> None:
     found = counted(ranks, tmp_path, AlgorithmConfig("ring", {}, "schedule"), TUNER_TUNE_AFTER="0s")
-    assert found["long calls"] == [0]
+    assert found["long calls"] == [0, 0]

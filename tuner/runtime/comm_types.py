@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cached_property
 from typing import Any, cast
 
 from mpi4py import MPI
@@ -23,8 +24,9 @@ def cast_comm(comm_class: type[Any], comm: MPI.Comm) -> Any:
         )
     base = _BASES[comm_class]
     made: Any = base.__new__(comm_class, comm)
-    if comm_class is not base:
-        made.__dict__.update(getattr(comm, "__dict__", {}))
+    attributes = getattr(comm, "__dict__", None)
+    if attributes and comm_class is not base:
+        made.__dict__.update(attributes)
     return made
 
 
@@ -45,8 +47,16 @@ class CommAlias:
     both are the null communicator.
     """
 
-    plain: MPI.Intracomm  # the program's object
-    _kind: type[MPI.Intracomm]  # its class
+    _kind: type[MPI.Intracomm]  # class of the program's object
+
+    @cached_property
+    def plain(self) -> MPI.Intracomm:
+        """The program's object; made here for a communicator that mpi4py created with our class.
+
+        `Idup` and `type(comm)(comm)` create such objects.
+        """
+        made: MPI.Intracomm = cast_comm(self._kind, cast(MPI.Comm, self))
+        return made
 
     def Free(self) -> None:
         """Free the communicator as `Comm.Free` does."""
@@ -62,8 +72,11 @@ class CommAlias:
             self._end("free")
 
     def _end(self, method: str) -> None:
-        getattr(self.plain, method)()
-        set_to_comm_null(cast(MPI.Comm, self))
+        if "plain" in self.__dict__:
+            getattr(self.plain, method)()
+            set_to_comm_null(cast(MPI.Comm, self))
+        else:  # there is no second object
+            getattr(self._kind, method)(self)
 
     def __reduce__(self) -> Any:
         """Pickle as the plain communicator, which works for MPI's constants only."""
@@ -71,13 +84,3 @@ class CommAlias:
         if isinstance(reduced, str) and getattr(MPI, reduced) is not self:
             return type(self.plain), (self.plain,)
         return reduced
-
-    def __getattr__(self, name: str) -> Any:
-        """Create the plain object of a communicator that mpi4py created with our class.
-
-        `Idup` and `type(comm)(comm)` create such objects.
-        """
-        if name == "plain":
-            self.plain = cast_comm(self._kind, cast(MPI.Comm, self))
-            return self.plain
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -5,6 +5,9 @@ more than a few calls gain. So the library makes the calls first, and each call 
 change counts with the time that the table states for the library's algorithm. All ranks make the
 same calls, so they count alike without a message. When the calls have taken a hundred times what
 tuning costs, all ranks tune the communicator in the same call.
+
+Programs derive communicators by the thousand for one call each, so the first call is not counted,
+and nothing is built before the second.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from typing import Any
 from mpi4py import MPI
 
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.runtime.backend import Backend
+from tuner.runtime.comm_types import CommAlias
 from tuner.runtime.cuda_support import is_cuda_aware
 from tuner.runtime.dispatch import Dispatch
 from tuner.runtime.dispatch_table import Action
@@ -24,6 +28,64 @@ from tuner.runtime.feedback import CallRing
 from tuner.runtime.method_names import METHODS
 from tuner.runtime.table_binding import AgreedRules, SizeRules
 from tuner.runtime.tally import CallTally
+
+
+class DerivedComm(CommAlias):
+    """A mixin for a communicator whose calls the library makes, until it becomes a tuned one.
+
+    It has the terms of the communicator that it was derived from.
+    """
+
+    _terms: Any
+    _tuned_class: type[Any]
+    _called = False  # whether a collective call was made
+
+    @property
+    def table(self) -> TuningTable | None:
+        """The table that is followed where that pays; None when the library makes every call."""
+        table: TuningTable | None = self._terms.agreement.table
+        return table
+
+    def become_tuned(self) -> Any:
+        """Become a tuned communicator, whose calls are counted, and return it. Local."""
+        self.__class__ = self._tuned_class
+        return self
+
+    def follow(self) -> Any:
+        """Tune the communicator and prepare for calls; collective."""
+        return self.become_tuned().follow()
+
+    def refresh(self) -> None:
+        """Get the table again and follow its present version; collective."""
+        self.become_tuned().refresh()
+
+    def finalize(self) -> None:
+        """Leave all further calls to the library; collective."""
+        self.become_tuned().finalize()
+
+    def report(self) -> None:
+        """Do nothing: calls are not counted."""
+
+
+def first_call_method(kind: type[MPI.Intracomm], name: str) -> Callable[..., None]:
+    """Return a method that leaves the first call to the library, and becomes tuned in the next.
+
+    kind    class of the program's communicator
+    name    name of a collective method of it
+    """
+    library = getattr(kind, name)
+
+    def call(self: Any, *arguments: Any, **named: Any) -> None:
+        if not isinstance(self, DerivedComm):  # a method that the program has kept
+            getattr(self, name)(*arguments, **named)
+        elif self._called:
+            getattr(self.become_tuned(), name)(*arguments, **named)
+        else:
+            library(self, *arguments, **named)
+            self._called = True  # a call that a rank was refused is repeated as its first
+
+    call.__name__, call.__doc__ = name, library.__doc__
+    return call
 
 
 class TrialDispatch(Dispatch):

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 from mpi4py import MPI
 
 from tuner.base.errors import InputError, shortened_repr
@@ -27,11 +28,13 @@ from tuner.runtime.backend import Backend
 from tuner.runtime.comm_layout import NodePlaces
 from tuner.runtime.comm_types import CommAlias, cast_comm
 from tuner.runtime.consensus import Consensus, attempt, attempt_all, run_together
-from tuner.runtime.derived_communicators import TrialDispatch
+from tuner.runtime.derived_communicators import DerivedComm, TrialDispatch, first_call_method
 from tuner.runtime.dispatch import Dispatch
+from tuner.runtime.dispatch_table import DispatchTable
 from tuner.runtime.feedback import CallRing, post_feedback
 from tuner.runtime.method_names import DERIVING_METHODS, METHODS
 from tuner.runtime.methods import CollectiveMethods
+from tuner.runtime.nvidia import has_driver
 from tuner.runtime.table_binding import (
     NO_RULES,
     AgreedRules,
@@ -57,6 +60,8 @@ class TuningContext:
     shapes          the rules of the table by layout; None without a table
     ring            records the time of each call; None where times are not recorded
     tally           counts the calls; None where they are not counted
+    library_first   whether the library makes the first call of a derived communicator; the same on
+                    all ranks, since the calls after it count
     """
 
     make_request: Callable[[], TableRequest] | None = None
@@ -66,6 +71,12 @@ class TuningContext:
     shapes: ShapeRules | None = None
     ring: CallRing | None = None
     tally: CallTally | None = None
+    library_first: bool = False
+
+    @property
+    def is_observed(self) -> bool:
+        """Return whether calls are timed or counted."""
+        return self.ring is not None or self.tally is not None
 
 
 NO_TUNING = TuningContext()
@@ -107,6 +118,11 @@ def make_tuned_comm(
     tally = CallTally(plain.rank, to_stderr=verbose) if verbose or log.is_info_enabled() else None
     shapes = _shapes(consensus, agreed.table, memory, None)
     terms = TuningContext(source, agreed, memory, after, shapes, ring, tally)
+    # Every call takes us where calls are observed, or buffers may be on a device.
+    needed = np.array([terms.is_observed or has_driver() or not after])
+    consensus.check()
+    consensus.comm.Allreduce(MPI.IN_PLACE, needed, MPI.LOR)
+    terms = replace(terms, library_first=not needed[0])
     made = _make_comm(plain, terms)
     made.agree_on_rules(consensus)
     made.log_status()
@@ -237,26 +253,32 @@ class TunedComm(CollectiveMethods, CommAlias):
 
     def install(self) -> Dispatch:
         """Build all dispatch tables, and the fast methods where they can be used."""
+        for collective in METHODS:
+            self.prepare(collective)
+        return self._dispatch or self._start_dispatch()
+
+    def prepare(self, collective: Collective) -> None:
+        """Build the dispatch tables of a collective, and its fast method where it can be used."""
         dispatch = self._dispatch or self._start_dispatch()
-        ladders = {(c, op): dispatch.table_for(c, op) for c in METHODS for op in OPERATORS}
-        found: dict[str, Any] = {_table_attribute(*key): ladder for key, ladder in ladders.items()}
+        tables = [dispatch.table_for(collective, operators) for operators in OPERATORS]
+        names = (_table_attribute(collective, operators) for operators in OPERATORS)
+        self._put(dict(zip(names, tables, strict=True)))
         if self._simple:
-            general = partial(TunedComm.Bcast, self), partial(TunedComm.Allreduce, self)
-            short, _ = attempt(fast_path.fast_methods, self.plain, ladders, *general)
-            found |= short or {}  # calls are slightly slower without them
-        self._put(found)
-        return dispatch
+            method = METHODS[collective]
+            general = partial(getattr(TunedComm, method), self)
+            short, _ = attempt(fast_path.fast_method, collective, self.plain, tables, general)
+            if short:  # calls are slightly slower without it
+                self._put({method: short})
 
     @property
     def _simple(self) -> bool:
         """Return whether calls are neither timed nor counted nor of a derived class."""
-        observed = self._terms.ring is not None or self._terms.tally is not None
-        return not observed and type(self) is _CLASSES.get(self._kind)
+        return not self._terms.is_observed and type(self) is _tuned_class(self._kind)
 
     def _put(self, found: dict[str, Any]) -> None:
         """Store dispatch tables and methods as attributes of this communicator."""
         self.__dict__.update(found)
-        self._installed = tuple(found)
+        self._installed += tuple(found)
 
     def _start_dispatch(self) -> Dispatch:
         terms, shapes = self._terms, self._terms.shapes
@@ -284,10 +306,7 @@ class TunedComm(CollectiveMethods, CommAlias):
 
         It follows the same table as soon as that pays (`tuner.runtime.derived_communicators`).
         """
-        comm, shapes = _make_comm(made, self._terms), self._terms.shapes
-        if comm._simple and (shapes is None or not shapes.has_tuned_size(made)):
-            comm._put(fast_path.library_methods(made))
-        return comm
+        return _derive(self._terms, made)
 
     def _uninstall(self) -> None:
         for name in self._installed:
@@ -314,51 +333,85 @@ class TunedComm(CollectiveMethods, CommAlias):
         if failure and self.plain.rank == 0:
             log.warn_once(f"tuner: the library's own collectives are used: {failure}")
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a dispatch table of a derived communicator, built on demand.
-
-        The first call builds only the table that it needs, since many communicators make only one
-        call; the second call builds all tables.
-        """
-        if name not in _TABLE_KEYS:
-            return super().__getattr__(name)
-        if self._dispatch is None:
-            return self._start_dispatch().table_for(*_TABLE_KEYS[name])
-        self.install()
-        return self.__dict__[name]
-
 
 def _table_attribute(collective: Collective, operators: str) -> str:
     return f"_{collective.value}_{operators}"
 
 
-_CLASSES: dict[type[MPI.Intracomm], type[Any]] = {}
-_TABLE_KEYS = {
-    _table_attribute(collective, operators): (collective, operators)
-    for collective in METHODS
-    for operators in OPERATORS
-}
+class _TableOnDemand:
+    """A descriptor that builds the dispatch tables of a collective for a derived communicator."""
+
+    def __init__(self, collective: Collective, operators: str) -> None:
+        self._collective = collective
+        self._name = _table_attribute(collective, operators)
+
+    def __get__(self, comm: TunedComm, owner: type[Any]) -> DispatchTable:
+        comm.prepare(self._collective)
+        table: DispatchTable = comm.__dict__[self._name]
+        return table
+
+
+for _collective in METHODS:
+    for _operators in OPERATORS:
+        _table = _TableOnDemand(_collective, _operators)
+        setattr(TunedComm, _table_attribute(_collective, _operators), _table)
+
+
+# Subclasses of the classes of communicators: tuned, derived where no rule applies, and derived
+# where a rule may change calls
+_TUNED: dict[type[MPI.Intracomm], type[Any]] = {}
+_DERIVED: dict[type[MPI.Intracomm], type[Any]] = {}
+_WAITING: dict[type[MPI.Intracomm], type[Any]] = {}
 
 
 def _tuned_class(kind: type[MPI.Intracomm]) -> type[Any]:
-    """Return the tuned subclass of a communicator class; created once per class."""
-    if kind not in _CLASSES:
-        derive = {name: _deriving_method(name) for name in DERIVING_METHODS if hasattr(kind, name)}
-        body = {"__doc__": TunedComm.__doc__, "_kind": kind, **derive}
-        _CLASSES[kind] = type(f"Tuned{kind.__name__}", (TunedComm, kind), body)
-    return _CLASSES[kind]
+    if kind not in _TUNED:
+        body = {"__doc__": TunedComm.__doc__, "_kind": kind, **_deriving_methods(kind)}
+        _TUNED[kind] = type(f"Tuned{kind.__name__}", (TunedComm, kind), body)
+    return _TUNED[kind]
 
 
-def _deriving_method(name: str) -> Callable[..., Any]:
-    def derive(self: TunedComm, *arguments: Any, **named: Any) -> Any:
-        made = getattr(self.plain, name)(*arguments, **named)
-        if not isinstance(made, MPI.Intracomm) or made == MPI.COMM_NULL:
-            return made
-        return self.tune_derived(made)
+def _derived_class(kind: type[MPI.Intracomm]) -> type[Any]:
+    if kind not in _DERIVED:
+        body = {"_kind": kind, "_tuned_class": _tuned_class(kind), "_terms": NO_TUNING}
+        body |= _deriving_methods(kind)
+        _DERIVED[kind] = type(f"Derived{kind.__name__}", (DerivedComm, kind), body)
+    return _DERIVED[kind]
+
+
+def _waiting_class(kind: type[MPI.Intracomm]) -> type[Any]:
+    if kind not in _WAITING:
+        body = {name: first_call_method(kind, name) for name in METHODS.values()}
+        _WAITING[kind] = type(f"Waiting{kind.__name__}", (_derived_class(kind),), body)
+    return _WAITING[kind]
+
+
+def _deriving_methods(kind: type[MPI.Intracomm]) -> dict[str, Any]:
+    return {name: _deriving_method(kind, name) for name in DERIVING_METHODS if hasattr(kind, name)}
+
+
+def _deriving_method(kind: type[MPI.Intracomm], name: str) -> Callable[..., Any]:
+    library = getattr(kind, name)
+
+    def derive(self: Any, *arguments: Any, **named: Any) -> Any:
+        made = library(self.__dict__.get("plain", self), *arguments, **named)
+        return _derive(self._terms, made) if made and isinstance(made, MPI.Intracomm) else made
 
     derive.__name__ = name
     derive.__doc__ = f"As `{name}` of mpi4py; the communicator it makes follows the same table."
     return derive
+
+
+def _derive(terms: TuningContext, made: MPI.Intracomm) -> Any:
+    """Return an object for a derived communicator. Local."""
+    if not terms.library_first:
+        return _make_comm(made, terms)
+    shapes, comm = terms.shapes, cast(Any, made)
+    if not isinstance(made, DerivedComm):  # a duplicate of one is of the same class
+        waits = shapes is not None and made.size in shapes.tuned_sizes
+        comm = cast_comm((_waiting_class if waits else _derived_class)(type(made)), made)
+    comm._terms = terms
+    return comm
 
 
 def _make_comm(plain: MPI.Intracomm, context: TuningContext) -> Any:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from mpi4py import MPI
 from numpy import ndarray
 
 from tuner.core.collective import Collective
-from tuner.core.table import OPERATORS
 from tuner.runtime.dispatch_table import Action, DispatchTable
 from tuner.runtime.method_names import METHODS
 from tuner.runtime.nvidia import has_driver
@@ -30,38 +29,23 @@ HOST_BUFFER_TYPES = (
 )  # buffer arguments that are never on a device
 
 
-def fast_methods(
-    plain: MPI.Intracomm,
-    tables: Mapping[tuple[Collective, str], DispatchTable],
-    general_bcast: Action,
-    general_allreduce: Action,
-) -> dict[str, Action]:
-    """Return replacements for methods of a tuned communicator, by name.
+def fast_method(
+    collective: Collective, plain: MPI.Intracomm, tables: list[DispatchTable], general: Action
+) -> Action | None:
+    """Return a replacement for a method of a tuned communicator; None without one.
 
-    plain               communicator whose methods are the library's collectives
-    tables              dispatch tables of every collective, for any and for commutative operators
-    general_bcast       the class's own method, which takes all arguments
-    general_allreduce   the class's own method, which takes all arguments
+    plain       communicator whose methods are the library's collectives
+    tables      dispatch tables of the collective, for any and for commutative operators
+    general     the class's own method, which takes all arguments
     """
-    strict, free = (tables[Collective.ALLREDUCE, operators] for operators in OPERATORS)
-    found = {
-        "Bcast": make_bcast(plain.Bcast, tables[Collective.BCAST, OPERATORS[0]], general_bcast),
-        "Allreduce": make_allreduce(plain.Allreduce, strict, free, general_allreduce),
-    }
-    if has_driver():
-        return found  # a buffer may be on a device, which the library's method may not take
-    for collective, method in METHODS.items():
-        library = getattr(plain, method)
-        if uses_only_library([tables[collective, operators] for operators in OPERATORS], library):
-            found[method] = library
-    return found
-
-
-def library_methods(plain: MPI.Intracomm) -> dict[str, Action]:
-    """Return the library's methods, by name, for communicators without tuned rules."""
-    if has_driver():
-        return {}  # a buffer may be on a device that the library cannot reach
-    return {method: getattr(plain, method) for method in METHODS.values()}
+    library: Action = getattr(plain, METHODS[collective])
+    if uses_only_library(tables, library) and not has_driver():
+        return library  # with a driver, a buffer may be on a device, which it may not take
+    if collective is Collective.BCAST:
+        return make_bcast(library, tables[0], general)
+    if collective is Collective.ALLREDUCE:
+        return make_allreduce(library, tables[0], tables[1], general)
+    return None
 
 
 def make_bcast(library: Action, table: DispatchTable, general: Action) -> Action:
@@ -94,8 +78,9 @@ def make_allreduce(
     general             method of the class, for all other arguments
     """
     departs = min(
-        _first_tuned_bytes(ordered_table, library), _first_tuned_bytes(commutative_table, library)
+        _first_tuned_bytes(table, library) for table in (ordered_table, commutative_table)
     )
+    bounds, actions, usual = commutative_table.bounds, commutative_table.actions, MPI.SUM
 
     def call(sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if type(recvbuf) is not ndarray or type(sendbuf) not in HOST_BUFFER_TYPES:
@@ -103,6 +88,8 @@ def make_allreduce(
         nbytes = recvbuf.nbytes
         if nbytes < departs:
             return library(sendbuf, recvbuf, op)
+        if op is usual:
+            return actions[bisect_right(bounds, nbytes) - 1](sendbuf, recvbuf, op)
         if type(op) is not MPI.Op:
             return general(sendbuf, recvbuf, op)
         return (commutative_table if op.is_commutative else ordered_table).action(nbytes)(

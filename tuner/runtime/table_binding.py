@@ -124,16 +124,12 @@ class ShapeRules:
 
     def __init__(self, table: TuningTable, memory: str, places: NodePlaces) -> None:
         self._table, self._memory, self.places = table, memory, places
-        self._tuned_sizes = {
+        self.tuned_sizes = {  # numbers of ranks for which some rule departs from the library
             rule.key.p
             for rule in table.rules
             if rule.key.memory == memory and not rule.choice.is_default
         }
         self._candidates: dict[CommLayout | None, AgreedRules] = {None: NO_RULES}
-
-    def has_tuned_size(self, comm: MPI.Intracomm) -> bool:
-        """Return whether some rule departs from the library on as many ranks. Local."""
-        return comm.size in self._tuned_sizes
 
     def matching(self, comm: MPI.Intracomm) -> RulesByKey:
         """Return the rules for the layout of a communicator. Local."""
