@@ -3,12 +3,14 @@
 `few` is a round of `Split`, `Dup`, one call and two `Free`; `many` is `Split`, 1,000 calls and
 `Free`. Each is timed plain and of a tuned communicator whose table has no rule for as many ranks,
 or one that would change the calls, by the library or by a schedule. Blocks of plain and of tuned
-rounds alternate; medians over the blocks, and the quartiles of their ratio, on rank 0.
+rounds alternate; medians over the blocks, and the quartiles of their ratio, on rank 0. `once` makes
+one call, before which the communicator is tuned: what it costs to tune one, without a ceiling.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -23,8 +25,9 @@ from tuner.core.table import SCHEDULE, AlgorithmConfig
 from tuner.launch import Launcher
 
 RANKS, BLOCKS = 2, 41
-CEILINGS = {"few": 1.1, "many": 1.01}  # times the plain library
+CEILINGS = {"few": 1.1, "many": 1.01, "once": math.inf}  # times the plain library
 CALLS, ROUNDS = 1000, 200  # calls of a communicator of `many`; rounds in a block of `few`
+NUMBER = {"few": ROUNDS, "many": CALLS, "once": 1}  # what the times of a block are divided by
 NBYTES = (128, 8192)
 CHOICES = {
     "no rule": AlgorithmConfig(),
@@ -51,6 +54,15 @@ def many(comm: Any, given: Any, taken: Any) -> None:
     half.Free()
 
 
+def once(comm: Any, given: Any, taken: Any) -> None:
+    """Make one communicator, tune it and make its first call."""
+    half = comm.Split(0, comm.rank)
+    if hasattr(half, "follow"):
+        half.follow()
+    half.Allreduce(given, taken)
+    half.Free()
+
+
 def seconds(comm: Any, act: Callable[[Any], None]) -> float:
     """Return those that `act` takes, from a common start."""
     comm.Barrier()
@@ -73,7 +85,7 @@ def measure(name: str, choice: AlgorithmConfig, nbytes: int) -> list[dict[str, o
     tuned = tune(world.Dup(), table_of({key: [(0, choice)] for key in keys}, library=library))
     given, taken = np.ones(nbytes // 8), np.zeros(nbytes // 8)
     records = []
-    for loop in (few, many):
+    for loop in (few, many, once):
         act = partial(loop, given=given, taken=taken)
         samples = [(seconds(world, act), seconds(tuned, act)) for _ in range(3 + BLOCKS)][3:]
         plain, followed = (median(column) for column in zip(*samples, strict=True))
@@ -107,8 +119,7 @@ def main() -> None:
 def show(line: str) -> None:
     """Print one measurement, in microseconds for each round or call."""
     record = json.loads(line)
-    number = ROUNDS if record["loop"] == "few" else CALLS
-    plain, tuned = (1e6 * record[name] / number for name in ("plain", "tuned"))
+    plain, tuned = (1e6 * record[name] / NUMBER[record["loop"]] for name in ("plain", "tuned"))
     low, middle, high = record["ratios"]
     met = "met" if middle <= CEILINGS[record["loop"]] else "MISSED"
     print(

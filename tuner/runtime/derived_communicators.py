@@ -3,8 +3,8 @@
 Tuning a communicator takes messages between its ranks and communicators of our own, which costs
 more than a few calls gain. So the library makes the calls first, and each call that a rule would
 change counts with the time that the table states for the library's algorithm. All ranks make the
-same calls, so they count alike without a message. When the calls have taken a hundred times what
-tuning costs, all ranks tune the communicator in the same call.
+same calls, so they count alike without a message. When the calls have taken many times what tuning
+costs, all ranks tune the communicator in the same call.
 
 Programs derive communicators by the thousand for one call each, so the first call is not counted,
 and nothing is built before the second.
