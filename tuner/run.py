@@ -25,7 +25,11 @@ from typing import NoReturn
 from tuner.base.extras import explain_missing_module
 from tuner.base.thread_levels import THREAD_LEVELS
 from tuner.runtime.dynamic_rules import enable_dynamic_rules
-from tuner.runtime.program_imports import use_working_directory
+from tuner.runtime.program_imports import (
+    has_main_module,
+    is_import_path_entry,
+    use_working_directory,
+)
 
 SCRIPT = "tuner-run"  # console script of this module
 
@@ -73,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.module is None:
         if not Path(program[0]).exists():
             reader.error(f"there is no file {program[0]}")
+        if is_import_path_entry(program[0]) and not has_main_module(program[0]):
+            reader.error(f"there is no __main__.py in {program[0]}")
     elif not _is_module(program[0]):
         reader.error(f"there is no module {program[0]}")
     try:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -30,12 +31,26 @@ if MPI.COMM_WORLD.rank == 0:
     print(helper.NAME, tuner.__file__)
 """
 WORKER_SCRIPT = """
+import os, threading
 from tuner.api.workers import WorkerPool
+from tuner.base.own_modules import ignore_working_directory
+
+def copy_environment():
+    while not done.is_set():
+        copies.add(frozenset({**os.environ}.items()))
+
 if __name__ == "__main__":
+    ignore_working_directory()
+    copies, done = set(), threading.Event()
+    other = threading.Thread(target=copy_environment)
+    other.start()
     workers = WorkerPool()
     workers.prepare()
     print(workers.run(abs, -5))
     workers.close()
+    done.set()
+    other.join()
+    print(len(copies))
 """
 
 
@@ -74,6 +89,58 @@ def test_a_program_has_its_own_tuner(
     assert "2 calls of rank 0" in said
 
 
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with one program as a file, a directory, a zip file and by links."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "links").mkdir()
+    (tmp_path / "app").mkdir()
+    program = "import json, sys\nprint(json.dumps([sys.path[0], sys.argv, __name__]))\n"
+    for file in ("real/program.py", "app/__main__.py"):
+        (tmp_path / file).write_text(program)
+    with ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.writestr("__main__.py", program)
+    (tmp_path / "links" / "program.py").symlink_to("../real/program.py")
+    (tmp_path / "linked").symlink_to("real")
+    (tmp_path / "linked.zip").symlink_to("app.zip")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+PLACES = ["links/program.py", "linked/program.py", "app", "./app/", "app.zip", "linked.zip"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [*PLACES, "{}/app", "{}/links/program.py"])
+def test_programs_are_found_where_python_finds_them(programs: Path, place: str) -> None:
+    words, environment = [place.format(programs), "an argument"], own_module_environment()
+    alone = output([sys.executable, *words], environment)
+    program = Path(sys.executable).with_name("tuner-run")
+    assert output([program, *words], environment) == alone
+
+
+@pytest.mark.slow
+def test_isolated_programs_are_found_where_python_finds_them(programs: Path) -> None:
+    for place in ("app", "links/program.py"):
+        alone = output([sys.executable, "-I", place], dict(os.environ))
+        assert output([sys.executable, "-I", "-m", "tuner.run", place], dict(os.environ)) == alone
+
+
+def test_a_failure_beside_a_tuner_of_the_user_leaves_the_program_untuned(
+    launcher: Launcher, folder: Path
+) -> None:
+    """The user has an http.py, too, which a module of this package would import."""
+    (folder / "http.py").write_text("print('the http of the user')\n")
+    words = ["-P", "-m", "tuner.run", "--table", "table.json", "program.py"]
+    run = launcher.run(2, words, timeout=patience(), check=False)
+    assert run.returncode == 0, run.stderr
+    assert f"helper {folder / 'tuner.py'}\n" in run.stdout
+    warnings = run.stderr.splitlines()
+    assert len(warnings) == 1
+    assert warnings[0].startswith("tuner: the library's own collectives are used: ")
+    assert "http" in warnings[0]
+
+
 @pytest.mark.usefixtures("folder")
 def test_ranks_of_probes_are_ours(launcher: Launcher) -> None:
     run = launcher.run(2, rank_arguments("tuner.rank_programs.trial"), timeout=patience())
@@ -93,7 +160,8 @@ def test_workers_of_a_service_are_ours(folder: Path) -> None:
     script = folder / "scripts" / "script.py"  # as a console script: its folder is no other's
     script.parent.mkdir()
     script.write_text(WORKER_SCRIPT)
-    assert output([sys.executable, script], own_module_environment()) == "5\n"
+    said = output([sys.executable, script], own_module_environment())
+    assert said.split() == ["5", "1"]  # other threads see one environment only
 
 
 def test_a_call_follows_the_table_without_docstrings(launcher: Launcher, tmp_path: Path) -> None:

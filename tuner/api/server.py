@@ -27,6 +27,7 @@ from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings, is_loopback
 from tuner.api.workers import exit_with_parent
 from tuner.base.errors import InputError
+from tuner.base.own_modules import ignore_working_directory
 from tuner.jobs.pruning import Pruner
 from tuner.jobs.runner import Runner
 
@@ -48,6 +49,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     Raises InputError where the port is in use, the address does not exist, the database cannot be
     used, or the service needs tokens and there are none.
     """
+    ignore_working_directory()  # while this is the only thread
     _check_database(settings)
     with _open_listener(settings) as listener, _shutdown_on_signal() as stopping:
         announce(_service_url(settings.host, listener.getsockname()[1]))
@@ -200,7 +202,7 @@ def _background_threads(settings: Settings) -> Iterator[None]:
 
 def _serve_requests(settings: Settings, listener: socket.socket, stopping: _Shutdown) -> None:
     """Serve the requests of one process."""
-    gc.disable()  # until the application runs: what is loaded stays, and there are no cycles in it
+    gc.disable()  # enabled again once the application runs: importing makes no garbage to collect
     from tuner.api.app import create_app  # not needed by processes that only supervise or run jobs
 
     sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)

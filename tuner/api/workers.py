@@ -2,7 +2,8 @@
 
 A computing thread would delay all other responses of the process by holding the interpreter lock.
 Workers are forked from a process that has loaded what they need, so that one is there at once and
-most of its memory is shared.
+most of its memory is shared. multiprocessing starts that process with `python -c`, which looks in
+the working directory for this package unless `ignore_working_directory` was called.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from tuner.base.errors import InputError
-from tuner.base.own_modules import safe_import_path
 from tuner.db import UnavailableError
 
 Result = TypeVar("Result")
@@ -41,8 +41,7 @@ class _WorkerProcess:
     def start(cls) -> _WorkerProcess:
         ours, its = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=_worker_main, args=(its,), daemon=True)
-        with safe_import_path():  # a tuner.py in the working directory is not preloaded
-            process.start()
+        process.start()
         its.close()
         return cls(process, ours)
 
@@ -72,8 +71,7 @@ class WorkerPool:
     @staticmethod
     def prepare() -> None:
         """Start the process from which workers are forked, without waiting for what it loads."""
-        with safe_import_path():
-            forkserver.ensure_running()
+        forkserver.ensure_running()
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Run `function`, which must be importable by name, in a worker and return its result.

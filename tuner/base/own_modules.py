@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"  # as `python -P`, which Python before 3.11 lacks
@@ -27,14 +25,9 @@ def own_module_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-@contextmanager
-def safe_import_path() -> Iterator[None]:
-    """Let Python programs that start meanwhile ignore the working directory."""
-    before = os.environ.get(SAFE_PATH_VARIABLE)
+def ignore_working_directory() -> None:
+    """Let all Python programs that this process starts from now on ignore the working directory.
+
+    Call it before other threads start: a thread that copies the environment meanwhile can fail.
+    """
     os.environ[SAFE_PATH_VARIABLE] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[SAFE_PATH_VARIABLE]
-        if before is not None:
-            os.environ[SAFE_PATH_VARIABLE] = before

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from tuner.base.errors import InputError, shortened_repr
+from tuner.base.errors import InputError, TunerError, shortened_repr
 from tuner.runtime.comm_types import CommAlias, cast_comm
 from tuner.runtime.consensus import Consensus, attempt, run_together
 from tuner.runtime.log import warn
@@ -67,6 +67,18 @@ def tune(
     if isinstance(made, InputError):
         raise made
     return _untuned(plain, failure) if made is None else made
+
+
+def leave_untuned(plain: MPI.Intracomm, failure: str) -> Any:
+    """Return a communicator that leaves every call to the library, where `tune` cannot be called.
+
+    Collective with `tune` of the other ranks, which do the same.
+    """
+
+    def fail(_consensus: Consensus) -> Any:
+        raise TunerError(failure)
+
+    return _untuned(plain, run_together(plain, fail)[1])
 
 
 def _untuned(plain: MPI.Intracomm, failure: str) -> Any:

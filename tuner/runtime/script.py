@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from runpy import run_path
 from typing import Any, NoReturn
 
 from mpi4py import MPI
@@ -16,9 +17,14 @@ from mpi4py.run import run_command_line, set_abort_status
 
 from tuner.runtime.consensus import attempt
 from tuner.runtime.deferred import defer_tuning
-from tuner.runtime.entry import tune
+from tuner.runtime.entry import leave_untuned, tune
 from tuner.runtime.log import warn
-from tuner.runtime.program_imports import release_package_name
+from tuner.runtime.program_imports import (
+    is_import_path_entry,
+    release_package_name,
+    run_main_module,
+    use_place_of_program,
+)
 
 
 def run(
@@ -39,22 +45,23 @@ def run(
     try:
         if table is None and service is None and os.environ.get("TUNER_TABLE"):
             table = Path(os.environ["TUNER_TABLE"])
-        tuned = defer_tuning(
-            MPI.COMM_WORLD,
-            partial(
-                tune,
-                table=table and _absolute(table),
-                service=service,
-                cluster=cluster,
-                feedback=feedback,
-                verbose=verbose,
-            ),
+        begin = partial(
+            tune,
+            table=table and _absolute(table),
+            service=service,
+            cluster=cluster,
+            feedback=feedback,
+            verbose=verbose,
         )
+        if command[0] != "-m":
+            use_place_of_program(command[0])
+        _, failure = attempt(release_package_name)
+        if failure:
+            begin = partial(leave_untuned, failure=failure)
+        tuned = defer_tuning(MPI.COMM_WORLD, begin)
         replace_world(tuned)
         orderly = False
         try:
-            is_module = command[0] == "-m"
-            release_package_name(sys.path[0] if is_module else str(Path(command[0]).parent))
             ended = _exit_status(command)
             orderly = ended in (0, None) and not MPI.Is_finalized()
         finally:
@@ -96,7 +103,19 @@ def _reduce_comm(comm: MPI.Intracomm) -> Any:
 def _exit_status(command: Sequence[str]) -> str | int | None:
     """Run the program and return its exit status, as `sys.exit` takes it."""
     try:
-        run_command_line(list(command))
+        if command[0] == "-m":
+            run_command_line(list(command))
+        else:
+            _run_program(command)
     except SystemExit as ended:
         return ended.code
     return None
+
+
+def _run_program(command: Sequence[str]) -> None:
+    """Run a file, a directory or a zip file, whose place `sys.path` begins with."""
+    sys.argv[:] = command
+    if is_import_path_entry(command[0]):
+        run_main_module(command[0])
+    else:
+        run_path(command[0], run_name="__main__")
