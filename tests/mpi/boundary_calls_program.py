@@ -541,6 +541,42 @@ def check_device_arrays_that_nobody_here_can_copy() -> Iterator[str]:
             tuned.Free()
 
 
+def check_device_arrays_of_derived_communicators_without_cupy() -> Iterator[str]:
+    """The library makes their calls until tuning them pays, and may take what we cannot copy."""
+    forced = {(Collective.BCAST, WORLD.size): [(0, AlgorithmConfig("binomial"))]}
+    with ExitStack() as patched:
+        patched.enter_context(
+            patch("tuner.runtime.cuda_support.is_gpu_possible", return_value=True)
+        )
+        for module in ("dispatch", "backend", "derived_communicators"):
+            patched.enter_context(patch(f"tuner.runtime.{module}.is_cuda_aware", lambda: False))
+        patched.enter_context(patch.dict(os.environ, {"TUNER_TUNE_AFTER": "9s"}))
+        tuned, array = tune(WORLD.Dup(), table_of(forced, library=library_name())), np.ones(4)
+        derived = tuned.Dup()
+        array[...] = WORLD.rank + 1.0
+        derived.Bcast(OnDevice(array), WORLD.size - 1)
+        if array.tolist() != [float(WORLD.size)] * 4:
+            yield f"{array.tolist()}"
+        derived.Free()
+        tuned.Free()
+
+
+def check_that_the_call_that_tunes_is_recorded_once() -> Iterator[str]:
+    """A communicator that was derived is tuned in its first call, and records what follows."""
+    binomial = AlgorithmConfig("binomial", {}, SCHEDULE)
+    rules = table_of({(Collective.BCAST, WORLD.size): [(0, binomial)]}, library=library_name())
+    with patch.dict(os.environ, {"TUNER_TUNE_AFTER": "0s"}):
+        tuned = tune(WORLD.Dup(), rules, feedback=True)
+        derived = tuned.Dup()
+    for _ in range(3):
+        derived.Bcast(np.zeros(8), 0)
+    recorded = [(one.kind.algorithm, one.calls) for one in derived._terms.ring.summaries()]
+    if recorded != [("binomial", 3)]:
+        yield f"{recorded}"
+    derived.Free()
+    tuned.Free()
+
+
 def check_dlpack() -> Iterator[str]:
     """Some ranks bring tensors and some numpy's arrays: all must see calls of the same size."""
     tuned, brought = tune(WORLD.Dup(), table()), WORLD.rank == 0

@@ -12,18 +12,18 @@ and nothing is built before the second.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpi4py import MPI
 
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmConfig, Rule, TuningTable
 from tuner.runtime.backend import Backend
 from tuner.runtime.comm_types import CommAlias
 from tuner.runtime.cuda_support import is_cuda_aware
 from tuner.runtime.dispatch import Dispatch
-from tuner.runtime.dispatch_table import Action
+from tuner.runtime.dispatch_table import Action, DispatchTable, RecordingDispatchTable
 from tuner.runtime.feedback import CallRing
 from tuner.runtime.method_names import METHODS
 from tuner.runtime.table_binding import AgreedRules, SizeRules
@@ -108,6 +108,14 @@ class TrialDispatch(Dispatch):
         super().__init__(comm, candidates, Backend(comm, tally), ring, tally)
         self._limit_s, self._tune, self._spent_s = limit_s, tune, 0.0
 
+    def leaves_to_library(self, table: DispatchTable, nbytes: int, method: str) -> bool:
+        """Return True: until the communicator is tuned, the library makes all calls."""
+        return True
+
+    def _recording(self, table: DispatchTable, rules: SizeRules, ring: CallRing) -> DispatchTable:
+        library = self.library_method(METHODS[rules.rules[0].key.collective])
+        return _TrialRecordingTable(table, rules.rules, ring, library, self._tunes_now)
+
     def _build_table(self, collective: Collective, rules: SizeRules) -> Any:
         built = super()._build_table(collective, rules.left_to_library if rules.rules else rules)
         actions, device_actions = built.table.actions, built.table.device_actions
@@ -117,13 +125,17 @@ class TrialDispatch(Dispatch):
                 device_actions[place] = actions[place] if is_cuda_aware() else None
         return built
 
+    def _tunes_now(self) -> bool:
+        """Return whether the next call that a rule would change tunes the communicator."""
+        return self._spent_s >= self._limit_s
+
     def _counted(self, collective: Collective, seconds: float) -> Action:
         """Return an action that makes a call with the library, or tunes the communicator first."""
         method = METHODS[collective]
         library: Action = getattr(self._comm, method)
 
         def call(*arguments: Any) -> None:
-            if self._spent_s >= self._limit_s:
+            if self._tunes_now():
                 if self._tally is not None:  # the call is counted again
                     self._tally.counter(collective, AlgorithmConfig())[0] -= 1
                 getattr(self._tune(), method)(*arguments)
@@ -137,3 +149,22 @@ class TrialDispatch(Dispatch):
             self._spent_s += seconds
 
         return call
+
+
+class _TrialRecordingTable(RecordingDispatchTable):
+    """A table that leaves it to the tuned communicator to record the call that tunes it."""
+
+    def __init__(
+        self,
+        table: DispatchTable,
+        rules: Sequence[Rule],
+        ring: CallRing,
+        library: Action,
+        tunes_now: Callable[[], bool],
+    ) -> None:
+        super().__init__(table, rules, ring)
+        self._library, self._tunes_now = library, tunes_now
+
+    def _timed(self, nbytes: int, act: Action) -> Action:
+        is_tuning_call = act != self._library and self._tunes_now()
+        return act if is_tuning_call else super()._timed(nbytes, act)

@@ -81,6 +81,10 @@ class Dispatch:
         own: Action = getattr(self._comm, method)
         return own
 
+    def leaves_to_library(self, table: DispatchTable, nbytes: int, method: str) -> bool:
+        """Return whether the library makes a call of `nbytes` by this method."""
+        return table.uses_library(nbytes, self.library_method(method))
+
     def release(self) -> None:
         """Make all tables call the library, for programs that have kept a method."""
         for (collective, _), made in self._tables.items():
@@ -99,8 +103,12 @@ class Dispatch:
             entries = [counts[place] for place in rules.choice_indices]
             ladder = CountingDispatchTable(ladder, entries)
         if self._ring is not None and rules.rules:
-            ladder = RecordingDispatchTable(ladder, rules.rules, self._ring)
+            ladder = self._recording(ladder, rules, self._ring)
         return _BuiltTable(ladder, rules, entries)
+
+    def _recording(self, table: DispatchTable, rules: SizeRules, ring: CallRing) -> DispatchTable:
+        """Return a table that records the times of its calls."""
+        return RecordingDispatchTable(table, rules.rules, ring)
 
     def _actions(
         self, collective: Collective, choice: AlgorithmConfig

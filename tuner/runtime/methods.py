@@ -134,7 +134,7 @@ class CollectiveMethods:
                 device.synchronise_buffers(*(buffer_of(spec) for spec, _ in used))
             return direct(*specs, *others)
         act, dispatch = table.action(nbytes), cast(Dispatch, self._dispatch)
-        if device is None and table.uses_library(nbytes, dispatch.library_method(method)):
+        if device is None and dispatch.leaves_to_library(table, nbytes, method):
             return act(
                 *specs, *others
             )  # without CuPy nothing can be copied: the library may take them

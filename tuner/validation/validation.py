@@ -251,7 +251,8 @@ def empty_call_failures(
 
     Whatever a file has for 0 bytes is called with a count of 0 and with a datatype of size 0, for
     each of `rules` that begins there and names an algorithm. What ends the program or hangs does so
-    twice. Raises ProbeError where the ranks end before their first call.
+    twice. Raises ProbeError where the ranks of any launch end before their first call, which is no
+    evidence against a rule.
     """
     left = [
         ValidationCall(rule, 0, rule.key.operators == OPERATORS[1])
@@ -260,19 +261,30 @@ def empty_call_failures(
     ]
     failed = dict[Rule, str]()
     while left:
-        met = run_until_crash(starter, left, directory, settings=settings)
-        if not met.has_started:
-            raise ProbeError(f"the ranks end before their first call: {_last_line(met.stderr)}")
+        met = _run_from_first_call(starter, left, directory, settings)
         for trial, error in zip(left, met.error_classes, strict=False):
             if error:
                 failed[trial.rule] = f"a call without data fails with MPI error {error}"
         suspects, left = left[met.n_answered :][:1], left[met.n_answered + 1 :]
         if (
             suspects
-            and not run_until_crash(starter, suspects, directory, settings=settings).n_answered
+            and not _run_from_first_call(starter, suspects, directory, settings).n_answered
         ):
             failed[suspects[0].rule] = "a call without data ends the program or never returns"
     return failed
+
+
+def _run_from_first_call(
+    starter: RankStarter,
+    calls: Sequence[ValidationCall],
+    directory: Path,
+    settings: Mapping[str, str],
+) -> CrashedRun:
+    """Run the calls as `run_until_crash` does; raises ProbeError where the first is not reached."""
+    met = run_until_crash(starter, calls, directory, settings=settings)
+    if not met.has_started:
+        raise ProbeError(f"the ranks end before their first call: {_last_line(met.stderr)}")
+    return met
 
 
 def _last_line(text: str) -> str:

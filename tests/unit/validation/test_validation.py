@@ -23,6 +23,7 @@ from tuner.validation.validation import (
     CompletedLaunch,
     CrashedRun,
     ValidationCall,
+    empty_call_failures,
     run_calls,
     run_until_crash,
     validation_sizes,
@@ -62,6 +63,35 @@ class Hanging:
             on_line(line) for line in ("a banner", '{"calls": 3}', json.dumps(answer))
         ]
         raise LaunchTimeoutError(f"{ranks} ranks did not end", "Assertion failed")
+
+
+class StartsOnce:
+    """The first launch ends in its first call; no other launch reaches one."""
+
+    library = "openmpi"
+
+    def __init__(self) -> None:
+        self.launches = 0
+
+    def run(
+        self,
+        _ranks: int,
+        _arguments: Sequence[str],
+        *,
+        on_line: Callable[[str], float | None] | None = None,
+        **_: Any,
+    ) -> CompletedLaunch:
+        assert on_line is not None
+        self.launches += 1
+        if self.launches == 1:
+            on_line('{"calls": 1}')
+        return CompletedRun(1, "", "no slots left")
+
+
+def test_a_launch_that_does_not_start_is_no_evidence_against_a_rule(tmp_path: Path) -> None:
+    rules = table_of({(Collective.BCAST, 4): [(0, AlgorithmConfig("binomial"))]}).rules
+    with pytest.raises(ProbeError, match="the ranks end before their first call: no slots left"):
+        empty_call_failures(StartsOnce(), rules, tmp_path, settings={})
 
 
 def test_what_was_answered_before_a_launch_hung_counts(tmp_path: Path) -> None:
