@@ -266,10 +266,7 @@ def empty_call_failures(
             if error:
                 failed[trial.rule] = f"a call without data fails with MPI error {error}"
         suspects, left = left[met.n_answered :][:1], left[met.n_answered + 1 :]
-        if (
-            suspects
-            and not _run_from_first_call(starter, suspects, directory, settings).n_answered
-        ):
+        if suspects and not _run_from_first_call(starter, suspects, directory, settings).n_answered:
             failed[suspects[0].rule] = "a call without data ends the program or never returns"
     return failed
 
