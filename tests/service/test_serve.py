@@ -145,6 +145,14 @@ def test_beyond_loopback_there_must_be_a_token(database: str, refused: Says, pri
     assert "tuner token create" in refused(*words)
 
 
+def test_verbs_about_tokens_make_no_database(refused: Says, tmp_path: Path) -> None:
+    path = tmp_path / "missing.db"
+    for words in (("list",), ("revoke", "reader")):
+        said = refused("token", *words, "--db", f"sqlite:///{path}")
+        assert said.startswith("tuner: there is no such database, its file does not exist: ")
+        assert not path.exists()
+
+
 def test_tokens_are_listed_without_being_shown(database: str, refused: Says, printed: Says) -> None:
     token = printed("token", "create", "reader", "--scope", "read,submit", "--db", database)
     listed = printed("token", "list", "--db", database)

@@ -7,6 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from tuner.base.spelling import did_you_mean
@@ -76,7 +77,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print a short usage and one sentence, and exit."""
-        unknown = [word for word in self._words if self._is_unknown_option(word)]
+        options = takewhile(lambda word: word != "--", self._words)
+        unknown = [word for word in options if self._is_unknown_option(word)]
         if unknown and message.startswith(MISSING_ARGUMENTS):  # one of them, mistyped
             message = self._describe_unknown(unknown)
         usage = Formatter(self.prog, short_usage=True)

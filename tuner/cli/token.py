@@ -92,7 +92,7 @@ def _after(duration: str) -> datetime:
 
 def run_list(options: argparse.Namespace) -> None:
     """Print what is known about every token, but not the tokens, which are not stored."""
-    engine = db.open_database(options.db)
+    engine = db.open_database(options.db, must_exist=True)
     with db.read_session(engine) as session:
         tokens = db.list_tokens(session)
     records = [_record(token) for token in tokens]
@@ -128,7 +128,7 @@ def _written(moment: datetime | None) -> str | None:
 
 def run_revoke(options: argparse.Namespace) -> None:
     """Revoke a token; services notice within seconds."""
-    engine = db.open_database(options.db)
+    engine = db.open_database(options.db, must_exist=True)
     with db.transaction(engine) as session:
         db.revoke_token(session, options.name)
     print_result(

@@ -87,7 +87,7 @@ def _make_sqlite_engine(url: URL) -> Engine:
     event.listen(engine, "connect", _prepare_sqlite)
     path = path_of(engine.url)
     if path is not None:
-        _watch_files(engine, open_files(path.resolve()))
+        _watch_files(engine, open_files(path))
     event.listen(engine, "begin", begin_sqlite)
     event.listen(engine, "handle_error", _reopen_if_read_only)
     return engine

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from weakref import WeakSet
@@ -26,9 +26,10 @@ class WatchedConnection(sqlite3.Connection):
 
     def close(self) -> None:
         """Close the connection, which then no longer counts."""
-        super().close()
-        if self.files is not None:
-            self.files.forget(self)
+        if self.files is None:
+            super().close()
+        else:
+            self.files.close(self, super().close)
 
 
 class OpenFiles:
@@ -53,18 +54,22 @@ class OpenFiles:
             self._connections.add(connection)
         self.check()
 
-    def forget(self, connection: WatchedConnection) -> None:
-        """No longer count a connection that was closed."""
+    def close(self, connection: WatchedConnection, close: Callable[[], None]) -> None:
+        """Close a connection and no longer count it, while no other thread checks the files.
+
+        The last connection deletes -wal and -shm.
+        """
         with self._lock:
+            close()
             self._connections.discard(connection)
 
     def check(self) -> None:
         """Raise UnavailableError where a file was deleted or replaced while it was open."""
         with self._lock:
             opened = self._identities if self._connections else {}
-        for suffix, identity in opened.items():
-            if identity is not None and self._identity(suffix) != identity:
-                raise UnavailableError(_moved_message(suffix))
+            for suffix, identity in opened.items():
+                if identity is not None and self._identity(suffix) != identity:
+                    raise UnavailableError(_moved_message(suffix))
 
     def _identity(self, suffix: str) -> _Identity:
         try:

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import URL, Engine
 
+from tuner.base.errors import InputError
 from tuner.db.db_errors import UnavailableError
 
 PRIVATE_MODE = 0o600
@@ -34,7 +35,7 @@ def create_private_file(url: URL) -> None:
     if path is not None and url.query.get("mode", "rwc") == "rwc":
         with _CREATING, suppress(OSError):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            os.close(os.open(path.resolve(), flags, PRIVATE_MODE))
+            os.close(os.open(path, flags, PRIVATE_MODE))
 
 
 def require_file(url: URL) -> None:
@@ -59,17 +60,30 @@ def exposed_modes(engine: Engine) -> dict[str, int]:
     modes = {}
     for suffix in SUFFIXES:
         with suppress(OSError):
-            modes[suffix] = stat.S_IMODE(Path(f"{path.resolve()}{suffix}").stat().st_mode)
+            modes[suffix] = stat.S_IMODE(Path(f"{path}{suffix}").stat().st_mode)
     return {suffix: mode for suffix, mode in modes.items() if mode & ~PRIVATE_MODE & 0o077}
 
 
 def path_of(url: URL) -> Path | None:
-    """Return the path of an SQLite database, or None for in-memory and other databases."""
+    """Return the path of an SQLite database, without symbolic links.
+
+    None for in-memory and other databases. Raises InputError for links that lead in a circle.
+    """
     name = url.database or ""
     if url.get_backend_name() != "sqlite" or name in ("", ":memory:"):
         return None
     if not (name.startswith("file:") and "uri" in url.query):
-        return Path(name)
+        return _resolved(name)
     path = unquote(urlsplit(name).path)
     is_in_memory = path == ":memory:" or url.query.get("mode") == "memory"
-    return None if is_in_memory else Path(path)
+    return None if is_in_memory else _resolved(path)
+
+
+def _resolved(name: str) -> Path:
+    try:
+        return Path(name).resolve()
+    except (OSError, RuntimeError):  # RuntimeError: of a circle, before Python 3.13
+        raise InputError(
+            "the path of the database cannot be followed, its symbolic links lead in a circle: name"
+            " another one with --db"
+        ) from None

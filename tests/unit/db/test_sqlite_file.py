@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tuner import db
 from tuner.base import resources
 from tuner.base.errors import InputError
 from tuner.db import UnavailableError
+from tuner.db.open_files import open_files
 
 
 @pytest.fixture
@@ -161,3 +163,36 @@ def test_a_missing_data_directory_is_named() -> None:
     assert (resources.data_directory("db") / "env.py").is_file()
     with pytest.raises(InputError, match="lacks its data directory 'absent'"):
         resources.data_directory("absent")
+
+
+def test_links_that_lead_in_a_circle_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "tuner.db"
+    path.symlink_to(path.name)
+    for must_exist in (False, True):
+        with pytest.raises(InputError, match="its symbolic links lead in a circle"):
+            db.open_database(f"sqlite:///{path}", must_exist)
+
+
+def test_a_connection_that_is_closed_alarms_no_other_thread(engine: Engine) -> None:
+    """The last one deletes -wal and -shm, and no thread may take that for a loss."""
+    path, failures, done = Path(str(engine.url.database)), list[str](), threading.Event()
+    engine.dispose()
+    files = open_files(path.resolve())
+
+    def check() -> None:
+        while not done.is_set():
+            try:
+                files.check()
+            except UnavailableError as failure:
+                failures.append(str(failure))
+                return
+
+    other = threading.Thread(target=check)
+    other.start()
+    for _ in range(300):
+        with engine.connect():
+            pass
+        engine.dispose()
+    done.set()
+    other.join()
+    assert failures == []

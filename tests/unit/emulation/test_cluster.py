@@ -221,6 +221,7 @@ def test_a_command_comes_after_two_dashes(capsys: pytest.CaptureFixture[str]) ->
     remedy = "write the command after --: tuner emulate run FILE -- mpirun -n 8 ./program"
     for words, said in (
         ([], "the following arguments are required: COMMAND"),
+        (["--"], "the following arguments are required: COMMAND"),
         (["mpirun", "-n", "8", "./program"], "unrecognized arguments: -n 8 ./program"),
     ):
         with pytest.raises(SystemExit) as ended:
