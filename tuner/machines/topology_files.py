@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from tuner.topology.readers.hwloc import parse_hwloc
 from tuner.topology.readers.ibnetdiscover import parse_ibnetdiscover
 from tuner.topology.readers.nccl_xml import parse_nccl_xml
 from tuner.topology.readers.nvidia_smi import parse_nvidia_smi
+from tuner.topology.readers.serialization import topology_from_record
 from tuner.topology.readers.slurm import parse_slurm
 
 MAX_CHARACTERS = 1 << 25  # of line-based formats: a fabric of 50,000 hosts; the others allow less
@@ -44,6 +46,14 @@ def _parse_yaml(text: str, loader: TopologyLoader | None = None) -> Topology:
     return combine_from_yaml(record, loader)
 
 
+def _parse_own_record(text: str) -> Topology:
+    """Return the topology of the JSON of `topology_to_record`."""
+    try:
+        return topology_from_record(json.loads(text))
+    except (ValueError, RecursionError) as reason:
+        raise InputError(f"not JSON: {reason}") from None
+
+
 TOPOLOGY_FORMATS: dict[str, Callable[[str], Topology]] = {
     "yaml": _parse_yaml,
     "hwloc": parse_hwloc,
@@ -51,6 +61,7 @@ TOPOLOGY_FORMATS: dict[str, Callable[[str], Topology]] = {
     "nccl": parse_nccl_xml,
     "ibnetdiscover": parse_ibnetdiscover,
     "slurm": parse_slurm,
+    "tuner": _parse_own_record,
 }
 
 # A line that only this format has; text without one is XML if it begins with a tag, else YAML.
@@ -59,8 +70,17 @@ FORMAT_PATTERNS = {
     "ibnetdiscover": re.compile(r'^(Switch|Ca|Rt)[ \t]+[0-9]+[ \t]+"[SHR]-', re.M),
     "slurm": re.compile(r"^[ \t]*(SwitchName|BlockName|BlockSizes)[ \t]*=", re.M | re.I),
 }
-OWN_KIND = re.compile(r'\s*\{\s*"kind"\s*:\s*"([a-z]+)"')  # at the start of other files of tuner
-KIND_NAMES = {"probe": "measurements", "table": "a tuning table", "profile": "a profile of calls"}
+OWN_KIND = re.compile(r'\s*\{\s*"kind"\s*:\s*"([a-z ]+)"')  # at the start of tuner's own files
+OWN_TOPOLOGY = "topology"  # the kind of the format "tuner"
+KIND_NAMES = {
+    "partial study": "an unfinished study",
+    "probe": "measurements",
+    "profile": "a profile of calls",
+    "replay": "the result of a replay",
+    "selector": "a selector",
+    "study": "a study",
+    "table": "a tuning table",
+}
 XML_PROLOGUE = re.compile(r"[\s\ufeff]*(<\?[^>]*>|<!--.*?-->|<![A-Z][^>\[]*>)", re.S)
 
 
@@ -75,10 +95,11 @@ def parse_topology(
 
     Raises InputError for an unknown format and for invalid text, naming line or element.
     """
-    if (kind := OWN_KIND.match(text)) is not None:
+    own = OWN_KIND.match(text)
+    if own is not None and own[1] != OWN_TOPOLOGY:
         raise InputError(
-            f"this file has {KIND_NAMES.get(kind[1], f'a {kind[1]}')} and no topology; the formats"
-            " of topologies are listed in docs/how-to/describe-a-machine.md"
+            f"this file has {KIND_NAMES.get(own[1], f'data of kind {own[1]}')} and no topology;"
+            " the formats of topologies are listed in docs/how-to/describe-a-machine.md"
         )
     name = detect_topology_format(text) if format_name is None else format_name
     if name not in TOPOLOGY_FORMATS:
@@ -141,6 +162,8 @@ def detect_topology_format(text: str) -> str:
     at = 0
     while (prologue := XML_PROLOGUE.match(text, at)) is not None:
         at = prologue.end()
+    if (own := OWN_KIND.match(text)) is not None and own[1] == OWN_TOPOLOGY:
+        return "tuner"
     start = text[at:].lstrip("\ufeff \t\r\n")
     if start.startswith("<"):
         return "nccl" if re.match(r"<system\b", start) else "hwloc"

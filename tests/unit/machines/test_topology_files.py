@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
+from tuner.machines.loader import load_machine
 from tuner.machines.topology_files import TOPOLOGY_FORMATS, load_topology, parse_topology
 from tuner.topology import Topology
+from tuner.topology.readers import topology_to_record
 
 FLAT = "name: flat4\nnodes: 4\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 
@@ -147,8 +150,24 @@ def test_this_computer_as_lstopo_writes_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [("probe", "measurements"), ("table", "a tuning table"), ("selector", "a selector")],
+    [
+        ("probe", "measurements"),
+        ("table", "a tuning table"),
+        ("selector", "a selector"),
+        ("evaluation", "data of kind evaluation"),
+    ],
 )
 def test_another_file_of_tuner_is_named(kind: str, said: str) -> None:
     with pytest.raises(InputError, match=f"this file has {said} and no topology"):
         parse_topology(f'{{"kind": "{kind}", "version": 1}}\n{{"kind": "call"}}\n')
+
+
+def test_the_record_of_a_topology_is_read(tmp_path: Path) -> None:
+    topology = load_machine("preset:dgx-h100:2").topology
+    path = tmp_path / "topology.json"
+    path.write_text(json.dumps(topology_to_record(topology)))
+    assert load_topology(path) == topology
+    assert load_machine(str(path)).topology == topology
+    assert parse_topology(path.read_text())[0] == "tuner"
+    with pytest.raises(InputError, match="not JSON: "):
+        parse_topology(path.read_text()[:-1])
