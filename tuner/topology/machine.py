@@ -257,6 +257,18 @@ class Topology:
         buses = np.full(len(self.nodes), self.memory_bandwidth)
         return np.concatenate([self.capacity, buses, [np.inf]])
 
+    def resource_name(self, resource: int) -> str:
+        """Return the name of a resource, in the order of `resource_capacity`, for people."""
+        if resource < len(self.links):
+            return f"{self.links[resource].source} -> {self.links[resource].target}"
+        if resource < len(self.capacity):
+            node = int(np.searchsorted(self.first_node_link, resource, side="right")) - 1
+            inside = self.nodes[node].node_topology
+            assert inside is not None
+            link = inside.links[resource - int(self.first_node_link[node])]
+            return f"{link.source} -> {link.target} in {self.nodes[node].name}"
+        return f"memory of {self.nodes[resource - len(self.capacity)].name}"
+
     @cached_property
     def resource_latency(self) -> FloatArray:
         """Latency of every resource in seconds, in the same order; memory buses have none."""

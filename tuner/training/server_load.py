@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from tuner.base.units import format_time
 from tuner.training.call_times import CallTimes
 from tuner.training.frameworks.framework_constants import constant_source
-from tuner.training.frameworks.parameter_server import BEST, SERVER_STREAM, ParameterServer
+from tuner.training.frameworks.parameter_server import (
+    BEST,
+    NETWORK_STREAM,
+    SERVER_STREAM,
+    ParameterServer,
+)
 from tuner.training.iteration import PredictedIteration, make_job
 from tuner.training.workload import Workload
 
 RATE, NETWORK = "its rate", "the network"
+LONGER = 1.01  # times as long as a server, from which on a link that servers share limits them
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,7 @@ class ServerLoad:
     seconds     that time in an iteration
     bound       what bounds its bytes per second: RATE (of the server) or NETWORK (its ports, or
                 links on the way)
+    shared_link link that carries tensors of several servers for longer than that, "" without one
     """
 
     servers: int
@@ -32,14 +39,17 @@ class ServerLoad:
     busiest: int
     seconds: float
     bound: str
+    shared_link: str = ""
 
     def sentence(self, found: PredictedIteration) -> str:
         """Return a sentence for people about an iteration."""
         kind = "best of the numbers tried" if self.is_best else "as given"
+        limit = f"; the link {self.shared_link}, which they share, limits them all"
         return (
             f"Parameter servers on {found.ranks} ranks: {self.servers} ({kind}). Server"
             f" {self.busiest} is the busiest: it exchanges tensors for {format_time(self.seconds)}"
-            f" of {format_time(found.seconds)}, bounded by {self.bound}."
+            f" of {format_time(found.seconds)}, bounded by {self.bound}"
+            f"{limit if self.shared_link else ''}."
         )
 
 
@@ -55,16 +65,26 @@ def server_load(
         return None
     job = make_job(workload, found.ranks, times)
     settled = framework.settled(job)
-    busy = defaultdict[int, float](float)
+    busy, shared = defaultdict[int, float](float), 0.0
     for one in found.timeline:
         way, _, number = one.stream.rpartition(" server ")
         if way in SERVER_STREAM:
             busy[int(number)] += float(one.end[0] - one.start[0])
+        elif one.stream in NETWORK_STREAM:
+            shared += float(one.end[0] - one.start[0])
     busiest = max(busy, key=lambda number: busy[number])
     traffic = settled.traffic(job)
     network = max(float(traffic.push[busiest]), float(traffic.pull[busiest]))
     bound = NETWORK if network > settled.senders(job) / settled.rate else RATE
-    return ServerLoad(settled.servers, framework.servers == BEST, busiest, busy[busiest], bound)
+    is_limited = shared > LONGER * busy[busiest]
+    return ServerLoad(
+        settled.servers,
+        framework.servers == BEST,
+        busiest,
+        busy[busiest],
+        bound,
+        traffic.shared_link if is_limited else "",
+    )
 
 
 def assumed_rate_warning(workload: Workload) -> str:

@@ -47,8 +47,9 @@ export function figures(answer, { gpuHour, epoch }) {
       `${formatMoney(answer.hourly(detail, gpuHour))} per hour, in the currency of the GPU hour's price`),
   ];
   if (detail.servers) {
-    const { servers, busiest, bound } = detail.servers;
-    found.push(figure("parameter servers", formatCount(servers), `server ${busiest} is the busiest, bounded by ${bound}`));
+    const { servers, busiest, bound, shared_link: link } = detail.servers;
+    const limit = link ? `; the link ${link}, which they share, limits them all` : "";
+    found.push(figure("parameter servers", formatCount(servers), `server ${busiest} is the busiest, bounded by ${bound}${limit}`));
   }
   if (epoch) {
     const { seconds, cost } = answer.epoch(detail, epoch, gpuHour);

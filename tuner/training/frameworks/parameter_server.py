@@ -21,6 +21,7 @@ GRPC, RDMA_GRPC, MPI = TRANSPORTS = ("grpc", "rdma-grpc", "mpi")
 BEST = 0  # as the number of servers: the one with the shortest iteration
 TRIED_ITERATIONS = 3
 SERVER_STREAM = TO, FROM = ("to", "from")  # begin the names of the streams of a server
+NETWORK_STREAM = ("network to servers", "network from servers")  # of the tensors of all servers
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class ParameterServer:
         """Add the arrival of a gradient from all ranks at its server, and the update there."""
         share = nbytes / (job.model.elements * job.gradient_bytes)
         crossed = timeline.add(
-            "push", "network to servers", CALL, nbytes * traffic.push_all, [one.made_by]
+            "push", NETWORK_STREAM[0], CALL, nbytes * traffic.push_all, [one.made_by]
         )
         seconds = self._seconds(job, nbytes, float(traffic.push[server]))
         arrived = timeline.add(
@@ -177,9 +178,7 @@ class ParameterServer:
         """Add the way of a parameter from its server to all ranks."""
         seconds = self._seconds(job, nbytes, float(traffic.pull[server]))
         sent = timeline.add("pull", f"{FROM} server {server}", CALL, seconds, [after])
-        crossed = timeline.add(
-            "pull", "network from servers", CALL, nbytes * traffic.pull_all, [after]
-        )
+        crossed = timeline.add("pull", NETWORK_STREAM[1], CALL, nbytes * traffic.pull_all, [after])
         seconds = nbytes / self.worker_rate
         return timeline.add("receive", "receive", CALL, seconds, [sent, crossed])
 

@@ -26,13 +26,16 @@ class ServerTraffic:
 
     push, pull          of tensors of each server, from all ranks and to all of them, shape
                         (servers,)
-    push_all, pull_all  of the tensors of all servers, which share the ports of the ranks
+    push_all, pull_all  of the tensors of all servers, which share ports of ranks and links between
+                        switches
+    shared_link         name of the link that all of these tensors occupy longest, "" on one node
     """
 
     push: FloatArray
     pull: FloatArray
     push_all: float
     pull_all: float
+    shared_link: str
 
 
 @lru_cache(MAX_KEPT)
@@ -56,11 +59,13 @@ def server_traffic(placement: Placement, servers: int, local_aggregation: bool) 
             seconds[way][at] = busy.max(initial=0.0) * on_same_node[server]
             whole[way] += busy / len(looked_up)
     nearest = np.arange(servers) // step
+    both = whole["push"] + whole["pull"]
     return ServerTraffic(
         seconds["push"][nearest],
         seconds["pull"][nearest],
         float(whole["push"].max(initial=0.0)),
         float(whole["pull"].max(initial=0.0)),
+        placement.topology.resource_name(int(both.argmax())) if both.any() else "",
     )
 
 
