@@ -75,13 +75,14 @@ class StartsOnce:
 
     def run(
         self,
-        _ranks: int,
-        _arguments: Sequence[str],
+        ranks: int,
+        arguments: Sequence[str],
         *,
         on_line: Callable[[str], float | None] | None = None,
         **_: Any,
     ) -> CompletedLaunch:
         assert on_line is not None
+        assert (ranks, Path(arguments[-1]).name) == (4, "calls.json")
         self.launches += 1
         if self.launches == 1:
             on_line('{"calls": 1}')
