@@ -10,12 +10,16 @@ import pytest
 from sqlalchemy import Engine, delete, event, func, select, text, update
 
 from tests.support.children import Child, run_jobs
-from tests.support.waiting import be_slow
+from tests.support.waiting import until
 from tuner import db
 from tuner.db import Claim, ConflictError, LostLeaseError, NotFoundError
 from tuner.db.models import JobLogRow, JobRow, utc_now
 
 RUNNERS, JOBS = 4, 24
+BLOCKED = (
+    "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+    " and datname = current_database()"
+)
 
 
 def enqueue(engine: Engine, kind: str = "tune") -> int:
@@ -34,6 +38,14 @@ def runner_dies(engine: Engine, job: int) -> None:
     with db.transaction(engine) as session:
         past = utc_now() - timedelta(seconds=1)
         session.execute(update(JobRow).where(JobRow.id == job).values(leased_to=past))
+
+
+def is_any_blocked(engine: Engine) -> bool:
+    """Return whether a statement waits for a transaction; SQLite does not tell."""
+    if engine.dialect.name == "sqlite":
+        return True
+    with engine.connect() as connection:
+        return bool(connection.scalar(text(BLOCKED)))
 
 
 def job(engine: Engine, number: int) -> db.Job:
@@ -240,7 +252,7 @@ def test_a_cancellation_finds_the_job_in_whatever_state_it_comes_into(engine: En
     asked = threading.Event()
 
     def cancel() -> None:
-        asked.set()
+        event.listen(engine, "before_cursor_execute", lambda *_: asked.set())
         with db.transaction(engine) as session:
             db.cancel_job(session, number)
 
@@ -248,8 +260,7 @@ def test_a_cancellation_finds_the_job_in_whatever_state_it_comes_into(engine: En
     with db.transaction(engine) as session:
         db.requeue_job(session, claimed)
         canceller.start()
-        asked.wait()
-        be_slow(0.3)  # so that the other one waits for this transaction
+        until(lambda: asked.is_set() and is_any_blocked(engine))  # by this transaction
     canceller.join()
     assert job(engine, number).state == "cancelled"
 

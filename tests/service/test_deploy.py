@@ -7,6 +7,7 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -189,7 +190,8 @@ def test_the_command_of_the_image_starts_a_service_that_its_health_check_finds(
     assert started([*TUNER.split(), *create]).wait(patience()) == 0
     process = started([*TUNER.split(), *words, "--port", "0"])
     port = address_of(process).rpartition(":")[2]
-    python = json.loads(check.replace(last(image, "EXPOSE"), port))
+    check = check.replace(last(image, "EXPOSE"), port)
+    python = json.loads(re.sub(r"timeout=\d+", f"timeout={patience()}", check))
     assert python[0] == "python"
     probe = [sys.executable, *python[1:]]
     assert subprocess.run(probe, timeout=patience()).returncode == 0

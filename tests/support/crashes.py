@@ -428,12 +428,14 @@ class Crashes:
     def _service(self, *circumstances: Any) -> Iterator[tuple[Child, Client]]:
         """Return a service, which must store again at the end, and is then killed."""
         service = Child(actors.run_service, self.url, None, *circumstances)
-        client = Client(service.next_word(), self.model, self.directory)
-        yield service, client
-        until(lambda: client.ready()[0] == 200)
-        until(lambda: client.publish(self._number()))
-        service.kill()
-        service.end()
+        try:
+            client = Client(service.next_word(), self.model, self.directory)
+            yield service, client
+            until(lambda: client.ready()[0] == 200)
+            until(lambda: client.publish(self._number()))
+        finally:
+            service.kill()
+            service.end()
 
 
 def _path(url: str, suffix: str = "") -> Path:

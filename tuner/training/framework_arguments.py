@@ -14,9 +14,15 @@ from tuner.training.frameworks import Framework
 from tuner.training.frameworks.fusion import BACKWARD_ORDER, MIB, Ddp, Horovod
 from tuner.training.frameworks.model_parallel import ModelParallel
 from tuner.training.frameworks.parameter_server import BEST, ParameterServer
+from tuner.training.frameworks.pipeline_schedule import GPIPE
 from tuner.training.frameworks.sharded import Zero
 from tuner.training.frameworks.stage_blocks import stage_arguments
 from tuner.training.model import Model
+
+MEGATRON_ORDERS = {  # of ranks, from the inside to the outside, with the options that set them
+    "tensor-data-pipeline": (),
+    "tensor-pipeline-data": ("--use-tp-pp-dp-mapping",),
+}
 
 
 def framework_arguments(framework: Framework, model: Model, element_bytes: int) -> list[str]:
@@ -86,6 +92,13 @@ def _of_megatron(framework: ModelParallel, model: Model) -> Iterator[str]:
     if framework.interleaved > 1 and not any("-layout" in line for line in stages):
         yield f"--num-virtual-stages-per-pipeline-rank {framework.interleaved}"
     yield from stages
+    if framework.schedule == GPIPE:
+        yield "# schedule gpipe: Megatron-LM has 1f1b alone"
+    if framework.rank_order in MEGATRON_ORDERS:
+        yield from MEGATRON_ORDERS[framework.rank_order]
+    else:
+        known = " and ".join(MEGATRON_ORDERS)
+        yield f"# rank_order {framework.rank_order}: Megatron-LM has {known}"
     if framework.sequence_parallel:
         yield "--sequence-parallel"
     if framework.recompute:

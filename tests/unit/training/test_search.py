@@ -188,6 +188,27 @@ def test_every_framework_has_values_worth_trying() -> None:
             ],
         ),
         (
+            ModelParallel(
+                pipeline=2, first_blocks=64, schedule="gpipe", rank_order="tensor-pipeline-data"
+            ),
+            [
+                "--tensor-model-parallel-size 1",
+                "--pipeline-model-parallel-size 2",
+                "--decoder-first-pipeline-num-layers 64",
+                "# schedule gpipe: Megatron-LM has 1f1b alone",
+                "--use-tp-pp-dp-mapping",
+            ],
+        ),
+        (
+            ModelParallel(tensor=8, rank_order="data-tensor-pipeline"),
+            [
+                "--tensor-model-parallel-size 8",
+                "--pipeline-model-parallel-size 1",
+                "# rank_order data-tensor-pipeline: Megatron-LM has tensor-data-pipeline and"
+                " tensor-pipeline-data",
+            ],
+        ),
+        (
             ModelParallel(pipeline=5),
             [
                 "--tensor-model-parallel-size 1",
@@ -199,7 +220,7 @@ def test_every_framework_has_values_worth_trying() -> None:
     ],
     ids=[
         *("horovod", "ddp", "zero", "fsdp", "servers"),
-        *("llama", "ends", "chunks", "fewer stages", "layout"),
+        *("llama", "ends", "chunks", "fewer stages", "order", "other order", "layout"),
     ],
 )
 def test_settings_are_said_as_frameworks_take_them(framework: Any, lines: list[str]) -> None:

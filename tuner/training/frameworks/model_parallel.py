@@ -18,19 +18,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from itertools import chain, groupby
-from typing import NamedTuple
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.training.frameworks.pipeline_schedule import GPIPE, ONE_F_ONE_B, PipelineSchedule, Step
+from tuner.training.frameworks.pipeline_passes import (
+    PipelinePasses,
+    ReducedPart,
+    StageWork,
+    add_call,
+)
+from tuner.training.frameworks.pipeline_schedule import GPIPE, ONE_F_ONE_B, PipelineSchedule
 from tuner.training.frameworks.stage_blocks import DEFAULT_BLOCKS, divide_blocks
 from tuner.training.groups import Call, Group
 from tuner.training.job import TrainingJob
 from tuner.training.model import Model, ModelLayer, TransformerShape
-from tuner.training.recorded import ALLTOALL, COMPUTE, SEND
-from tuner.training.timeline import BACKWARD, CALL, FORWARD, Operation, Timeline
+from tuner.training.recorded import ALLTOALL, SEND
+from tuner.training.timeline import BACKWARD, FORWARD, Timeline
 
 TENSOR, DATA, PIPELINE = DIMENSIONS = ("tensor", "data", "pipeline")
 ORDERS = tuple(
@@ -43,17 +48,6 @@ ORDERS = tuple(
 EXPERTS = "experts"  # ends the names of layers whose work the experts do
 LEAST_BUCKET, BUCKET_PER_REPLICA = 40_000_000, 1_000_000  # elements; Megatron-LM's defaults
 BLOCK_CALLS = 2  # of tensor parallelism, per block and pass
-
-
-class _Stage(NamedTuple):
-    """The numbers of a step of a stage that are the same for all microbatches.
-
-    compute     seconds that a rank computes
-    calls       calls that the ranks of the stage wait for, each with how often it is made
-    """
-
-    compute: float
-    calls: tuple[tuple[Call, int], ...]
 
 
 @dataclass(frozen=True)
@@ -125,12 +119,12 @@ class ModelParallel:
         """
         self._check(job)
         before = [one for one in ready[:1] if one is not None]
-        pipeline = _Pipeline(self, job, timeline, before)
+        pipeline = self._passes(job, timeline, before)
         ended = pipeline.add()
         reduced = pipeline.reduced or [
             operation
             for stage in range(self.pipeline)
-            for operation in self.reduce_gradients(
+            for operation in self._reduce_gradients(
                 job, timeline, stage, self._layers_of_stage(job.model, stage), ended[stage]
             )
         ]
@@ -145,6 +139,34 @@ class ModelParallel:
             ]
         latest = max(last, key=lambda at: timeline.operations[at].end[0])
         return [latest] * len(job.model.layers)
+
+    def _passes(
+        self, job: TrainingJob, timeline: Timeline, before: Sequence[int]
+    ) -> PipelinePasses:
+        """Return the passes of all stages, which are to be added to a timeline."""
+        work = {
+            (stage, chunk, phase): self._stage_work(
+                job, self.layers_of(job.model, stage, chunk), phase
+            )
+            for stage in range(self.pipeline)
+            for chunk in range(self.interleaved)
+            for phase in (FORWARD, BACKWARD)
+        }
+
+        def last_parts(stage: int, chunk: int) -> Iterator[ReducedPart]:
+            for layers in self.buckets(job, stage, chunk):
+                reduce = partial(self._reduce_gradients, job, timeline, stage, layers)
+                yield ReducedPart(self._stage_work(job, layers, BACKWARD), reduce)
+
+        return PipelinePasses(
+            self.order,
+            job,
+            timeline,
+            before,
+            self._message(job),
+            work,
+            last_parts if self.overlapped else None,
+        )
 
     def replicas(self, job: TrainingJob) -> int:
         """Return the number of replicas of the model."""
@@ -248,7 +270,7 @@ class ModelParallel:
             experts * element_bytes // (self.tensor * self.expert),
         )
 
-    def reduce_gradients(
+    def _reduce_gradients(
         self, job: TrainingJob, timeline: Timeline, stage: int, layers: Sequence[int], after: int
     ) -> Iterator[int]:
         """Add the reduction of the gradients of some layers over the replicas; yield its calls."""
@@ -256,7 +278,7 @@ class ModelParallel:
         shared, experts = self._own_bytes(job.model, layers, job.gradient_bytes)
         for nbytes, group in ((shared, self.group(job, DATA)), (experts, self._same_experts(job))):
             if nbytes:
-                yield _add_call(
+                yield add_call(
                     timeline,
                     job,
                     f"stage {stage} gradients",
@@ -296,7 +318,7 @@ class ModelParallel:
             return []
         group = Group(2, self.group(job, PIPELINE).stride, self.pipeline)
         call = Call(Collective.ALLREDUCE.value, nbytes, group)
-        return [_add_call(timeline, job, "embedding gradients", call, after)]
+        return [add_call(timeline, job, "embedding gradients", call, after)]
 
     def _gather_parameters(
         self, job: TrainingJob, timeline: Timeline, stage: int, after: int
@@ -308,7 +330,7 @@ class ModelParallel:
         for nbytes, group in ((shared, self.group(job, DATA)), (experts, self._same_experts(job))):
             if nbytes:
                 call = Call(Collective.ALLGATHER.value, nbytes, group)
-                last = _add_call(timeline, job, f"stage {stage} gradients", call, [after])
+                last = add_call(timeline, job, f"stage {stage} gradients", call, [after])
         return last
 
     def _same_experts(self, job: TrainingJob) -> Group:
@@ -316,7 +338,7 @@ class ModelParallel:
         data = self.group(job, DATA)
         return Group(data.size // self.expert, data.stride * self.expert)
 
-    def stage_of_layers(self, job: TrainingJob, layers: Sequence[int], phase: str) -> _Stage:
+    def _stage_work(self, job: TrainingJob, layers: Sequence[int], phase: str) -> StageWork:
         """Return what a stage does in a pass over some layers for one microbatch."""
         forward = float(job.forward[layers].sum()) / self.tensor
         backward = float(job.backward[layers].sum()) / self.tensor
@@ -326,7 +348,7 @@ class ModelParallel:
         calls = chain(
             self._tensor_calls(job, layers, phase, times), self._expert_calls(job, layers, times)
         )
-        return _Stage(compute, tuple(calls))
+        return StageWork(compute, tuple(calls))
 
     def _tensor_calls(
         self, job: TrainingJob, layers: Sequence[int], phase: str, times: int
@@ -368,128 +390,10 @@ class ModelParallel:
         shape = _shape(job.model)
         return job.samples * shape.sequence * shape.width * job.parameter_bytes
 
-    def message(self, job: TrainingJob) -> Call:
+    def _message(self, job: TrainingJob) -> Call:
         """Return the message between two stages, of which each tensor rank sends its part."""
         nbytes = -(-self._activation_bytes(job) // self.tensor)
         return Call(SEND, nbytes, self.group(job, PIPELINE))
-
-
-class _Pipeline:
-    """The steps of all stages, which are added to a timeline as soon as what they wait for is.
-
-    before      operations before which no step begins
-    """
-
-    def __init__(
-        self, framework: ModelParallel, job: TrainingJob, timeline: Timeline, before: Sequence[int]
-    ) -> None:
-        self._framework, self._job, self._timeline = framework, job, timeline
-        self._before, self._message = before, framework.message(job)
-        self.reduced: list[int] = []  # calls that reduce gradients during the passes
-        self._arrivals: dict[tuple[int, Step], int] = {}
-        self._last = framework.pipeline * framework.interleaved - 1
-
-    @cached_property
-    def _stages(self) -> dict[tuple[int, int, str], _Stage]:
-        framework, job = self._framework, self._job
-        return {
-            (stage, chunk, phase): framework.stage_of_layers(
-                job, framework.layers_of(job.model, stage, chunk), phase
-            )
-            for stage in range(framework.pipeline)
-            for chunk in range(framework.interleaved)
-            for phase in (FORWARD, BACKWARD)
-        }
-
-    def add(self) -> list[int]:
-        """Add all steps; return the last operation of each stage."""
-        stages = range(self._framework.pipeline)
-        waiting = [self._framework.order.steps(stage, self._job.passes)[::-1] for stage in stages]
-        ended = [0] * len(waiting)
-        while any(waiting):
-            for stage in stages:
-                while waiting[stage] and self._is_ready(stage, waiting[stage][-1]):
-                    ended[stage] = self._add_step(stage, waiting[stage].pop())
-        return ended
-
-    def _is_ready(self, stage: int, step: Step) -> bool:
-        return self._starts(stage, step) or (stage, step) in self._arrivals
-
-    def _starts(self, stage: int, step: Step) -> bool:
-        """Return whether a step waits for no other stage."""
-        number = step.chunk * self._framework.pipeline + stage
-        return number == (0 if step.phase == FORWARD else self._last)
-
-    def _add_step(self, stage: int, step: Step) -> int:
-        """Add the operations of a step and its message to the next stage; return the last one."""
-        after = [*self._before]
-        if not self._starts(stage, step):
-            after = [self._arrivals.pop((stage, step))]
-        is_last = step.phase == BACKWARD and step.microbatch == self._job.passes - 1
-        if is_last and self._framework.overlapped:
-            ended = self._add_reducing(stage, step, after)
-        else:
-            ended = self._add_work(stage, step, self._stages[stage, step.chunk, step.phase], after)
-        self._send(stage, step, ended)
-        return ended
-
-    def _add_work(self, stage: int, step: Step, own: _Stage, after: Sequence[int]) -> int:
-        """Add the computation of a step and the calls in it; return the last operation."""
-        stream, name = _stream_of(stage), f"{step.phase} {step.microbatch}"
-        ended = self._timeline.add(name, stream, step.phase, own.compute, after)
-        for call, count in own.calls:
-            ended = _add_call(self._timeline, self._job, stream, call, [], count)
-        return ended
-
-    def _add_reducing(self, stage: int, step: Step, after: Sequence[int]) -> int:
-        """Add the last backward pass over a chunk, which reduces gradients as they are computed."""
-        framework, job, timeline = self._framework, self._job, self._timeline
-        ended = 0
-        for layers in framework.buckets(job, stage, step.chunk):
-            own = framework.stage_of_layers(job, layers, step.phase)
-            ended = self._add_work(stage, step, own, after)
-            self.reduced += framework.reduce_gradients(job, timeline, stage, layers, ended)
-        return ended
-
-    def _send(self, stage: int, step: Step, after: int) -> None:
-        """Add the message to the stage that goes on with the microbatch."""
-        pipeline = self._framework.pipeline
-        number = step.chunk * pipeline + stage
-        if number == (self._last if step.phase == FORWARD else 0):
-            return
-        chunk, to = divmod(number + (1 if step.phase == FORWARD else -1), pipeline)
-        stream = f"stage {stage} {step.phase} messages"
-        sent = _add_call(self._timeline, self._job, stream, self._message, [after])
-        self._arrivals[to, Step(step.phase, chunk, step.microbatch)] = sent
-
-
-def bubble_seconds(operations: Sequence[Operation]) -> float:
-    """Return how long a stage has nothing to do between its first and last step, on average."""
-    stages: dict[str, list[Operation]] = {}
-    for one in operations:
-        if one.phase in (FORWARD, BACKWARD) or (one.phase == CALL and one.stream in stages):
-            stages.setdefault(one.stream, []).append(one)
-    begun = min(float(own[0].start[0]) for own in stages.values())
-    ended = max(float(own[-1].end[0]) for own in stages.values())
-    busy = sum(float(one.end[0] - one.start[0]) for own in stages.values() for one in own)
-    return ended - begun - busy / len(stages)
-
-
-def _stream_of(stage: int) -> str:
-    """Return the stream of a stage: that of the first one stands for all where one is asked for."""
-    return f"stage {stage}" if stage else COMPUTE
-
-
-def _add_call(
-    timeline: Timeline,
-    job: TrainingJob,
-    stream: str,
-    call: Call,
-    after: Sequence[int],
-    count: int = 1,
-) -> int:
-    seconds = count * job.times.seconds(call)
-    return timeline.add(call.operation, stream, CALL, seconds, after, call=call, count=count)
 
 
 def _shape(model: Model) -> TransformerShape:

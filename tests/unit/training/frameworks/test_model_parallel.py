@@ -16,7 +16,8 @@ from tests.support.properties import examples
 from tuner.base.errors import InputError
 from tuner.training.call_times import CallTimes
 from tuner.training.frameworks import framework_from_record, model_parallel
-from tuner.training.frameworks.model_parallel import ModelParallel, bubble_seconds
+from tuner.training.frameworks.model_parallel import ModelParallel
+from tuner.training.frameworks.pipeline_passes import bubble_seconds
 from tuner.training.frameworks.stage_blocks import divide_blocks
 from tuner.training.groups import Call, Group
 from tuner.training.job import TrainingJob
