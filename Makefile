@@ -58,7 +58,7 @@ test-repeats: .venv/dev-ready
 test-studio: .venv/dev-ready
 	@$(BIN)/pytest -n 3 -rs tests/studio
 
-# A thousand rounds on each kind of database in which services are killed; an hour on two cores.
+# A thousand rounds on each kind of database in which services are killed; about 25 minutes.
 test-crashes: .venv/dev-ready
 	@$(BIN)/python -m tests.bench.crashes
 

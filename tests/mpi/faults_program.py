@@ -1,16 +1,19 @@
 """Run by mpirun: loops over collectives while the service has one fault after another.
 
-The first argument is a directory, every further one the JSON of a fault: its name, and variables
-that the last rank or rank 0 alone sets in its environment. For each fault rank 0 says when it may
-happen; the ranks go on calling until a file of its name is in the directory, get the table again,
-and call on. Every result is compared with numpy's.
+The first argument is a directory, every further one the JSON of a fault: its name, variables that
+the last rank or rank 0 alone sets in its environment, and what runs out of memory on the last rank
+while the ranks get the table. For each fault rank 0 says when it may happen; the ranks go on
+calling until a file of its name is in the directory, get the table again, and call on, also on a
+communicator that they derive. Every result is compared with numpy's.
 """
 
 import json
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from mpi4py import MPI
@@ -75,9 +78,15 @@ def main() -> None:
             os.environ.update(fault.get("first", {}))
         if WORLD.rank == WORLD.size - 1:
             os.environ.update(fault.get("last", {}))
-        comm.refresh()
+        with ExitStack() as patched:
+            if fault.get("breaks") and WORLD.rank == WORLD.size - 1:
+                patched.enter_context(patch(fault["breaks"], side_effect=MemoryError))
+            comm.refresh()
+        derived = comm.Dup()
         for number in range(LAPS):
             lap(comm, number)
+            lap(derived, number)
+        derived.Free()
         tell(fault["name"], comm)
     comm.finalize()
 

@@ -75,11 +75,19 @@ class Drill:
         self._faults: list[dict[str, Any]] = []
 
     def add(
-        self, name: str, act: Callable[[], object] = lambda: None, **environments: dict[str, str]
+        self,
+        name: str,
+        act: Callable[[], object] = lambda: None,
+        breaks: str = "",
+        **environments: dict[str, str],
     ) -> None:
-        """`first` and `last`: what rank 0 and the last rank set in their environments."""
+        """Add a fault.
+
+        breaks          function that runs out of memory on the last rank
+        environments    `first` and `last`: what rank 0 and the last rank set in theirs
+        """
         self._acts[name] = act
-        self._faults.append({"name": name, **environments})
+        self._faults.append({"name": name, "breaks": breaks, **environments})
 
     def play(self, **variables: str) -> tuple[dict[str, list[str]], list[str]]:
         """What was followed after each fault, the same on all ranks; and the lines of the log."""
@@ -148,24 +156,33 @@ def test_faults_of_the_service(drill: Drill, service: serving.Program, tmp_path:
     one, two, other = first(library, p), second(library, p), tmp_path / "other.json"
     write_table(one, other)
     url, place = str(service.client.base_url).rstrip("/"), Place(service.client.base_url.port)
-    serving.publish(service.client, table_record(one))
-    drill.add("publish", lambda: serving.publish(service.client, table_record(two)))
+
+    def publish(table: TuningTable) -> None:
+        serving.publish(service.client, table_record(table))
+
+    publish(one)
+    drill.add("publish", lambda: publish(two))
     drill.add("other cache", last={"TUNER_CACHE": str(tmp_path / "elsewhere")})
     drill.add("other table", last={"TUNER_TABLE": str(other)})
     drill.add("same table", last={"TUNER_TABLE": ""})
+    shapes = "tuner.runtime.dispatcher.ShapeRules"
+    drill.add("no memory", lambda: publish(one), breaks=shapes)
+    drill.add("memory", lambda: publish(two))
     drill.add("hang", lambda: service.process.send_signal(signal.SIGSTOP))
     drill.add("go on", lambda: service.process.send_signal(signal.SIGCONT))
     drill.add("kill", service.kill)
     drill.add("garbage", place.garbage)
     drill.add("nonsense", place.nonsense)
     drill.add("no copy", place.clear, first={"TUNER_CACHE": str(tmp_path / "empty")})
-    seen, log = drill.play(service=url, cluster=CLUSTER.name, timeout="1s")
+    seen, log = drill.play(service=url, cluster=CLUSTER.name, timeout="1s", tune_after="0s")
     assert seen == {
         "start": followed(one),
         "publish": followed(two),
         "other cache": followed(two),
         "other table": [],
         "same table": followed(two),
+        "no memory": [],
+        "memory": followed(two),
         "hang": followed(two),
         "go on": followed(two),
         "kill": followed(two),
@@ -175,6 +192,7 @@ def test_faults_of_the_service(drill: Drill, service: serving.Program, tmp_path:
     }
     sentences = (
         f"rank {p - 1}: was asked for {other}, rank 0 for {url}",
+        f"rank {p - 1}: MemoryError",
         "is used instead",
         f"nothing answers at {url}; the copy in",
         "no HTTP: ",

@@ -254,7 +254,7 @@ def test_where_too_many_answers_are_open_others_come_later(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.api.routes.what_if.MAX_SENT_ANSWERS", 0)
-    asked = QUESTION | {"sizes": [2048]}
+    asked = QUESTION | {"sizes": [6144]}
     assert "ask again soon" in problem(client.post("/v1/what-if", json=asked), 503)
 
 

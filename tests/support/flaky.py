@@ -10,14 +10,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from tests.support.waiting import patience
+
 MOST = 12  # failures
 AGAIN = "TUNER_TEST_AGAIN"  # set in the run of one test alone
 STATES = ("failed", "error")
+LONGEST_TEST_S = 120.0  # on a quiet machine, with all its fixtures
 
 
 @pytest.hookimpl(trylast=True)
@@ -25,6 +29,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Run what failed again, before the summary is printed."""
     reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
     is_worker = hasattr(session.config, "workerinput")
+    if AGAIN in os.environ and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED  # it has not passed
     if exitstatus != pytest.ExitCode.TESTS_FAILED or is_worker or AGAIN in os.environ:
         return
     failed = failures(reporter.stats)
@@ -66,19 +72,33 @@ def failures(stats: dict[str, list[pytest.TestReport]]) -> list[str]:
 
 
 def passes_alone(config: pytest.Config, test: str) -> bool:
-    """Run one test in a process of its own, in the same environment, with the same seed."""
-    words = [sys.executable, "-m", "pytest", "--quiet", f"--rootdir={config.rootpath}"]
+    """Return whether one test passes in a process of its own, with the same environment and seed.
+
+    A test that is skipped, or hangs, does not.
+    """
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        __name__,
+        "--quiet",
+        f"--rootdir={config.rootpath}",
+    ]
     if (seed := getattr(config.option, "randomly_seed", None)) is not None:
         words.append(f"--randomly-seed={seed}")
-    return not subprocess.run(
-        [*words, test],
-        cwd=config.rootpath,
-        env={**os.environ, AGAIN: "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    ).returncode
+    with suppress(subprocess.TimeoutExpired):
+        return not subprocess.run(
+            [*words, test],
+            cwd=config.rootpath,
+            env={**os.environ, AGAIN: "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=patience(LONGEST_TEST_S),
+            check=False,
+        ).returncode
+    return False
 
 
 def note(config: pytest.Config, flaky: list[str]) -> None:

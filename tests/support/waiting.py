@@ -1,7 +1,7 @@
 """Waiting for events: the only place where tests sleep, and how long they are patient.
 
 A test names the seconds that its event takes on a quiet machine. It fails only after ten times as
-many, so that a machine that is busy or four times slower does not decide. TUNER_TEST_PATIENCE
+many, so that a machine that is busy or ten times slower does not decide. TUNER_TEST_PATIENCE
 multiplies that once more.
 """
 

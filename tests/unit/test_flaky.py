@@ -25,6 +25,24 @@ def test_by_chance():
         been_here.touch()
         pytest.fail("by chance")
 """
+SKIPPED = """
+from pathlib import Path
+import pytest
+
+def test_once():
+    been_here = Path(__file__).with_name("been-here")
+    if been_here.exists():
+        pytest.skip("not again")
+    been_here.touch()
+    pytest.fail("once")
+"""
+HANGING = """
+import os, threading
+
+def test_once():
+    assert "TUNER_TEST_AGAIN" in os.environ
+    threading.Event().wait()
+"""
 BROKEN = "\ndef test_broken(): assert 1 == 2\n"
 MANY = "\n@pytest.mark.parametrize('n', range(20))\ndef test_broken(n): assert 1 == 2\n"
 
@@ -62,6 +80,18 @@ def test_it_may_be_tolerated(tmp_path: Path) -> None:
     (tmp_path / "been-here").unlink()
     status, said = ran(tmp_path, TESTS + BROKEN, flaky="tolerate")
     assert (status, "1 failed, 1 passed, 1 flaky in" in said.splitlines()[-1]) == (1, True)
+
+
+def test_what_is_skipped_alone_has_not_passed(tmp_path: Path) -> None:
+    status, said = ran(tmp_path, SKIPPED)
+    assert (status, "1 failed in" in said.splitlines()[-1]) == (1, True)
+
+
+def test_what_hangs_alone_has_failed(tmp_path: Path) -> None:
+    limited = "import tests.support.flaky as f\nf.LONGEST_TEST_S = 0.2\n"
+    (tmp_path / "conftest.py").write_text(limited)
+    status, said = ran(tmp_path, HANGING)
+    assert (status, "1 failed in" in said.splitlines()[-1]) == (1, True)
 
 
 def test_what_fails_twice_has_failed_and_many_failures_are_no_accident(tmp_path: Path) -> None:
