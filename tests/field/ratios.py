@@ -8,7 +8,6 @@ from math import exp, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from tuner.base.arrays import BoolArray, FloatArray
 
@@ -45,6 +44,8 @@ def estimate(logs: ArrayLike, conditions: int = 1) -> Estimate:
     mean, error = float(values.mean()), float(values.std(ddof=conditions)) / sqrt(len(values))
     if error == 0:
         return Estimate(exp(mean), exp(mean), exp(mean), float(mean == 0))
+    from scipy import stats  # takes a second
+
     half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
     p = 2 * float(stats.t.sf(abs(mean) / error, freedom))
     return Estimate(exp(mean), exp(mean - half), exp(mean + half), p)

@@ -243,11 +243,11 @@ def dump(mouth: Connection, url: str, to: Path, programs: str) -> None:
     mouth.send(("backup", 0, None))
 
 
-def _warm_up() -> None:
-    """Make once what each child would make anew: mappings, routes and the list of migrations."""
+def warm_up() -> None:
+    """Make once what each child would make anew: mappings, routes and the list of migrations.
+
+    The process that children are forked from calls it when it imports this module.
+    """
     with suppress(InputError):
         app = tuner.api.app.create_app(Settings(database="sqlite://"))
         app.state.service.engine.dispose()
-
-
-_warm_up()

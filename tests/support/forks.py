@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_REQUEST = 1 << 20  # bytes
+_WARM: set[str] = set()  # modules of targets
 
 
 class Forks:
@@ -68,6 +69,7 @@ def _serve(asked: socket.socket) -> None:
         if not request:
             return
         content = pickle.loads(request)  # imports the module of the target
+        _warm_up(content)
         if isinstance(content, int):
             _, status = os.waitpid(content, 0)
             asked.send(pickle.dumps(os.waitstatus_to_exitcode(status)))
@@ -79,6 +81,15 @@ def _serve(asked: socket.socket) -> None:
             _run(content[0], Connection(descriptors[0]), content[1])
         os.close(descriptors[0])
         asked.send(pickle.dumps(pid))
+
+
+def _warm_up(content: Any) -> None:
+    """Call `warm_up` of the module of a target, if it has one, before its first child."""
+    if isinstance(content, tuple):
+        module = content[0].__module__
+        if module not in _WARM:
+            _WARM.add(module)
+            getattr(sys.modules[module], "warm_up", lambda: None)()
 
 
 def _run(target: Callable[..., None], mouth: Connection, arguments: tuple[Any, ...]) -> NoReturn:

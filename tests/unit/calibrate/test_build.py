@@ -1,6 +1,7 @@
 """Calibration of clusters: the simulator gives back what was measured on a simulated machine."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -358,19 +359,20 @@ def test_who_asks_late_shows_what_is_sent_ahead(late: dict[int, float], limit: f
 @pytest.mark.parametrize(
     "measured",
     [
-        pairs_at_once(MACHINE),
-        pairs_at_once(MACHINE, 1.15),  # half-duplex, say: longer by no latency
-        pairs_at_once(acknowledging(200), 3.0),  # by more than one
-        [
+        lambda: pairs_at_once(MACHINE),
+        lambda: pairs_at_once(MACHINE, 1.15),  # half-duplex, say: longer by no latency
+        lambda: pairs_at_once(acknowledging(200), 3.0),  # by more than one
+        lambda: [
             *pairs_at_once(MACHINE, 1, 6e-5),
             *MACHINE.series("call", "null", 1, 0, 3e-5),
         ],  # two calls
     ],
+    ids=["as usual", "half-duplex", "longer", "two calls"],
 )
 def test_what_takes_longer_for_another_reason_is_no_acknowledgement(
-    measured: list[Measurement],
+    measured: Callable[[], list[Measurement]],
 ) -> None:
-    whole = MACHINE.measured(MACHINE.messages(), iter(measured))
+    whole = MACHINE.measured(MACHINE.messages(), iter(measured()))
     assert calibrate(whole, RACKS).path_cost("network").sync_ack_threshold == math.inf
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -35,8 +37,11 @@ def comet(algorithm: str = "ring", **params: int) -> SimulatedCall:
     return traced(algorithm, params, topology="preset:comet", vary=vary)
 
 
-@pytest.mark.parametrize("call", [traced(), comet(), comet("segmented_ring", segment=4096)])
-def test_the_columns_are_the_run(call: SimulatedCall) -> None:
+@pytest.mark.parametrize(
+    "make", [traced, comet, partial(comet, "segmented_ring", segment=4096)], ids=range(3)
+)
+def test_the_columns_are_the_run(make: Callable[[], SimulatedCall]) -> None:
+    call = make()
     record = call_record(call)
     costs = call.machine.calibration
     assert record["seconds"] == pytest.approx(
