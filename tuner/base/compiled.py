@@ -3,17 +3,29 @@
 Before numba loads anything from its cache it fills the registries of its compiler, which takes
 longer than most predictions. Functions decorated here are loaded without; the compiler fills the
 registries by itself when it needs them.
+
+What was compiled where this package is installed is used by all users, who may be unable to write
+there: numba itself ignores what is beside a module unless it can write to that folder.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from numba import njit
 from numba.core import event
-from numba.core.caching import FunctionCache
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    _CacheLocator,
+    _SourceFileBackedLocatorMixin,
+)
 from numba.core.runtime.nrt import _nrt, ll  # type: ignore[attr-defined]  # an extension
 
 from tuner.base.signals import DEFERRED_INTERRUPT
@@ -32,14 +44,54 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
     return decorate
 
 
+class _Installed(_SourceFileBackedLocatorMixin, _CacheLocator):
+    """The folder beside a module, whether it can be written to or not."""
+
+    def __init__(self, function: Callable[..., Any], file: str) -> None:
+        self._py_file, self._lineno = file, function.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        """Return the folder."""
+        return str(Path(self._py_file).parent / "__pycache__")
+
+    def ensure_cache_path(self) -> None:
+        """Accept the folder as it is."""
+
+
+class _MachineCode(CompileResultCacheImpl):
+    """What is kept of a function, in a folder of this user where there is one."""
+
+    _locator_classes = [*CompileResultCacheImpl._locator_classes, _Installed]  # noqa: RUF012
+
+
 class _MachineCodeCache(FunctionCache):
     """The cache that numba itself uses, without what only its compiler needs."""
+
+    _impl_class = _MachineCode
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        locator = _Installed(function, inspect.getfile(function))
+        self._installed = IndexDataCacheFile(
+            locator.get_cache_path(), self._impl.filename_base, locator.get_source_stamp()
+        )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for a signature, None if it must be compiled."""
         _register_allocator()
-        with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
+        with suppress(OSError):
+            found = self._load_overload(sig, target_context)
+            if found is not None:
+                return found
+        with suppress(OSError):
+            data = self._installed.load(self._index_key(sig, target_context.codegen()))
+            return None if data is None else self._impl.rebuild(target_context, data)
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the machine code; where it cannot be written, every process compiles it."""
+        with suppress(OSError):
+            self._save_overload(sig, data)
 
 
 @cache

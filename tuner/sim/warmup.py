@@ -82,12 +82,13 @@ def _schedules(p: int) -> Iterator[Schedule]:
 
 
 def _topology() -> Topology:
-    """Return a few nodes on one switch."""
-    names = [f"node{number}" for number in range(NODES)]
+    """Return a few nodes on two switches, between which routes are searched."""
+    names, switches = [f"node{number}" for number in range(NODES)], ("one", "other")
+    cables = [*((name, switches[number % 2]) for number, name in enumerate(names)), switches]
     links = [
-        Link(*ends, 1e9, 1e-6) for name in names for ends in ((name, "switch"), ("switch", name))
+        Link(*ends, 1e9, 1e-6) for one, other in cables for ends in ((one, other), (other, one))
     ]
-    return Topology("warm-up", tuple(map(Node, names)), ("switch",), tuple(links))
+    return Topology("warm-up", tuple(map(Node, names)), switches, tuple(links))
 
 
 def _calibration(with_patterns: bool = False) -> Calibration:

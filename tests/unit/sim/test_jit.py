@@ -123,6 +123,25 @@ def test_the_first_use_says_once_what_takes_so_long(tmp_path: Path) -> None:
     assert not said(program)
 
 
+def test_what_was_compiled_at_installation_is_used_with_any_cache(tmp_path: Path) -> None:
+    """A user who cannot write beside the modules has a cache elsewhere, which is empty at first."""
+    (tmp_path / "functions.py").write_text(PROGRAM)
+    program = tmp_path / "program.py"
+    program.write_text("import functions")
+    places = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    for own in ({}, {"NUMBA_CACHE_DIR": str(tmp_path / "own")}):
+        run = subprocess.run(
+            [sys.executable, program],
+            env={**os.environ, **places, **own},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert run.stdout == "6\n"
+        assert (run.stderr == "") == bool(own)
+    assert not list((tmp_path / "own").rglob("*.nbi"))
+
+
 WARM = """
 import sys, time
 from tuner.sim.warmup import compile_within
