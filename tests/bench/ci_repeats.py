@@ -33,7 +33,7 @@ COUNT = re.compile(r"(\d+) (passed|failed|errors?|flaky|skipped)")
 
 @dataclass(frozen=True)
 class Repeat:
-    """What became of one run."""
+    """The outcome of one run."""
 
     loaded: bool
     status: int

@@ -22,9 +22,9 @@ from pathlib import Path
 from tuner import algorithms
 from tuner.cli.output import print_table
 from tuner.core.collective import Collective
-from tuner.whatif import Study, run_study, study_from_record
 from tuner.whatif.study_candidates import NCCL_ALGORITHMS, is_in_network
-from tuner.whatif.study_spec import FileResolver
+from tuner.whatif.study_runner import run_study
+from tuner.whatif.study_spec import FileResolver, Study, study_from_record
 
 KIB, MIB = 1 << 10, 1 << 20
 SMALL, MEDIUM, LARGE = (8, KIB, 8 * KIB), (16 * KIB, 64 * KIB, 256 * KIB), (16 * MIB, 128 * MIB)

@@ -39,7 +39,7 @@ def _suite() -> None:
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, dict[Entry, str]]:
-    """What each entry came to without a file, for each library."""
+    """Return the outcome of each entry without a file, for each library."""
     return {}
 
 

@@ -38,7 +38,7 @@ from tests.support.probed import SHORT
 from tests.support.waiting import until
 from tuner import db
 from tuner.api.settings import Settings
-from tuner.whatif import result_from_record
+from tuner.whatif.study_result import result_from_record
 
 SPAWNED = b"spawn_main"  # by multiprocessing
 

@@ -113,7 +113,7 @@ def test_pages_and_their_files_have_headers_that_forbid_everything_else(
 
 @pytest.mark.parametrize("path", ["/studio/", *(f"/studio/{name}" for name in PAGES), "/docs"])
 def test_a_page_names_files_that_browsers_may_keep(client: httpx.Client, path: str) -> None:
-    """What a page is made of changes its address with its content; the page itself is asked for."""
+    """The files of a page change their address with their content; the page itself is asked for."""
     page = client.get(path)
     assert page.headers["cache-control"] == "no-cache"
     files = files_of(page)

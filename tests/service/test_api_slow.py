@@ -47,7 +47,7 @@ def connected(client: httpx.Client) -> socket.socket:
 
 
 def dripped(client: httpx.Client, start: bytes, drop: bytes) -> bytes:
-    """What is answered to a request in drops until the service closes."""
+    """Return the answer to a request in drops, read until the service closes."""
     with connected(client) as connection:
         connection.sendall(start)
         connection.settimeout(expiring(DROP))

@@ -121,7 +121,7 @@ connection.close()
 
 
 def test_a_process_that_leaves_does_not_delete_the_log_of_another(tmp_path: Path) -> None:
-    """Which it does as soon as the other one has lost its locks."""
+    """It would do so as soon as the other one has lost its locks."""
     path = tmp_path / "tuner.sqlite"
     engine = db.open_database(f"sqlite:///{path}")
     db.open_database(f"sqlite:///{path}").dispose()

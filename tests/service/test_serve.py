@@ -57,7 +57,7 @@ Says = Callable[..., str]
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Says:
-    """What a command line says that ends with a status, 1 unless another one is named."""
+    """Return a function that runs a command line which must fail, and returns its message."""
 
     def run(*words: str, status: int = 1) -> str:
         assert main(words) == status

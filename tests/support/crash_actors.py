@@ -1,4 +1,4 @@
-"""What the processes of the crash harness do, and at which moment they kill themselves.
+"""The work of the processes of the crash harness, and the moments at which they kill themselves.
 
 Each is forked, and so are its modules: what a service and the command line need is imported here.
 A process says what it has done in tuples (kind, number, value), as `crash_model.Model` takes them.

@@ -1,4 +1,4 @@
-"""What a database was asked to keep, what it acknowledged, and whether it still has that."""
+"""A model of a database: requests, acknowledgements, and a check of what is stored."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def numbered_measurements(n: int) -> Measurements:
 
 @dataclass
 class Model:
-    """What was asked and what was acknowledged.
+    """The requests and the acknowledgements so far.
 
     acknowledged    the id, name or token by kind and number; of a publication the version by its id
     asked           what may be there although nobody was told so

@@ -66,7 +66,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What became of all entries: alone, and under a file.
+    """The outcomes of all entries: alone, and under a file.
 
     failed_alone    what an entry that fails by itself said
     failed          the same under the file, of those that pass alone

@@ -1,4 +1,4 @@
-"""What can be iterated only once is read only once.
+"""Iterators, which can be read only once, are read only once.
 
 A parameter typed `Iterable` takes a generator, of which a second reader gets nothing; mypy does not
 see that. A function that reads it again asks for a `Collection` or a `Sequence`.

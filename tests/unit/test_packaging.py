@@ -52,7 +52,7 @@ def test_a_source_archive_builds_the_wheel_of_the_checkout(tmp_path: Path) -> No
 
 
 def clone(folder: Path) -> Path:
-    """What `git clone` gives once the files of the checkout are committed."""
+    """Return a clone of the checkout with all of its files committed."""
     for name in files_of_repository():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
@@ -67,7 +67,7 @@ def wheel(folder: Path) -> Path:
 
 
 def source(folder: Path) -> Path:
-    """What an installation from the source archive has."""
+    """Return the folder of an unpacked source archive."""
     with tarfile.open(build(ROOT, "sdist", folder / "sdist")) as archive:
         archive.extractall(folder, filter="data")
     (unpacked,) = folder.glob("tuner-*")

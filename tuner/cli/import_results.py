@@ -177,7 +177,7 @@ def _bytes(paths: Sequence[Path]) -> int:
 
 
 def _require_version(library: str, readings: Sequence[BenchmarkResult]) -> None:
-    """Raise InputError for a library without a version, if no file names one."""
+    """Raise UsageError for a library without a version, if no file names one."""
     if library and " " not in library and not any(reading.library for reading in readings):
         raise UsageError(
             f'--library says no version of {library}: add it, as in --library "{library} 5.0.11"'

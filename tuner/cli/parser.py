@@ -112,8 +112,8 @@ class Parser(argparse.ArgumentParser):
     def _describe_unknown(self, words: Sequence[str]) -> str:
         """Return which words mean nothing here, with the option that each may have been."""
         options = [name for name in self._option_string_actions if name.startswith("--")]
-        told = [
+        described = [
             f"{word}{did_you_mean(word.partition('=')[0], options) if word[:2] == '--' else ''}"
             for word in words
         ]
-        return f"unrecognized arguments: {' '.join(told)}"
+        return f"unrecognized arguments: {' '.join(described)}"

@@ -101,7 +101,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Run all stages for each library, store the tables, and write the report."""
     if options.ranks == 1:
-        raise UsageError("one rank has nobody to talk to: --ranks is at least 2")
+        raise UsageError("one rank exchanges no messages: --ranks is at least 2")
     display = Display(console(error=True))
     pythons = _pythons(options, display)
     require_writable_dir(options.out)

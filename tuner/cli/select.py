@@ -132,7 +132,7 @@ def resolve_shape(p: int | None, nodes: int | None, ppn: int | None) -> tuple[in
     """Return the number of nodes and of ranks per node, given two of the three numbers.
 
     A missing `nodes` counts as 1 unless both `p` and `ppn` are given.
-    Raises InputError where they do not suffice, or contradict each other.
+    Raises UsageError where they do not suffice, or contradict each other.
     """
     if p is None and ppn is None:
         raise UsageError("the number of ranks is missing: give --ranks, or --nodes and --ppn")

@@ -194,7 +194,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _require_known_algorithms(options: argparse.Namespace) -> None:
-    """Raise UsageError for a name that is no algorithm of the collective."""
+    """Raise UsageError for a name of which the collective has no algorithm."""
     try:
         for name in options.algorithm or ():
             describe(options.collective, name)
@@ -252,7 +252,9 @@ def _predictions(
             if options.explain and rank == 0:
                 record["sensitivities"] = _sensitivities(options, machine, found, nbytes)
             yield record
-    for text in large if options.algorithm else [", ".join(large)] if large else []:
+    if large and not options.algorithm:
+        large = [", ".join(large)]
+    for text in large:
         warn(f"left out, too large to be simulated: {text}")
 
 
@@ -384,7 +386,7 @@ class _Predictor:
     def _refuse_by_part(self, one: Candidate, choice: AlgorithmConfig) -> None:
         """Raise LimitExceededError for too many transfers whose order depends on one another.
 
-        A part of the ranks tells it, in a fraction of the time that a simulation of all would take.
+        A part of the ranks shows it, in a fraction of the time that a simulation of all would take.
         """
         options, placement, nbytes = self.options, self.placement, self.nbytes
         transfers = estimate_transfers(options.collective, one, placement.p, nbytes)

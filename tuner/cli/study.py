@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from tuner import whatif
 from tuner.base.atomic_io import require_writable_dir, require_writable_file, write_atomically
 from tuner.base.errors import InputError
 from tuner.base.progress import with_eta
@@ -22,15 +21,19 @@ from tuner.machines.loader import (
 )
 from tuner.topology import CUDA
 from tuner.topology.readers.safe_yaml import read_yaml
-from tuner.whatif.axes import narrow_uplinks_warning
-from tuner.whatif.executors import Executor
+from tuner.whatif.axes import AXES, narrow_uplinks_warning
+from tuner.whatif.executors import Executor, make_parallel_executor
 from tuner.whatif.prices import missing_prices_warning
 from tuner.whatif.study_checkpoint import (
     Checkpoint,
     OpenCheckpoint,
+    checkpoint_file,
     checkpoint_paths,
     delete_checkpoint,
 )
+from tuner.whatif.study_result import StudyResult, result_record
+from tuner.whatif.study_runner import run_study
+from tuner.whatif.study_spec import Study, read_study
 from tuner.whatif.study_tasks import StudyTask
 
 EXAMPLES = f"""examples:
@@ -50,7 +53,7 @@ A study, here saved as twice.yaml:
   table: table.json          # optional: what its choices would cost; or default:openmpi
   cost: {{node: 30000, nic: 900}}  # optional: prices, for the best value
 
-Axes: {", ".join(whatif.AXES)}.
+Axes: {", ".join(AXES)}.
 `calibration: FILE` takes the costs that were measured from there, `algorithms: [ring, binomial]`
 restricts the candidates, and `without: [multicast, switch_reduction, nvswitch_reduction]`
 withdraws what a machine offers to its collectives. `limits: false` does not look for what limits
@@ -96,7 +99,7 @@ def run(options: argparse.Namespace) -> None:
     answers = Path(f"{options.study}{PARTIAL_SUFFIX}")
     display = Display(console(error=True))
     with display.stage("reading the study"):
-        asked = whatif.read_study(options.study)
+        asked = read_study(options.study)
     if "latency" not in asked.axes:
         warn(assumed_costs_warning(asked.machine))
     if CUDA in asked.axes["memory"]:
@@ -106,9 +109,9 @@ def run(options: argparse.Namespace) -> None:
     _require_targets(options, answers)
     if options.restart:
         delete_checkpoint(answers)
-    with whatif.checkpoint_file(answers) as keep:
+    with checkpoint_file(answers) as keep:
         with display.stage(f"simulating {asked.number_of_points} points") as report:
-            found = whatif.run_study(
+            found = run_study(
                 asked,
                 with_eta(report),
                 executor=carry,
@@ -123,10 +126,10 @@ def run(options: argparse.Namespace) -> None:
             ) from None
         if asked.calibration is None:
             warn(missing_overhead_warning(asked.machine))
-        print_result(options, whatif.result_record(found), lambda: _print(found))
+        print_result(options, result_record(found), lambda: _print(found))
 
 
-def _print(found: whatif.StudyResult) -> None:
+def _print(found: StudyResult) -> None:
     same = study_view.print_study(found)
     study_answers.print_answers(found, same)
 
@@ -150,7 +153,7 @@ def _named_files(path: Path) -> list[Path]:
 def _reporting_resume(keep: OpenCheckpoint, display: Display) -> OpenCheckpoint:
     """Wrap a function that opens a checkpoint, to report how much is done already."""
 
-    def kept(asked: whatif.Study, tasks: Sequence[StudyTask]) -> Checkpoint:
+    def kept(asked: Study, tasks: Sequence[StudyTask]) -> Checkpoint:
         answers = keep(asked, tasks)
         if answers.times:
             done = sum(tasks[number].core_seconds for number in answers.times)
@@ -164,9 +167,7 @@ def _reporting_resume(keep: OpenCheckpoint, display: Display) -> OpenCheckpoint:
     return kept
 
 
-def _write(
-    options: argparse.Namespace, asked: whatif.Study, found: whatif.StudyResult, display: Display
-) -> None:
+def _write(options: argparse.Namespace, asked: Study, found: StudyResult, display: Display) -> None:
     if options.csv:
         text = study_view.csv_text(found)
         write_atomically(options.csv, text)
@@ -177,7 +178,7 @@ def _write(
         _draw(asked, found, options.plots, display)
 
 
-def _draw(asked: whatif.Study, found: whatif.StudyResult, folder: Path, display: Display) -> None:
+def _draw(asked: Study, found: StudyResult, folder: Path, display: Display) -> None:
     from tuner.report.study_plots import save_study_plots  # matplotlib takes its time
 
     with display.stage("drawing") as report:
@@ -192,4 +193,4 @@ def _executor(options: argparse.Namespace) -> Executor:
         from tuner.whatif.dask_executor import make_dask_executor  # Dask, which is an extra
 
         return make_dask_executor(options.dask)
-    return whatif.make_parallel_executor(options.jobs)
+    return make_parallel_executor(options.jobs)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from tuner import whatif
 from tuner.base.units import format_size
 from tuner.cli.output import print_table, print_text
 from tuner.cli.study_view import merge_rows, text_range, title, varying
 from tuner.core.collective import Collective
 from tuner.whatif.axes import AXIS_FORMATTERS
 from tuner.whatif.machine_resources import MIN_SENSITIVITY, RESOURCE_NAMES
+from tuner.whatif.study_result import AxisStep, MachineValue, StudyPoint, StudyResult
 from tuner.whatif.study_summary import limit_name, limits_by_size, points_after
 
 MAX_SHOWN_STEPS = 40
@@ -19,7 +19,7 @@ MAX_SHOWN_LIMITS = 40
 MAX_SHOWN_MACHINES = 40
 
 
-def print_answers(result: whatif.StudyResult, same: set[str]) -> None:
+def print_answers(result: StudyResult, same: set[str]) -> None:
     """Print limits, what steps along axes gain, the price of speed, a summary and how sure it is.
 
     same    axes that change nothing, which are left out
@@ -32,7 +32,7 @@ def print_answers(result: whatif.StudyResult, same: set[str]) -> None:
         print_text(result.accuracy)
 
 
-def _print_limits(result: whatif.StudyResult) -> None:
+def _print_limits(result: StudyResult) -> None:
     """Print how many times as fast the best algorithms are with each resource twice as fast."""
     points = [point for point in result.points if point.sensitivities]
     if not points:
@@ -56,14 +56,14 @@ def _print_limits(result: whatif.StudyResult) -> None:
         print_text(f"and {len(rows) - MAX_SHOWN_LIMITS} more rows: --json has them all")
 
 
-def _limit_row(run: Sequence[whatif.StudyPoint], axes: Sequence[str]) -> list[str]:
+def _limit_row(run: Sequence[StudyPoint], axes: Sequence[str]) -> list[str]:
     """Return the cells of neighbouring sizes with one limit."""
     cells = [AXIS_FORMATTERS[axis](run[0].axis_values[axis]) for axis in axes]
     cells += [run[0].collective, text_range([format_size(point.nbytes) for point in run])]
     return [*cells, limit_name(run[0]), _gains(run)]
 
 
-def _gains(run: Sequence[whatif.StudyPoint]) -> str:
+def _gains(run: Sequence[StudyPoint]) -> str:
     """Return what doubling resources gains, such as `latency 1.36 … 1.27`, the largest first."""
     gains = {name: [point.sensitivities[name] for point in run] for name in run[0].sensitivities}
     worth = sorted(
@@ -76,7 +76,7 @@ def _gains(run: Sequence[whatif.StudyPoint]) -> str:
     )
 
 
-def _print_axis_steps(result: whatif.StudyResult, same: set[str]) -> None:
+def _print_axis_steps(result: StudyResult, same: set[str]) -> None:
     """Print what each step along an axis gains, but for axes that change nothing (`same`)."""
     steps = [one for one in result.axis_steps if one.axis not in same]
     if not steps:
@@ -93,7 +93,7 @@ def _print_axis_steps(result: whatif.StudyResult, same: set[str]) -> None:
         print_text(f"and {len(steps) - MAX_SHOWN_STEPS} more: --json has them all")
 
 
-def _step(one: whatif.AxisStep, result: whatif.StudyResult) -> list[str]:
+def _step(one: AxisStep, result: StudyResult) -> list[str]:
     """Return the cells of a step; axes with one value are left out of where it gains most."""
     shown = AXIS_FORMATTERS[one.axis]
     low, high = f"{one.min_speedup:.2f}", f"{one.max_speedup:.2f}"
@@ -113,7 +113,7 @@ def _step(one: whatif.AxisStep, result: whatif.StudyResult) -> list[str]:
     ]
 
 
-def _print_machine_values(result: whatif.StudyResult) -> None:
+def _print_machine_values(result: StudyResult) -> None:
     """Print the price of each machine, and what speed costs on it."""
     values = result.machine_values
     if not values:
@@ -138,9 +138,7 @@ def plural_name(part: str) -> str:
     return "switches" if part == "switch" else f"{part}s"
 
 
-def _value_row(
-    one: whatif.MachineValue, axes: Sequence[str], calls: Sequence[Collective]
-) -> list[str]:
+def _value_row(one: MachineValue, axes: Sequence[str], calls: Sequence[Collective]) -> list[str]:
     where = [AXIS_FORMATTERS[axis](one.axis_values[axis]) for axis in axes]
     costs = [
         f"{one.relative_cost[call]:.2f}" if call in one.relative_cost else "" for call in calls

@@ -8,20 +8,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from tuner import whatif
 from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.output import print_table, print_text
 from tuner.machines.model_accuracy import NCCL
 from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS
 from tuner.whatif.nccl_times import LINK_NAMES, nccl_note
-from tuner.whatif.study_result import TIE_TOLERANCE
+from tuner.whatif.study_result import TIE_TOLERANCE, Crossover, StudyPoint, StudyResult
 
 MAX_SHOWN_RANGES = 60
 MAX_SHOWN_CROSSOVERS = 20
-PointRange = list[whatif.StudyPoint]  # neighbouring sizes with the same best algorithm
+PointRange = list[StudyPoint]  # neighbouring sizes with the same best algorithm
 
 
-def print_study(result: whatif.StudyResult) -> set[str]:
+def print_study(result: StudyResult) -> set[str]:
     """Print the best algorithms, their crossovers, and what keeping a table would cost.
 
     Return the axes whose values make no difference.
@@ -32,7 +31,7 @@ def print_study(result: whatif.StudyResult) -> set[str]:
     return same
 
 
-def _print_table_regret(result: whatif.StudyResult) -> None:
+def _print_table_regret(result: StudyResult) -> None:
     """Print what the table's choices cost on average and at worst, if that is known."""
     kept = [point.table_regret for point in result.points if point.table_regret is not None]
     if not kept:
@@ -56,7 +55,7 @@ def _print_table_regret(result: whatif.StudyResult) -> None:
         print_text(f"  not counted, {count} of {len(kept)} points: {reason}")
 
 
-def best_ranges(result: whatif.StudyResult) -> Iterator[PointRange]:
+def best_ranges(result: StudyResult) -> Iterator[PointRange]:
     """Yield the points of each machine and collective, split where the best algorithm changes."""
     for _, points in groupby(
         result.points, key=lambda p: (p.axis_values, p.collective, p.best.algorithm)
@@ -64,7 +63,7 @@ def best_ranges(result: whatif.StudyResult) -> Iterator[PointRange]:
         yield list(points)
 
 
-def _print_ranges(result: whatif.StudyResult) -> set[str]:
+def _print_ranges(result: StudyResult) -> set[str]:
     """Print the best algorithms by ranges of sizes; return the axes that change nothing."""
     axes = varying(result)
     whose = "default's" if result.default_title else "table's"
@@ -115,14 +114,14 @@ def _print_ranges(result: whatif.StudyResult) -> set[str]:
     return {axes[at] for at in same}
 
 
-def _break_even_rate(result: whatif.StudyResult) -> str:
+def _break_even_rate(result: StudyResult) -> str:
     """Return the rate of what else than the NIC bounds traffic between nodes, if anything does."""
     limits = {point.network_limit.partition(" (")[::2] for point in result.points}
     rates = {rate.rstrip(")") for kind, rate in limits if kind not in ("", LINK_NAMES["nic"])}
     return rates.pop() if len(rates) == 1 else ""
 
 
-def _network_limits(result: whatif.StudyResult, axes: Sequence[str]) -> dict[str, str]:
+def _network_limits(result: StudyResult, axes: Sequence[str]) -> dict[str, str]:
     """Return what bounds a GPU's traffic between nodes, with the axis values that decide it."""
     limits = dict.fromkeys(point.network_limit for point in result.points)
     found = dict[str, str]()
@@ -157,7 +156,7 @@ def merge_rows(
     return [[cell for at, cell in enumerate(row) if at not in same] for row in rows], same
 
 
-def varying(result: whatif.StudyResult) -> tuple[str, ...]:
+def varying(result: StudyResult) -> tuple[str, ...]:
     """Return the axes with several values."""
     return tuple(axis for axis, values in result.axes.items() if len(values) > 1)
 
@@ -205,7 +204,7 @@ def _runner_up(run: PointRange) -> str:
     return f"{name}, {by}" if len(run) == 1 else f"{name}, {by} at {format_size(nbytes)}"
 
 
-def _print_crossovers(result: whatif.StudyResult, same: set[str]) -> None:
+def _print_crossovers(result: StudyResult, same: set[str]) -> None:
     """Print where the algorithm itself changes; changes of parameters alone are in the JSON."""
     changed = [
         one
@@ -228,7 +227,7 @@ def _print_crossovers(result: whatif.StudyResult, same: set[str]) -> None:
         print_text(f"and {len(alike) - MAX_SHOWN_CROSSOVERS} more: --json has them all")
 
 
-def thin_evenly(alike: Sequence[list[whatif.Crossover]], most: int) -> list[list[whatif.Crossover]]:
+def thin_evenly(alike: Sequence[list[Crossover]], most: int) -> list[list[Crossover]]:
     """Return at most `most` groups in the order given, spread evenly over the axes."""
     turns: Counter[str] = Counter()
     order = []
@@ -238,14 +237,14 @@ def thin_evenly(alike: Sequence[list[whatif.Crossover]], most: int) -> list[list
     return [alike[at] for at in sorted(at for _, at in sorted(order)[:most])]
 
 
-def _key_without_size(switch: whatif.Crossover) -> tuple[object, ...]:
+def _key_without_size(switch: Crossover) -> tuple[object, ...]:
     """Return a key that is equal for crossovers that differ in the message size alone."""
     others = tuple((axis, value) for axis, value in switch.axis_values.items() if axis != SIZE_AXIS)
     ends = (switch.lower_best.algorithm, switch.upper_best.algorithm)
     return (switch.collective, switch.axis, switch.lower_value, switch.upper_value, others, ends)
 
 
-def _change(alike: list[whatif.Crossover], fixed: set[str]) -> list[str]:
+def _change(alike: list[Crossover], fixed: set[str]) -> list[str]:
     """Return the cells of crossovers at neighbouring sizes, without the `fixed` axes."""
     first = alike[0]
     shown = AXIS_FORMATTERS[first.axis]
@@ -263,7 +262,7 @@ def _change(alike: list[whatif.Crossover], fixed: set[str]) -> list[str]:
     ]
 
 
-def _axis_range(axis: str, alike: list[whatif.Crossover]) -> str:
+def _axis_range(axis: str, alike: list[Crossover]) -> str:
     """Return the values of an axis from the first of some crossovers to the last one."""
     ends = (alike[0].axis_values[axis], alike[-1].axis_values[axis])
     return text_range([AXIS_FORMATTERS[axis](value) for value in ends])
@@ -274,7 +273,7 @@ def title(axis: str) -> str:
     return "size" if axis == SIZE_AXIS else axis.replace("_", " ")
 
 
-def csv_text(result: whatif.StudyResult) -> str:
+def csv_text(result: StudyResult) -> str:
     """Return CSV with a line per point and candidate, in seconds and bytes per second."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")

@@ -58,7 +58,7 @@ _NO_MEMORY = "has no memory left; try again when there is more"
 _GONE = "went away; try again when it is back"
 _NO_PERMISSION = "does not let this user do that; grant it, or use another user"
 _WRONG_PASSWORD = "refused the user or the password; check the URL"
-_NOT_LET_IN = "lets nobody connect so; see pg_hba.conf of the server"
+_NOT_LET_IN = "refuses such connections; see pg_hba.conf of the server"
 _SQLITE_REMEDIES = {  # primary result code -> the explanation
     sqlite3.SQLITE_NOTADB: "is not an SQLite file; give another file",
     sqlite3.SQLITE_CORRUPT: f"{_DAMAGED} or start a new file",

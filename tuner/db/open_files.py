@@ -1,7 +1,7 @@
 """Whether the files of SQLite that this process has open are still those at their paths.
 
 A file that was deleted can be written to as before, and is gone when the last process closes it: a
-service would acknowledge what nobody finds again. SQLite itself does not notice in WAL mode.
+service would acknowledge what cannot be found again. SQLite itself does not notice in WAL mode.
 """
 
 from __future__ import annotations

@@ -10,7 +10,10 @@ from tuner.jobs.kinds import JobReport, JobSpec, StoreResult
 from tuner.machines import Machine
 from tuner.machines.loader import load_machine
 from tuner.machines.yaml_machines import PRESET_PREFIX
-from tuner.whatif import make_parallel_executor, result_record, run_study, study_from_record
+from tuner.whatif.executors import make_parallel_executor
+from tuner.whatif.study_result import result_record
+from tuner.whatif.study_runner import run_study
+from tuner.whatif.study_spec import study_from_record
 
 
 def work(_engine: db.Engine, spec: JobSpec, report: JobReport) -> StoreResult:

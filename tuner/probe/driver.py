@@ -233,7 +233,7 @@ def plan_single_host(
     usual = max(MIN_OPENMPI_RANKS, cores) if library == "openmpi" else max(2, cores)
     wanted = usual if ranks is None else ranks
     if wanted < 2:
-        raise InputError("one rank has nobody to talk to: ask for at least 2")
+        raise InputError("one rank exchanges no messages: ask for at least 2")
     if launches < 1:
         raise InputError(f"{launches} launches measure nothing: ask for at least 1")
     if operators not in ("any", "commutative"):

@@ -137,7 +137,7 @@ def check_placements(placements: Collection[str]) -> None:
 def check_spec(spec: ProbeSpec) -> None:
     """Raise InputError for a specification that cannot be measured."""
     if spec.nodes < 2 and spec.ppn < 2:
-        raise InputError("one rank has nobody to talk to: ask for two hosts or --ppn 2")
+        raise InputError("one rank exchanges no messages: ask for two hosts or --ppn 2")
     if spec.ppn < 1 or spec.min_repetitions < 1:
         raise InputError("--ppn and --repetitions are at least 1")
     check_parts(spec.parts)

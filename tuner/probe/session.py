@@ -103,7 +103,7 @@ class ProbeSession:
         self._oversubscribed, self._clock = oversubscribed, clock
         self._keep_alive, self._on_excluded, self._on_note = keep_alive, on_excluded, on_note
         self._on_trial = on_trial
-        self._survived: set[tuple[str, AlgorithmConfig]] = set()  # calls without data
+        self._tried: set[tuple[str, AlgorithmConfig]] = set()  # calls without data
         self.start_delays: list[float] = []  # seconds by which the latest rank began a sample late
         self._stopwatch = timing.Stopwatch(
             self._control_comm, oversubscribed, clock, keep_alive, deadline
@@ -283,10 +283,10 @@ class ProbeSession:
         """
         choice = candidate.config
         forced = point.kind == "collective" and candidate.runner == LIBRARY
-        tried = (point.subject, choice) in self._survived
+        tried = (point.subject, choice) in self._tried
         if not forced or choice.is_default or tried or min_call_bytes(self._plan.library, choice):
             return
-        self._survived.add((point.subject, choice))
+        self._tried.add((point.subject, choice))
         if self._comm.rank == 0:
             self._on_trial(point, candidate, False)
         with suppress(MPI.Exception):

@@ -35,8 +35,8 @@ from tuner.report.region_labels import (
     text_width,
 )
 from tuner.report.time_breakdown import LETTERS_PER_INCH
-from tuner.whatif import StudyPoint, StudyResult
 from tuner.whatif.axes import AXIS_FORMATTERS
+from tuner.whatif.study_result import StudyPoint, StudyResult
 
 CELL_WIDTH_IN, CELL_HEIGHT_IN = 0.48, 0.4  # with room for a time, and a name above it
 MIN_WIDTH_IN, MAX_WIDTH_IN = 6.2, 12.0  # of the axes

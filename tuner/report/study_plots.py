@@ -20,9 +20,10 @@ from tuner.report.study_gantt import draw_gantt, require_drawable
 from tuner.report.study_map import crossover_maps, draw_map, fill_styles, map_size
 from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown, figure_width
 from tuner.sim.critical_paths import Explanation, explain
-from tuner.whatif import Study, StudyPoint, StudyResult, apply_axes, place_ranks
-from tuner.whatif.axes import AXIS_FORMATTERS
+from tuner.whatif.axes import AXIS_FORMATTERS, apply_axes, place_ranks
 from tuner.whatif.study_candidates import build_schedule, estimate_transfers
+from tuner.whatif.study_result import StudyPoint, StudyResult
+from tuner.whatif.study_spec import Study
 
 MAX_FIGURES = 64
 MAX_BARS = 10  # bars of a figure

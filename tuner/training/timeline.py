@@ -14,7 +14,7 @@ FORWARD, BACKWARD, UPDATE, COMPUTATION, COPY, WAIT, CALL = PHASES = (
     "forward",
     "backward",
     "update",
-    "computation",  # of a recorded iteration, whose passes are not told apart
+    "computation",  # of a recorded iteration, whose passes are not distinguished
     "copy",
     "wait",
     "communication",

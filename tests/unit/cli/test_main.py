@@ -382,7 +382,7 @@ def test_one_rank_is_refused_before_anything_is_written(
 ) -> None:
     out = tmp_path / "q"
     assert main(["quickstart", "--ranks", "1", "--out", str(out)]) == 2
-    assert sentence(capsys) == "tuner: one rank has nobody to talk to: --ranks is at least 2"
+    assert sentence(capsys) == "tuner: one rank exchanges no messages: --ranks is at least 2"
     assert not out.exists()
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tuner import whatif
 from tuner.cli import output, study_answers, study_view
 from tuner.core.collective import Collective
 from tuner.whatif.study_candidates import Candidate
+from tuner.whatif.study_result import Crossover
+from tuner.whatif.study_runner import run_study
 from tuner.whatif.study_spec import FileResolver, study_from_record
 
 FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s"}
@@ -27,7 +28,7 @@ SPEC: dict[str, Any] = {
 
 def shown(capsys: pytest.CaptureFixture[str], **changed: Any) -> str:
     asked = study_from_record({**SPEC, **changed}, FileResolver(Path("/nonexistent")))
-    found = whatif.run_study(asked)
+    found = run_study(asked)
     study_answers.print_answers(found, study_view.print_study(found))
     return capsys.readouterr().out
 
@@ -71,11 +72,9 @@ def test_a_range_of_sizes_says_where_the_runner_up_is_close(
 
 
 def test_changes_are_shown_along_every_axis() -> None:
-    def along(axis: str, number: int) -> list[list[whatif.Crossover]]:
+    def along(axis: str, number: int) -> list[list[Crossover]]:
         ends = Candidate("a", {}), Candidate("b", {})
-        return [
-            [whatif.Crossover(axis, Collective.BCAST, {}, i, i + 1, *ends)] for i in range(number)
-        ]
+        return [[Crossover(axis, Collective.BCAST, {}, i, i + 1, *ends)] for i in range(number)]
 
     found = study_view.thin_evenly(along("nodes", 50) + along("nbytes", 3) + along("taper", 1), 20)
     axes = [group[0].axis for group in found]

@@ -183,7 +183,7 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
         (["--hosts", "a:2", "--shapes", "3x1"], "does not fit 1 host with 2 ranks each"),
         ([*HOSTS, "--shapes", "2"], "write HOSTSxRANKS"),
         ([*HOSTS, "--collectives", "shout"], "no collective 'shout'"),
-        (["--hosts", "a", "--ppn", "1"], "nobody to talk to"),
+        (["--hosts", "a", "--ppn", "1"], "one rank exchanges no messages"),
         ([*HOSTS, "--out", "folder"], "folder"),
     ],
 )

@@ -21,8 +21,7 @@ from tuner.machines.loader import load_machine
 from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.machines.yaml_machines import machine_from_yaml
 from tuner.topology.readers import topology_to_record
-from tuner.whatif import study_from_record
-from tuner.whatif.study_spec import FileResolver
+from tuner.whatif.study_spec import FileResolver, study_from_record
 
 ROOT = Path(__file__).parents[3]
 CITED = {"source": "a test", "certainty": "assumed"}

@@ -17,7 +17,6 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from tuner import whatif
 from tuner.algorithms import REQUIREMENTS, algorithm_names
 from tuner.base.errors import InputError
 from tuner.base.units import format_time
@@ -30,7 +29,9 @@ from tuner.report.palette import FillStyle, colour_of
 from tuner.report.study_map import CrossoverMap, crossover_maps, draw_map, fill_styles, map_size
 from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown
 from tuner.sim.critical_paths import TIME_COMPONENTS
-from tuner.whatif.study_spec import FileResolver, study_from_record
+from tuner.whatif.study_result import StudyPoint, StudyResult, TimedCandidate
+from tuner.whatif.study_runner import run_study
+from tuner.whatif.study_spec import FileResolver, Study, study_from_record
 
 pytestmark = pytest.mark.slow
 
@@ -53,13 +54,13 @@ SPEC: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def asked() -> whatif.Study:
+def asked() -> Study:
     return study_from_record(SPEC, FileResolver(Path("/nonexistent")))
 
 
 @pytest.fixture(scope="module")
-def result(asked: whatif.Study) -> whatif.StudyResult:
-    return whatif.run_study(asked)
+def result(asked: Study) -> StudyResult:
+    return run_study(asked)
 
 
 def png_size(path: Path) -> tuple[int, int]:
@@ -77,7 +78,7 @@ def texts(path: Path) -> str:
     return "\n".join(re.findall(r"<!-- (.*?) -->", content, re.S))
 
 
-def test_a_study_is_drawn(asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path) -> None:
+def test_a_study_is_drawn(asked: Study, result: StudyResult, tmp_path: Path) -> None:
     told: list[float] = []
     drawn = study_plots.save_study_plots(asked, result, tmp_path, lambda done, _: told.append(done))
     files = drawn.files
@@ -99,7 +100,7 @@ def test_a_study_is_drawn(asked: whatif.Study, result: whatif.StudyResult, tmp_p
 
 @pytest.mark.extended
 def test_a_crossover_map_says_what_is_best_where(
-    asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
+    asked: Study, result: StudyResult, tmp_path: Path
 ) -> None:
     study_plots.save_study_plots(asked, result, tmp_path, lambda *_: None)
     drawn = {one.name: one for one in crossover_maps(result)}
@@ -121,7 +122,7 @@ def test_a_crossover_map_says_what_is_best_where(
 
 
 def test_time_over_an_axis_names_algorithms_and_limits(
-    asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
+    asked: Study, result: StudyResult, tmp_path: Path
 ) -> None:
     study_plots.save_study_plots(asked, result, tmp_path, lambda *_: None)
     shown = texts(tmp_path / "axis-bandwidth-bcast.svg").replace("\N{NO-BREAK SPACE}", " ")
@@ -136,13 +137,11 @@ def test_time_over_an_axis_names_algorithms_and_limits(
         assert [point.axis_values["nodes"] for point in own] == [2, 4, 7]
 
 
-def test_many_algorithms_look_different(result: whatif.StudyResult) -> None:
+def test_many_algorithms_look_different(result: StudyResult) -> None:
     """Hatches tell those of one colour apart; the most frequent has none."""
     names = sorted(algorithm_names(Collective.BCAST, REQUIREMENTS))
     points = [
-        whatif.StudyPoint(
-            {"nodes": 1}, Collective.BCAST, 8, (whatif.TimedCandidate(name, {}, 1.0),)
-        )
+        StudyPoint({"nodes": 1}, Collective.BCAST, 8, (TimedCandidate(name, {}, 1.0),))
         for count, name in enumerate(reversed(names), start=1)
         for _ in range(count)
     ]
@@ -155,9 +154,7 @@ def test_many_algorithms_look_different(result: whatif.StudyResult) -> None:
 
 
 @pytest.mark.extended
-def test_where_the_time_goes_is_drawn(
-    asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
-) -> None:
+def test_where_the_time_goes_is_drawn(asked: Study, result: StudyResult, tmp_path: Path) -> None:
     study_plots.save_study_plots(asked, result, tmp_path, lambda *_: None)
     shown = texts(tmp_path / "time-bcast.svg")
     title = " ".join(shown.split())  # of several lines, and an axis is never cut
@@ -279,7 +276,7 @@ def test_many_cells_have_lines_of_equal_time() -> None:
     assert {box[0] for box in text_boxes(random_map(1, 60))} <= set(NAMES)
 
 
-def test_too_many_figures_are_refused(asked: whatif.Study, result: whatif.StudyResult) -> None:
+def test_too_many_figures_are_refused(asked: Study, result: StudyResult) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study_plots, "MAX_FIGURES", 3)
         with pytest.raises(InputError, match="4 plots are more than 3: vary fewer axes"):

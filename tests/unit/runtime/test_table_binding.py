@@ -1,4 +1,4 @@
-"""Which part of a table's rule the algorithm that it names can run."""
+"""The part of a table's rule that its algorithm can run."""
 
 from __future__ import annotations
 

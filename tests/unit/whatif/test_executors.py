@@ -16,7 +16,6 @@ import pytest
 from distributed import LocalCluster
 
 from tests.support.waiting import patience, until
-from tuner import whatif
 from tuner.base.errors import InputError, TunerError
 from tuner.cli.main import EXIT_SIGNAL, main
 from tuner.core.collective import Collective
@@ -24,8 +23,11 @@ from tuner.sim import process_pool
 from tuner.whatif import executors
 from tuner.whatif.axes import LineRate
 from tuner.whatif.dask_executor import make_dask_executor
+from tuner.whatif.executors import make_parallel_executor
 from tuner.whatif.study_checkpoint import checkpoint_file
-from tuner.whatif.study_spec import FileResolver, study_from_record
+from tuner.whatif.study_result import StudyResult, result_from_record
+from tuner.whatif.study_runner import CancelledError, run_study
+from tuner.whatif.study_spec import FileResolver, Study, study_from_record
 from tuner.whatif.study_tasks import StudyTask, TaskTimes, plan_study
 
 pytestmark = pytest.mark.slow
@@ -50,13 +52,13 @@ LONG = {**SPEC, "vary": {"nodes": [128]}, "sizes": [2**i for i in range(14, 27)]
 LONGER = {**LONG, "vary": {"nodes": [600, 768, 1000, 1024]}}
 
 
-def made(**changed: Any) -> whatif.Study:
+def made(**changed: Any) -> Study:
     return study_from_record({**SPEC, **changed}, FileResolver(Path("/nonexistent")))
 
 
 @pytest.fixture(scope="module")
-def serial() -> whatif.StudyResult:
-    return whatif.run_study(made())
+def serial() -> StudyResult:
+    return run_study(made())
 
 
 @pytest.fixture
@@ -68,8 +70,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_processes_give_the_same_numbers_bit_for_bit(serial: whatif.StudyResult) -> None:
-    assert whatif.run_study(made(), executor=whatif.make_parallel_executor(2)) == serial
+def test_processes_give_the_same_numbers_bit_for_bit(serial: StudyResult) -> None:
+    assert run_study(made(), executor=make_parallel_executor(2)) == serial
 
 
 @pytest.mark.extended
@@ -83,31 +85,31 @@ def test_line_rates_and_limits_come_back_from_processes() -> None:
         collectives=["allreduce"],
         sizes=["256KiB"],
     )
-    found = whatif.run_study(asked, executor=whatif.make_parallel_executor(2))
-    assert found == whatif.run_study(asked)
+    found = run_study(asked, executor=make_parallel_executor(2))
+    assert found == run_study(asked)
     rates = [point.coordinates["bandwidth"] for point in found.points]
     assert [rate.text for rate in rates if isinstance(rate, LineRate)] == ["400Gb/s", "800Gb/s"]
     assert all(point.sensitivities for point in found.points)
 
 
 def test_a_small_study_starts_no_process(
-    serial: whatif.StudyResult, monkeypatch: pytest.MonkeyPatch
+    serial: StudyResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executors, "MAX_SERIAL_S", 1e9)
     monkeypatch.setattr(process_pool, "map_unordered", None)
-    assert whatif.run_study(made(), executor=whatif.make_parallel_executor(2)) == serial
+    assert run_study(made(), executor=make_parallel_executor(2)) == serial
 
 
 @pytest.mark.usefixtures("at_once")
 def test_cancelling_ends_the_processes() -> None:
     calls: list[str] = []
     before = children()
-    with pytest.raises(whatif.CancelledError):
-        whatif.run_study(
+    with pytest.raises(CancelledError):
+        run_study(
             made(**LONG),
             lambda _, text: calls.append(text),
             lambda: len(calls) > 2,
-            executor=whatif.make_parallel_executor(2),
+            executor=make_parallel_executor(2),
         )
     assert children() == before
 
@@ -145,7 +147,7 @@ def test_batches_hold_every_task_once_and_one_machine_each() -> None:
 # ---- answers that are kept ----------------------------------------------------------------------
 
 
-def few() -> tuple[whatif.Study, tuple[StudyTask, ...]]:
+def few() -> tuple[Study, tuple[StudyTask, ...]]:
     asked = made()
     return asked, plan_study(asked, lambda _: None).tasks
 
@@ -154,7 +156,7 @@ def interrupted_after(path: Path, number: int, **changed: Any) -> list[int]:
     """Run until so many tasks were answered; the tasks that were carried out."""
     carried: list[int] = []
 
-    def some(asked: whatif.Study, tasks: Any) -> Any:
+    def some(asked: Study, tasks: Any) -> Any:
         for answered in executors.run_serial(asked, tasks):
             if len(carried) == number:
                 raise KeyboardInterrupt
@@ -162,11 +164,11 @@ def interrupted_after(path: Path, number: int, **changed: Any) -> list[int]:
             yield answered
 
     with pytest.raises(KeyboardInterrupt), checkpoint_file(path) as keep:
-        whatif.run_study(made(**changed), executor=some, open_checkpoint=keep)
+        run_study(made(**changed), executor=some, open_checkpoint=keep)
     return carried
 
 
-def test_an_interrupted_study_goes_on(tmp_path: Path, serial: whatif.StudyResult) -> None:
+def test_an_interrupted_study_goes_on(tmp_path: Path, serial: StudyResult) -> None:
     path = tmp_path / "s.partial"
     done = interrupted_after(path, 7)
     candidates, _ = resumed(path, serial)
@@ -175,20 +177,20 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, serial: whatif.StudyResult
     assert list(tmp_path.iterdir()) == []
 
 
-def resumed(path: Path, expected: whatif.StudyResult) -> list[list[int]]:
+def resumed(path: Path, expected: StudyResult) -> list[list[int]]:
     """The tasks that a resumed study carries out: of candidates, and of limits."""
     carried: list[list[int]] = []
 
-    def watched(asked: whatif.Study, tasks: Any) -> Any:
+    def watched(asked: Study, tasks: Any) -> Any:
         carried.append(list(tasks))
         yield from executors.run_serial(asked, tasks)
 
     with checkpoint_file(path) as keep:
-        assert whatif.run_study(made(), executor=watched, open_checkpoint=keep) == expected
+        assert run_study(made(), executor=watched, open_checkpoint=keep) == expected
     return carried
 
 
-def test_a_search_for_limits_goes_on(tmp_path: Path, serial: whatif.StudyResult) -> None:
+def test_a_search_for_limits_goes_on(tmp_path: Path, serial: StudyResult) -> None:
     """Both files stay: that of the candidates, which are all answered, and that of the limits."""
     path, number = tmp_path / "s.partial", len(few()[1])
     interrupted_after(path, number + 5)
@@ -200,7 +202,7 @@ def test_a_search_for_limits_goes_on(tmp_path: Path, serial: whatif.StudyResult)
 
 
 @pytest.mark.parametrize("torn", [1, 5])
-def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: int, serial: whatif.StudyResult) -> None:
+def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: int, serial: StudyResult) -> None:
     path = tmp_path / "s.partial"
     interrupted_after(path, 7)
     whole = path.read_bytes()
@@ -225,7 +227,7 @@ def test_a_changed_study_is_not_resumed(tmp_path: Path) -> None:
         pytest.raises(InputError, match="of another study, or of this one before it was changed"),
         checkpoint_file(path) as keep,
     ):
-        whatif.run_study(made(sizes=["2KiB"]), open_checkpoint=keep)
+        run_study(made(sizes=["2KiB"]), open_checkpoint=keep)
     assert path.read_bytes() == before
 
 
@@ -444,20 +446,20 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.mark.extended
 def test_a_dask_cluster_gives_the_same_numbers(
-    cluster: LocalCluster, serial: whatif.StudyResult, tmp_path: Path, capsys: Any
+    cluster: LocalCluster, serial: StudyResult, tmp_path: Path, capsys: Any
 ) -> None:
     address = str(cluster.scheduler_address)
-    assert whatif.run_study(made(), executor=make_dask_executor(address)) == serial
+    assert run_study(made(), executor=make_dask_executor(address)) == serial
     (tmp_path / "study.yaml").write_text(json.dumps(SPEC))
     assert main(["study", str(tmp_path / "study.yaml"), "--dask", address, "--json"]) == 0
-    assert whatif.result_from_record(json.loads(capsys.readouterr().out)) == serial
+    assert result_from_record(json.loads(capsys.readouterr().out)) == serial
 
 
 @pytest.mark.extended
 def test_a_study_on_a_cluster_is_cancelled(cluster: LocalCluster) -> None:
     calls: list[str] = []
-    with pytest.raises(whatif.CancelledError):
-        whatif.run_study(
+    with pytest.raises(CancelledError):
+        run_study(
             made(**LONG),
             lambda _, text: calls.append(text),
             lambda: len(calls) > 1,
@@ -491,7 +493,7 @@ def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
         list(make_dask_executor("tcp://127.0.0.1:1")(*few_mapped()))
 
 
-def few_mapped() -> tuple[whatif.Study, dict[int, StudyTask]]:
+def few_mapped() -> tuple[Study, dict[int, StudyTask]]:
     asked, tasks = few()
     return asked, dict(enumerate(tasks))
 

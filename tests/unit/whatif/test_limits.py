@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tuner import whatif
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, calibration_record
@@ -21,6 +20,7 @@ from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, nccl_system_of
 from tuner.mpi_libraries.nccl.fabric import FabricBound
 from tuner.topology import Placement
 from tuner.whatif import study_tasks
+from tuner.whatif.axes import AXES
 from tuner.whatif.machine_resources import (
     ALL_RATES,
     LATENCY,
@@ -33,7 +33,9 @@ from tuner.whatif.machine_resources import (
     with_faster,
 )
 from tuner.whatif.prices import count_parts
-from tuner.whatif.study_spec import FileResolver, study_from_record
+from tuner.whatif.study_result import StudyResult, result_from_record, result_record
+from tuner.whatif.study_runner import run_study
+from tuner.whatif.study_spec import FileResolver, study_from_record, study_record
 from tuner.whatif.study_summary import limits_by_size
 
 ALPHA, RATE = 4e-6, 1e9
@@ -41,9 +43,9 @@ FLAT = {"name": "flat", "nodes": 8, "latency": "4us", "bandwidth": "1GB/s"}
 H100 = "preset:dgx-h100:32"
 
 
-def run(**keys: Any) -> whatif.StudyResult:
+def run(**keys: Any) -> StudyResult:
     record = {"name": "x", "topology": FLAT, "collectives": ["allreduce"], "sizes": ["1MiB"]}
-    return whatif.run_study(study_from_record({**record, **keys}, FileResolver(Path())))
+    return run_study(study_from_record({**record, **keys}, FileResolver(Path())))
 
 
 def test_sensitivities_are_those_of_the_closed_form() -> None:
@@ -215,11 +217,9 @@ def test_line_rates_are_what_the_nics_of_the_machine_reach() -> None:
     )
     slow, fast = study.axes["bandwidth"]
     assert (slow, fast) == (42.6e9, 85.2e9)
-    shown = [whatif.AXES["bandwidth"].format(rate) for rate in (slow, fast)]
+    shown = [AXES["bandwidth"].format(rate) for rate in (slow, fast)]
     assert shown == ["400Gb/s (42.6GB/s)", "800Gb/s (85.2GB/s)"]
-    again = study_from_record(
-        json.loads(json.dumps(whatif.study_record(study))), FileResolver(Path())
-    )
+    again = study_from_record(json.loads(json.dumps(study_record(study))), FileResolver(Path()))
     assert again.digest == study.digest
 
 
@@ -262,8 +262,8 @@ def test_prices_tell_the_best_value() -> None:
     ratio = slow.price / fast.price * 2
     assert slow.relative_cost[Collective.ALLREDUCE] == pytest.approx(ratio, rel=0.01)
     assert "Bandwidth 2GB/s gives the best value for its price" in result.summary
-    record = json.loads(json.dumps(whatif.result_record(result)))
-    assert whatif.result_from_record(record) == result
+    record = json.loads(json.dumps(result_record(result)))
+    assert result_from_record(record) == result
 
 
 def test_prices_count_the_switches_that_nodes_need() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tuner import whatif
 from tuner.base.errors import InputError
 from tuner.machines.loader import machine_from_record
 from tuner.whatif import live_study
 from tuner.whatif.live_study import BestCalls, LiveStudy
 from tuner.whatif.machine_axes import describe_axes
+from tuner.whatif.study_runner import run_study
 from tuner.whatif.study_spec import FileResolver, study_from_record
 
 FLAT = {"name": "flat", "nodes": 4, "latency": "4us", "bandwidth": "1GB/s"}
@@ -37,7 +37,7 @@ def test_steps_give_the_times_and_gains_of_the_study() -> None:
             for size, name, seconds in zip(one.sizes, one.candidates, one.seconds, strict=True):
                 assert seconds is not None
                 times[SIZES[size], name] = seconds
-    result = whatif.run_study(study_from_record(record(), FileResolver(Path())))
+    result = run_study(study_from_record(record(), FileResolver(Path())))
     expected = {
         (point.nbytes, str(c)): c.seconds for point in result.points for c in point.candidates
     }

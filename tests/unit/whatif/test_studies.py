@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.properties import examples
-from tuner import algorithms, whatif
+from tuner import algorithms
 from tuner.base.errors import InputError, ScheduleError
 from tuner.cli.main import main
 from tuner.core.calibration import (
@@ -53,7 +53,9 @@ from tuner.whatif.study_candidates import (
     list_candidates,
     segment_count,
 )
-from tuner.whatif.study_result import crossovers
+from tuner.whatif.study_result import crossovers, result_from_record, result_record
+from tuner.whatif.study_runner import CancelledError, run_study
+from tuner.whatif.study_spec import Study, study_from_record, study_record
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 LOCAL = {"latency": "300ns", "bandwidth": "10GB/s"}
@@ -88,8 +90,8 @@ FEW = {"nodes": [2, 8]}  # places, where each is as good as another
 NOWHERE = study_spec.FileResolver(Path("/nonexistent"))
 
 
-def made(**changed: Any) -> whatif.Study:
-    return whatif.study_from_record({**SPEC, **changed}, NOWHERE)
+def made(**changed: Any) -> Study:
+    return study_from_record({**SPEC, **changed}, NOWHERE)
 
 
 def table(*rules: tuple[Collective, int, int, AlgorithmConfig]) -> TuningTable:
@@ -108,7 +110,7 @@ def table(*rules: tuple[Collective, int, int, AlgorithmConfig]) -> TuningTable:
 @pytest.mark.slow
 def test_every_time_is_what_the_simulator_says() -> None:
     asked = made(vary={**SPEC["vary"], "bandwidth": ["25GB/s"]})
-    result = whatif.run_study(asked)
+    result = run_study(asked)
     assert len(result.points) == 4 * 2 * 2 == asked.number_of_points
     for point in result.points:
         topology = topology_from_yaml(
@@ -142,13 +144,13 @@ def test_every_time_is_what_the_simulator_says() -> None:
 @pytest.mark.slow
 def test_the_same_study_gives_the_same_record_and_records_come_back() -> None:
     asked = made(vary=FEW, table=table_record(table((BCAST, 2, 1, AlgorithmConfig("binomial")))))
-    result = whatif.run_study(asked)
-    text = json.dumps(whatif.result_record(result))
-    assert json.dumps(whatif.result_record(whatif.run_study(asked))) == text
-    assert whatif.result_from_record(json.loads(text)) == result
-    again = whatif.study_from_record(json.loads(json.dumps(whatif.study_record(asked))), NOWHERE)
-    assert whatif.study_record(again) == whatif.study_record(asked)
-    assert whatif.result_record(whatif.run_study(again)) == whatif.result_record(result)
+    result = run_study(asked)
+    text = json.dumps(result_record(result))
+    assert json.dumps(result_record(run_study(asked))) == text
+    assert result_from_record(json.loads(text)) == result
+    again = study_from_record(json.loads(json.dumps(study_record(asked))), NOWHERE)
+    assert study_record(again) == study_record(asked)
+    assert result_record(run_study(again)) == result_record(result)
 
 
 def test_switches_are_where_the_best_one_changes() -> None:
@@ -159,7 +161,7 @@ def test_switches_are_where_the_best_one_changes() -> None:
         sizes=["8B", "64B", "1MiB", "16MiB"],
         algorithms=["recursive_doubling", "ring"],
     )
-    result = whatif.run_study(asked)
+    result = run_study(asked)
     best = [point.best.algorithm for point in result.points]
     assert best == ["recursive_doubling"] * 2 + ["ring"] * 2
     (switch,) = result.crossovers
@@ -175,7 +177,7 @@ def test_steps_along_an_axis_say_what_they_gain() -> None:
     """Twice the bandwidth is twice as fast for large messages, and gains nothing for small ones."""
     vary = {"nodes": [2], "bandwidth": ["10GB/s", "20GB/s", "40GB/s"]}
     study = made(vary=vary, collectives=["bcast"], sizes=[4, "1GiB"])
-    steps = whatif.run_study(study).axis_steps
+    steps = run_study(study).axis_steps
     assert [(step.axis, step.lower_value, step.upper_value) for step in steps] == [
         ("bandwidth", 10e9, 20e9),
         ("bandwidth", 20e9, 40e9),
@@ -188,13 +190,13 @@ def test_steps_along_an_axis_say_what_they_gain() -> None:
 
 def test_a_step_from_one_rank_gains_nothing_that_can_be_said() -> None:
     study = made(vary={"nodes": [1, 2, 4]}, collectives=["bcast"], sizes=[1024])
-    steps = whatif.run_study(study).axis_steps
+    steps = run_study(study).axis_steps
     assert [(step.lower_value, step.upper_value) for step in steps] == [(2, 4)]
 
 
 def test_a_tie_is_no_switch() -> None:
     """With two ranks every tree is the same; which name comes first means nothing."""
-    points = whatif.run_study(made(vary={"nodes": [2]}, collectives=["bcast"])).points
+    points = run_study(made(vary={"nodes": [2]}, collectives=["bcast"])).points
     first, second = points[0], points[1]
     tied = [t for t in second.candidates if t.seconds == second.best.seconds]
     assert len(tied) > 1
@@ -235,7 +237,7 @@ def test_serving_the_farthest_ranks_first_pays_on_tapered_fat_trees(
     asked = made(
         topology=tree, vary={}, collectives=["bcast"], sizes=["64KiB", "4MiB"], algorithms=trees
     )
-    short, long = whatif.run_study(asked).points
+    short, long = run_study(asked).points
     seconds = {str(one): one.seconds for one in long.candidates}
     ratio = seconds["binomial"] / seconds["binomial_distance_halving"]
     assert ratio == pytest.approx(gain, abs=0.01)
@@ -282,7 +284,7 @@ def test_what_a_preset_offers_can_be_withdrawn() -> None:
             collectives=["allreduce", "bcast"],
             **({"without": [*without]} if without else {}),
         )
-        again = whatif.study_from_record(whatif.study_record(asked), NOWHERE)
+        again = study_from_record(study_record(asked), NOWHERE)
         assert again.without == asked.without == without
         return {
             name
@@ -441,7 +443,7 @@ def test_keeping_a_table_costs_what_its_choices_cost() -> None:
         sizes=["256KiB"],
         table=table_record(kept),
     )
-    result = whatif.run_study(asked)
+    result = run_study(asked)
     by = {(p.collective, p.axis_values["nodes"]): p for p in result.points}
     for nodes, choice in ((2, "linear"), (16, "pipeline")):
         point = by[BCAST, nodes]
@@ -464,7 +466,7 @@ def test_keeping_a_table_costs_what_its_choices_cost() -> None:
 
 def test_a_choice_no_schedule_describes_has_no_cost() -> None:
     kept = table((BCAST, 8, 1, AlgorithmConfig("quantum")))
-    (point,) = whatif.run_study(
+    (point,) = run_study(
         made(vary={}, collectives=["bcast"], sizes=[8], table=table_record(kept))
     ).points
     assert point.table_regret is not None
@@ -586,7 +588,7 @@ def test_ranks_are_placed_as_the_study_says() -> None:
         algorithms=["binomial"],
         sizes=["1MiB"],
     )
-    cyclic, consecutive = whatif.run_study(asked).points
+    cyclic, consecutive = run_study(asked).points
     assert (cyclic.axis_values["placement"], consecutive.axis_values["placement"]) == (
         "cyclic",
         "consecutive",
@@ -617,7 +619,7 @@ def test_measured_costs_hold_inside_a_node_and_the_topology_between_nodes() -> N
         algorithms=["linear"],
         calibration=calibration_record(measured),
     )
-    alone, inside, across, _ = whatif.run_study(asked).points
+    alone, inside, across, _ = run_study(asked).points
     assert alone.best.seconds == 0
     assert inside.best.seconds == pytest.approx(5e-6 + 1000 * 1e-9)
     assert across.best.seconds == pytest.approx(2e-6 + 1000 / 12.5e9)
@@ -625,15 +627,13 @@ def test_measured_costs_hold_inside_a_node_and_the_topology_between_nodes() -> N
 
 def test_progress_and_cancelling() -> None:
     seen: list[float] = []
-    whatif.run_study(made(vary=FEW), lambda done, _: seen.append(done))
+    run_study(made(vary=FEW), lambda done, _: seen.append(done))
     assert seen == sorted(seen)
     assert seen[0] == 0.0
     assert seen[-1] == pytest.approx(1.0)
     calls: list[str] = []
-    with pytest.raises(whatif.CancelledError):
-        whatif.run_study(
-            made(vary=FEW), lambda _, text: calls.append(text), lambda: len(calls) == 5
-        )
+    with pytest.raises(CancelledError):
+        run_study(made(vary=FEW), lambda _, text: calls.append(text), lambda: len(calls) == 5)
     assert calls[-1].startswith("4 of ")
 
 
@@ -644,7 +644,7 @@ def test_what_is_too_much_is_said_before_anything_is_simulated(
     monkeypatch.setattr(study_tasks, "MAX_CALL_TRANSFERS", 1000)
     asked = made(vary={"nodes": [64]}, collectives=["allgather"], algorithms=["ring"])
     with pytest.raises(InputError, match="allgather on 64 ranks: every candidate has more than"):
-        whatif.run_study(asked, lambda _, text: seen.append(text))
+        run_study(asked, lambda _, text: seen.append(text))
     monkeypatch.setattr(study_tasks, "MAX_CALL_TRANSFERS", 1 << 30)
     monkeypatch.setattr(study_runner, "MAX_CORE_SECONDS", 0.5)
     counted: list[int] = []
@@ -654,7 +654,7 @@ def test_what_is_too_much_is_said_before_anything_is_simulated(
         return False
 
     with pytest.raises(InputError, match="more than 0 hours on one core: give fewer"):
-        whatif.run_study(
+        run_study(
             made(sizes=[2**i for i in range(28)], vary={"ppn": [1, 2, 3, 4]}),
             lambda _, text: seen.append(text),
             cancelled,
@@ -668,7 +668,7 @@ def test_a_candidate_that_is_too_much_is_left_out_by_name(monkeypatch: pytest.Mo
     asked = made(
         vary={"nodes": [64]}, collectives=["allreduce"], sizes=[8], algorithms=["ring", "linear"]
     )
-    (point,) = whatif.run_study(asked).points
+    (point,) = run_study(asked).points
     assert point.skipped == ("ring",)
     assert [timing.algorithm for timing in point.candidates] == ["linear"]
 
@@ -743,9 +743,9 @@ def test_bad_studies_are_named(changed: dict[str, Any], sentence: str) -> None:
     ],
 )
 def test_a_record_that_is_no_result_is_refused(change: dict[str, Any]) -> None:
-    record = whatif.result_record(whatif.run_study(made(vary={}, collectives=["bcast"], sizes=[8])))
+    record = result_record(run_study(made(vary={}, collectives=["bcast"], sizes=[8])))
     with pytest.raises(InputError, match="not the result of a study"):
-        whatif.result_from_record({**record, **change})
+        result_from_record({**record, **change})
 
 
 @pytest.mark.slow
@@ -775,7 +775,7 @@ def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
         "not counted, 6 of 8 points: the table has no rules for this call on so many ranks" in words
     )
     assert main(["study", str(path), "--json"]) == 0
-    result = whatif.result_from_record(json.loads(capsys.readouterr().out))
+    result = result_from_record(json.loads(capsys.readouterr().out))
     with (tmp_path / "s.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == sum(len(point.candidates) for point in result.points)
@@ -824,7 +824,7 @@ ANYTHING = st.recursive(
 )
 SOUND = json.dumps(
     {
-        **whatif.study_record(made()),
+        **study_record(made()),
         "topology": TREE,
         "algorithms": ["linear"],
         "vary": {"nodes": [1, 2]},
@@ -849,7 +849,7 @@ def test_whatever_json_says_is_a_study_or_an_input_error(data: st.DataObject) ->
         inside = inside[key]
     said = ""
     try:
-        whatif.study_from_record(record, NOWHERE)
+        study_from_record(record, NOWHERE)
     except InputError as reason:
         said = str(reason)
     assert len(said) < 2000

@@ -49,7 +49,7 @@ class StudyWithResult(StudyJob):
 @router.post("", status_code=202, openapi_extra=request_body_docs({"application/json": EXAMPLE}))
 def create_study(service: ServiceDep, body: RawBody, client: ClientDep) -> StudyJob:
     """Queue a study. Topology, calibration and table may be given whole or by id."""
-    from tuner.whatif import study_from_record, study_record
+    from tuner.whatif.study_spec import study_from_record, study_record
 
     spec = parse_json_body(body)
     with db.read_session(service.engine) as session:

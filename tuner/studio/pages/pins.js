@@ -28,8 +28,8 @@ function part(name, value) {
 function errorSentence({ median_errors: errors }, { predictedBy }) {
   const error = errors[predictedBy];
   return error === undefined
-    ? "Predictions of this kind were not compared with measurements on this machine: small differences tell nothing."
-    : `Predictions of this kind were off by ${formatPercent(error)} in the median: smaller differences tell nothing.`;
+    ? "Predictions of this kind were not compared with measurements on this machine: small differences are not significant."
+    : `Predictions of this kind were off by ${formatPercent(error)} in the median: smaller differences are not significant.`;
 }
 
 /**
