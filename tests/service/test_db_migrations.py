@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -131,7 +132,33 @@ def table_names(engine: Engine) -> set[str]:
     return set(inspect(engine).get_table_names())
 
 
-def test_migrations_and_mapping_describe_the_same_schema(engine: Engine) -> None:
+def schema(engine: Engine) -> dict[str, dict[str, list[str]]]:
+    """Describe every table: its columns, keys, constraints and indexes, in any order."""
+    inspector = inspect(engine)
+    parts: dict[str, Callable[[str], list[Any]]] = {
+        "columns": inspector.get_columns,
+        "primary key": lambda name: [inspector.get_pk_constraint(name)],
+        "foreign keys": inspector.get_foreign_keys,
+        "unique": inspector.get_unique_constraints,
+        "checks": inspector.get_check_constraints,
+        "indexes": inspector.get_indexes,
+    }
+    return {
+        name: {part: sorted(map(described, listed(name))) for part, listed in parts.items()}
+        for name in inspector.get_table_names()
+    }
+
+
+def described(part: Any) -> str:
+    return repr(sorted((key, str(value)) for key, value in part.items()))
+
+
+def test_a_new_database_has_the_schema_to_which_all_migrations_lead(engine: Engine) -> None:
+    new = schema(engine)
+    migrate(engine, "downgrade", "base")
+    migrate(engine, "upgrade", "head")
+    assert len(new) > 10
+    assert schema(engine) == new
     with engine.connect() as connection:
         settings = {"compare_type": True, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=settings)

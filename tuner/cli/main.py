@@ -19,6 +19,7 @@ from tuner.base.extras import explain_missing_module
 from tuner.base.signals import DEFERRED_INTERRUPT
 from tuner.cli.layout import reflow
 from tuner.cli.parser import EXIT_USAGE, Parser
+from tuner.cli.quick_imports import quick_imports
 from tuner.workflows.time_limit import process_age
 
 COMMANDS = {
@@ -57,7 +58,6 @@ RESUME_HINT = "the same command{} resumes; what is finished is kept"
 NO_PARTIAL_OUTPUT = "nothing was written that is not whole"
 EXIT_FAILURE = 1
 EXIT_SIGNAL = 128  # plus N: exit status that shells report for a command that signal N ended
-BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 OUTPUT_ERRNOS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -75,7 +75,7 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name in words:
-            with _quick_imports():
+            with quick_imports():
                 verb = importlib.import_module(f"tuner.cli.{name.replace('-', '_')}")
             command.description, command.epilog = verb.__doc__, verb.EXAMPLES
             verb.arguments(command)
@@ -91,24 +91,6 @@ def _print_help(options: argparse.Namespace) -> None:
     build_parser(words).parse_args([*words, "--help"])
 
 
-@contextmanager
-def _quick_imports() -> Iterator[None]:
-    """Import without collecting garbage, of which there is none, and with one thread for BLAS.
-
-    The other threads that OpenBLAS starts with numpy would spin while a short command runs.
-    """
-    collected, is_chosen = gc.isenabled(), BLAS_THREADS in os.environ
-    gc.disable()
-    os.environ.setdefault(BLAS_THREADS, "1")
-    try:
-        yield
-    finally:
-        if not is_chosen:
-            del os.environ[BLAS_THREADS]  # programs that a command starts choose for themselves
-        if collected:
-            gc.enable()
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
@@ -116,7 +98,8 @@ def main(words: Sequence[str] | None = None) -> int:
     interruption by signal N and for a reader of the output that has gone (SIGPIPE), and 1 for every
     other error that the user can act on.
     """
-    begun = time.monotonic() - (process_age() if words is None else 0.0)
+    is_program = words is None
+    begun = time.monotonic() - (process_age() if is_program else 0.0)
     words = sys.argv[1:] if words is None else words
     arguments = argparse.Namespace(begun=begun)
     try:
@@ -142,6 +125,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return EXIT_SIGNAL + getattr(interruption, "number", signal.SIGINT)
     except OSError as error:
         return _stdout_failed(error)
+    finally:
+        if not is_program:
+            gc.unfreeze()  # what was imported, and what the command has used besides
 
 
 def _run(words: Sequence[str], arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from tuner.base.units import parse_size
 from tuner.cli import argument_types
 from tuner.cli.database import add_database_option, add_retention_options, retention_of
 from tuner.cli.output import print_text
+from tuner.cli.quick_imports import quick_imports
 from tuner.launch.interpreters import find_interpreter
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError("--port is a number from 0 to 65535")
     if options.measure and options.no_jobs:
         raise UsageError("--measure needs jobs, which measure this computer: leave out --no-jobs")
-    from tuner.api import server
+    with quick_imports():
+        from tuner.api import server
 
     settings = _settings(options)
     if options.jobs_only:

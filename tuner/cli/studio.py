@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tuner.base.errors import UsageError
 from tuner.cli.output import print_text
+from tuner.cli.quick_imports import quick_imports
 from tuner.cli.quickstart_files import DATABASE, OUT
 
 EXAMPLES = """examples:
@@ -45,8 +46,9 @@ def run(options: argparse.Namespace) -> None:
     """Serve the studio until interrupted."""
     if not 0 <= options.port < 1 << 16:
         raise UsageError("--port is a number from 0 to 65535")
-    from tuner.api import server
-    from tuner.api.settings import Settings
+    with quick_imports():
+        from tuner.api import server
+        from tuner.api.settings import Settings
 
     with _database(options.db) as database:
 

@@ -1,4 +1,4 @@
-"""Migration of a database to the newest schema, by one process at a time."""
+"""Creation of the schema of a database and its migration, by one process at a time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from tuner.base import resources
 from tuner.base.errors import InputError
 from tuner.db.db_errors import UnavailableError, translate_errors
+from tuner.db.models import Base
 from tuner.db.transactions import advisory_lock, connect_read_only, without_timeout
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def migrate(engine: Engine) -> None:
-    """Upgrade a database to the newest schema; other processes that open it meanwhile wait.
+    """Give a database the newest schema; other processes that open it meanwhile wait.
 
     Raises InputError for a schema that is newer than the program.
     """
@@ -30,14 +31,31 @@ def migrate(engine: Engine) -> None:
         without_timeout(connection)
         advisory_lock(connection, "migration")
         current = _current_revision(connection)
-        if current is not None and current not in known:
+        if current is None:
+            _create_schema(connection, known[0])
+        elif current in known:
+            from alembic import command  # takes a tenth of a second, which a current schema saves
+
+            command.upgrade(migration_settings(connection), "head")
+        else:
             raise InputError(
                 f"the database has schema {current}, which is newer than this program: update"
                 " tuner, or give another database"
             )
-        from alembic import command  # takes a tenth of a second, which a current schema saves
 
-        command.upgrade(migration_settings(connection), "head")
+
+def _create_schema(connection: Connection, revision: str) -> None:
+    """Create the newest schema at once, the one to which all migrations lead."""
+    Base.metadata.create_all(connection, checkfirst=False)
+    connection.execute(
+        text(
+            "create table if not exists alembic_version (version_num varchar(32) not null,"
+            " constraint alembic_version_pkc primary key (version_num))"
+        )
+    )
+    connection.execute(
+        text("insert into alembic_version values (:revision)"), {"revision": revision}
+    )
 
 
 def check_ready(engine: Engine) -> None:

@@ -1,6 +1,5 @@
 """The command line as a user meets it, run in its own process where exit codes matter."""
 
-import gc
 import json
 import math
 import os
@@ -17,15 +16,7 @@ import pytest
 from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.cli import quickstart, study, tune
-from tuner.cli.main import (
-    BLAS_THREADS,
-    COMMANDS,
-    EXIT_SIGNAL,
-    NO_PARTIAL_OUTPUT,
-    RESUME_HINT,
-    build_parser,
-    main,
-)
+from tuner.cli.main import COMMANDS, EXIT_SIGNAL, NO_PARTIAL_OUTPUT, RESUME_HINT, main
 from tuner.cli.output import print_table
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
@@ -107,18 +98,6 @@ def test_a_prediction_loads_only_what_it_needs(algorithm: str, flat: Path) -> No
     for _ in range(2):  # the first one may have to compile
         ran = subprocess.run(program, capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "0 1"
-
-
-def test_programs_that_a_command_starts_choose_their_own_number_of_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv(BLAS_THREADS, raising=False)
-    build_parser(["simulate"])
-    assert BLAS_THREADS not in os.environ
-    assert gc.isenabled()
-    monkeypatch.setenv(BLAS_THREADS, "3")
-    build_parser(["simulate"])
-    assert os.environ[BLAS_THREADS] == "3"
 
 
 def test_simulate_prints_records_that_match_the_closed_form(

@@ -26,7 +26,6 @@ from tuner.formats.rules_by_ranks import (
     neighbours,
     rules_by_shape_and_ranks,
 )
-from tuner.importers.algorithm_names import algorithm_name
 from tuner.mpi_libraries import require_safe_size
 from tuner.mpi_libraries.openmpi import ALGORITHMS, config_of, rule_parameters
 
@@ -204,6 +203,8 @@ def _parse_message_rule(where: str, collective: Collective, entry: Any) -> Messa
     first, last = _bounds(where, told, "msg_size", 2**63 - 1)
     names, number = ALGORITHMS[collective], told.get("alg", 0)
     if isinstance(number, str):
+        from tuner.importers.algorithm_names import algorithm_name  # loads all importers
+
         name = algorithm_name(number)
         number = names.index(name) if name in names else MAX_INT
     number, chains, segment = (
