@@ -30,7 +30,10 @@ from tuner.runtime.private_comm import create_collectively
 WORLD = MPI.COMM_WORLD
 LAST = WORLD.size - 1
 PLACE = Path(WORLD.bcast(tempfile.mkdtemp(prefix="tuner-") if WORLD.rank == 0 else None))
-TABLE = tables(library_name(), WORLD.size)["mixed"]
+MIXED = tables(library_name(), WORLD.size)["mixed"]
+# Each failure reads the table anew, so it has no rules for other numbers of ranks.
+RULES = tuple(rule for rule in MIXED.rules if rule.key.p == WORLD.size)
+TABLE = TuningTable(MIXED.cluster, MIXED.library, RULES)
 FILE = PLACE / "table.json"
 COUNTS = (1, 3, 11, 40)  # of doubles: they cross the steps of the table
 VARIABLES = (

@@ -11,6 +11,7 @@ def test_collectives_on_staged_buffers_are_the_librarys(launcher: Launcher) -> N
     assert said.endswith("calls, staged: all equal\n")
 
 
+@pytest.mark.extended
 def test_collectives_on_staged_buffers_under_mpich(mpich_launcher: Launcher) -> None:
     said = printed(mpich_launcher, 2, "collectives_program.py", "pretended")
     assert said.endswith("calls, staged: all equal\n")

@@ -15,7 +15,7 @@ def test_open_mpi(launcher: Launcher, p: int, every: int) -> None:
     assert product(launcher, p, every).endswith("all as the plain communicator's")
 
 
-@pytest.mark.representative("3-997")
-@pytest.mark.parametrize(("p", "every"), SPREADS)
+@pytest.mark.representative("3-2999")
+@pytest.mark.parametrize(("p", "every"), [*SPREADS, (3, 2999)])
 def test_mpich(mpich_launcher: Launcher, p: int, every: int) -> None:
     assert product(mpich_launcher, p, every).endswith("all as the plain communicator's")

@@ -22,7 +22,7 @@ from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("faults_program.py")
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
-LIBRARIES = [("launcher", 8), ("mpich_launcher", 2)]
+LIBRARIES = [("launcher", 3), ("launcher", 8), ("mpich_launcher", 2)]
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -115,7 +115,7 @@ class Drill:
         return followed, [line for line in run.stderr.splitlines() if line.startswith("tuner: ")]
 
 
-@pytest.fixture(params=LIBRARIES, ids=["openmpi", "mpich"])
+@pytest.fixture(params=LIBRARIES, ids=["openmpi", "openmpi of 8", "mpich"])
 def drill(request: pytest.FixtureRequest, tmp_path: Path) -> Drill:
     fixture, ranks = request.param
     return Drill(request.getfixturevalue(fixture), ranks, tmp_path / "flags")
