@@ -44,6 +44,7 @@ def test_schedules_run_on_device_memory(
     assert said.endswith(f"calls, {'direct' if aware == '1' else 'staged'}: all equal\n")
 
 
+@pytest.mark.representative("2-", "2-1", "3-messages")
 @pytest.mark.parametrize("aware", ["", "1", "messages"])
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_describe_device_memory_each_in_its_own_way(
