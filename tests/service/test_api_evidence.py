@@ -120,6 +120,7 @@ def test_the_checks_that_a_table_underwent(client: httpx.Client, engine: Engine)
 
 
 @pytest.mark.slow
+@pytest.mark.representative("0")
 @pytest.mark.parametrize("inline", [0, 100])
 def test_a_call_of_a_table_that_the_service_made(
     own: httpx.Client, database: str, inline: int, monkeypatch: pytest.MonkeyPatch
