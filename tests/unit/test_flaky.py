@@ -51,11 +51,15 @@ def ran(folder: Path, text: str, *words: str, flaky: str = "") -> tuple[int, str
     """Return the exit status and the output of a run of these tests."""
     (folder / "test_it.py").write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\n")
-    plugins = ("-p", "no:cacheprovider", "-p", "tests.support.flaky")
+    plugins = ("-p", "no:cacheprovider", "-p", "xdist", "-p", "tests.support.flaky")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *plugins, *words, "test_it.py"],
         cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "TUNER_TEST_FLAKY": flaky},
+        env={
+            "PYTHONPATH": str(ROOT),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "TUNER_TEST_FLAKY": flaky,
+        },
         capture_output=True,
         text=True,
         timeout=patience(),

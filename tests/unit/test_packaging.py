@@ -77,6 +77,7 @@ def source(folder: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.representative("clone", "wheel")
 @pytest.mark.parametrize("installed", [clone, wheel, source])
 def test_the_studio_opens_where_there_is_no_nodejs(
     tmp_path: Path, installed: Callable[[Path], Path]

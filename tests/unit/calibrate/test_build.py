@@ -118,7 +118,7 @@ def test_one_size_far_off_changes_nothing_and_is_named(near: Calibration) -> Non
     assert near.provenance["fit"][0]["outliers"] == []
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 @pytest.mark.parametrize(("drift", "launches"), [(LAUNCH_RELATIVE_SD, 1), (0.02, 4)])
 def test_intervals_hold_the_truth(drift: float, launches: int) -> None:
     held = []

@@ -118,7 +118,7 @@ def test_capacity_is_what_all_pairs_move_together(calibration: Calibration) -> N
     near(calibration.capacities["memory_bus"], 2 / (1.5 * LONG[1]), 0.05)
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     covered = []
     for seed in range(6):
@@ -163,7 +163,7 @@ def test_what_nobody_measured_is_neutral_and_named(kind: str, named: str) -> Non
         assert fitted.path_cost("node").eager_limit == 0.0 or kind == "burst"
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 def test_times_never_drop_at_a_break() -> None:
     sizes = np.array([float(n) for n in PINGPONG_SIZES])
     for seed in range(30):
@@ -196,7 +196,7 @@ def test_times_too_flat_for_a_bandwidth_do_not_break_the_capacity() -> None:
     assert any("below resolution" in line for line in fitted.provenance["undetermined"])
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 def test_a_file_with_very_many_sizes_or_samples_takes_no_longer_than_a_probes() -> None:
     """Sizes are taken evenly from all, and draws from millions of samples a part at a time."""
     sizes = range(1024, 1024 * 301, 1024)

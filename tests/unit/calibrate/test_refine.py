@@ -82,7 +82,7 @@ def test_what_messages_cost_under_load_is_found() -> None:
     assert {line["algorithm"] for line in record["algorithms"]} == set(NAMES)
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 def test_a_fit_that_does_not_carry_over_is_refused() -> None:
     found = refine(truth(), collectives(1.0), RACKS, n_folds=2)
     assert found.before.errors.mean < 0.01
@@ -136,7 +136,7 @@ def test_errors_are_listed_by_algorithm_and_band_of_sizes() -> None:
     assert second.bias == pytest.approx(0.5)
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 def test_device_memory_that_nobody_can_price_is_left_out() -> None:
     """On a topology without GPUs, and without messages between them in the calibration."""
     taken = replace(collectives(1.25), series=collectives(1.25).series[: len(SIZES)])

@@ -114,7 +114,7 @@ BOMBS = [
 ]
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 def test_bombs_do_not_go_off(tmp_path: Path) -> None:
     lines = said_about(tmp_path / "bomb", *(expression for expression, _ in BOMBS)).splitlines()
     for (expression, said), line in zip(BOMBS, lines, strict=True):

@@ -365,7 +365,7 @@ MACHINES = [
 ]
 
 
-@pytest.mark.representative("xml", "lists of hosts")
+@pytest.mark.representative("xml")
 @pytest.mark.parametrize(
     "texts",
     [YAML, XML, LISTS_OF_HOSTS, MATRICES_AND_LISTS, TOO_LARGE, MACHINES],

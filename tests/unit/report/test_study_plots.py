@@ -7,6 +7,7 @@ import math
 import re
 import struct
 import xml.etree.ElementTree as ET
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,22 @@ def result(asked: Study) -> StudyResult:
     return run_study(asked)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """The study's plots in a folder, and the progress that was told meanwhile."""
+
+    folder: Path
+    plots: study_plots.SavedPlots
+    told: list[float]
+
+
+@pytest.fixture(scope="module")
+def drawn(asked: Study, result: StudyResult, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
+    folder, told = tmp_path_factory.mktemp("plots"), list[float]()
+    plots = study_plots.save_study_plots(asked, result, folder, lambda done, _: told.append(done))
+    return Drawn(folder, plots, told)
+
+
 def png_size(path: Path) -> tuple[int, int]:
     """Pixels, from the header."""
     content = path.read_bytes()
@@ -78,33 +95,27 @@ def texts(path: Path) -> str:
     return "\n".join(re.findall(r"<!-- (.*?) -->", content, re.S))
 
 
-def test_a_study_is_drawn(asked: Study, result: StudyResult, tmp_path: Path) -> None:
-    told: list[float] = []
-    drawn = study_plots.save_study_plots(asked, result, tmp_path, lambda done, _: told.append(done))
-    files = drawn.files
+def test_a_study_is_drawn(asked: Study, drawn: Drawn) -> None:
+    files = drawn.plots.files
     names = [
         f"crossover-{c}-bandwidth-{rate}" for c in asked.collectives for rate in ("1GB-s", "25GB-s")
     ]
     names += ["time-bcast", "time-allreduce"]
     names += [f"axis-{axis}-{c}" for axis in ("nodes", "bandwidth") for c in asked.collectives]
     assert {p.name for p in files} == {f"{n}.{kind}" for n in names for kind in ("svg", "png")}
-    assert sorted(tmp_path.iterdir()) == sorted(files)
-    assert told == sorted(told)
+    assert sorted(drawn.folder.iterdir()) == sorted(files)
+    assert drawn.told == sorted(drawn.told)
     machine = "nodes 7, ppn 1, bandwidth 25GB/s, memory host"
-    assert drawn.notes[0] == f"time-bcast shows one machine of 6: {machine}"
+    assert drawn.plots.notes[0] == f"time-bcast shows one machine of 6: {machine}"
     for name in names:
-        width, height = png_size(tmp_path / f"{name}.png")
+        width, height = png_size(drawn.folder / f"{name}.png")
         assert 500 < width < 2500
         assert 400 < height < 1500
 
 
-@pytest.mark.extended
-def test_a_crossover_map_says_what_is_best_where(
-    asked: Study, result: StudyResult, tmp_path: Path
-) -> None:
-    study_plots.save_study_plots(asked, result, tmp_path, lambda *_: None)
-    drawn = {one.name: one for one in crossover_maps(result)}
-    one = drawn["crossover-allreduce-bandwidth-25GB-s"]
+def test_a_crossover_map_says_what_is_best_where(result: StudyResult, drawn: Drawn) -> None:
+    maps = {one.name: one for one in crossover_maps(result)}
+    one = maps["crossover-allreduce-bandwidth-25GB-s"]
     assert (one.ranks, one.sizes) == ((2, 4, 7), (64, 4096, 1 << 18, 1 << 22))
     for point in result.points:
         if point.collective is Collective.ALLREDUCE and point.axis_values["bandwidth"] == 25e9:
@@ -114,18 +125,15 @@ def test_a_crossover_map_says_what_is_best_where(
             )
             assert one.best[row, column] == point.best.algorithm
             assert one.seconds[row, column] == point.best.seconds
-    shown = texts(tmp_path / f"{one.name}.svg").replace("\N{NO-BREAK SPACE}", " ")
+    shown = texts(drawn.folder / f"{one.name}.svg").replace("\N{NO-BREAK SPACE}", " ")
     for name in np.unique(one.best):
         assert str(name) in shown
     for text in ("64B", "256KiB", "message size", "ranks", "fastest algorithm", one.title):
         assert text in shown
 
 
-def test_time_over_an_axis_names_algorithms_and_limits(
-    asked: Study, result: StudyResult, tmp_path: Path
-) -> None:
-    study_plots.save_study_plots(asked, result, tmp_path, lambda *_: None)
-    shown = texts(tmp_path / "axis-bandwidth-bcast.svg").replace("\N{NO-BREAK SPACE}", " ")
+def test_time_over_an_axis_names_algorithms_and_limits(result: StudyResult, drawn: Drawn) -> None:
+    shown = texts(drawn.folder / "axis-bandwidth-bcast.svg").replace("\N{NO-BREAK SPACE}", " ")
     for text in ("1GB/s", "25GB/s", "64B", "4MiB", "bcast on flat, nodes 7", "NICs", "latency"):
         assert text in shown
     plots = {plot.name: plot for plot in axis_plots(result)}
@@ -153,10 +161,8 @@ def test_many_algorithms_look_different(result: StudyResult) -> None:
     assert next(iter(found.items()))[1][1] == ""
 
 
-@pytest.mark.extended
-def test_where_the_time_goes_is_drawn(asked: Study, result: StudyResult, tmp_path: Path) -> None:
-    study_plots.save_study_plots(asked, result, tmp_path, lambda *_: None)
-    shown = texts(tmp_path / "time-bcast.svg")
+def test_where_the_time_goes_is_drawn(drawn: Drawn) -> None:
+    shown = texts(drawn.folder / "time-bcast.svg")
     title = " ".join(shown.split())  # of several lines, and an axis is never cut
     for text in (
         "latency: ",

@@ -449,7 +449,7 @@ def regrets(shared: Path, name: str, protocol: str, names: Sequence[str], **how:
     return found
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 def test_published_numbers_of_the_baselines_come_out(shared: Path) -> None:
     both = (DEFAULT_LABEL, "nearest", "neighbours")
     leonardo = regrets(shared, "pico/leonardo.csv", LEAVE_NODE_COUNT_OUT, both)
@@ -480,7 +480,7 @@ def test_published_numbers_of_the_baselines_come_out(shared: Path) -> None:
     assert {"106/230 0/0", "10/26 32/128"} <= {*aws}
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 def test_on_public_tables_the_selector_is_no_worse_than_the_nearest_winner(shared: Path) -> None:
     for name in ("pico/leonardo.csv", "pico/lumi.csv", "pico/mn5_h100_nccl.csv"):
         path = shared / "data" / name

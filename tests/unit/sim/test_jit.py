@@ -184,7 +184,7 @@ def ran(folder: Path, program: str, *words: str) -> str:
     ).stdout.strip()
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_compiling_ends_in_time_and_then_nothing_is_left_to_compile(tmp_path: Path) -> None:
     enough, late = str(patience(100)), str(patience())

@@ -20,12 +20,15 @@ from tuner.training.workload import read_workload
 
 # Of these, schedules of many ranks are simulated, or numbers of servers are tried.
 SLOW = ("s-caffe", "horovod-64", "shm", "cntk", "parameter-server")
-EXTENDED = ("s-caffe", "cntk-cpu-salar")
+WEEKLY = ("s-caffe", "cntk-cpu-salar")
+FIRST = {row.file: row for row in reversed(ROWS)}
 
 
 def marked(row: Row) -> ParameterSet:
-    slow, extended = row.file.startswith(SLOW), row.file.startswith(EXTENDED)
-    marks = [pytest.mark.slow] * slow + [pytest.mark.extended] * extended
+    """Leave what takes seconds, and further rows with parameter servers, to the weekly tests."""
+    repeats = row.file.startswith("parameter-server") and row is not FIRST[row.file]
+    slow, weekly = row.file.startswith(SLOW), repeats or row.file.startswith(WEEKLY)
+    marks = [pytest.mark.slow] * slow + [pytest.mark.weekly] * weekly
     return pytest.param(row, marks=marks, id=row.name)
 
 
@@ -59,7 +62,7 @@ def test_transformers_reach_what_was_published_with_the_default_rate(
     assert case.teraflops() == pytest.approx(published, rel=0.08)
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_examples_show_the_results_that_they_are_compared_with() -> None:
     compared = [row for row in ROWS if row.measure in (EFFICIENCY, RATE) and "shm" not in row.file]
@@ -72,7 +75,7 @@ def test_examples_show_the_results_that_they_are_compared_with() -> None:
         assert value == pytest.approx(published, abs=0.001), row.name
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_parameter_servers_lose_efficiency_between_64_and_128_gpus() -> None:
     rate = {

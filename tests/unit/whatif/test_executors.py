@@ -507,7 +507,7 @@ def test_a_scheduler_without_anybody_to_work_for_it(monkeypatch: pytest.MonkeyPa
         list(make_dask_executor(str(c.scheduler_address))(*few_mapped()))
 
 
-@pytest.mark.extended
+@pytest.mark.weekly
 def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None:
     """The command goes on where it was with another scheduler, or without one."""
     (long_study / "study.yaml").write_text(json.dumps(LONGER))
