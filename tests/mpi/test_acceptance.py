@@ -39,7 +39,6 @@ from tuner.validation.timing import (
 from tuner.validation.validate_openmpi import activation
 from tuner.workflows.acceptance import accept_winning_rules, prepare_side, withdraw_losing_rules
 
-pytestmark = pytest.mark.alone
 SLOW_FROM, SLOW_BELOW = 3000, 50_000  # bytes
 SUPPORT = Path(__file__).parents[1] / "support"
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
@@ -106,6 +105,7 @@ def table_for(launcher: Launcher) -> TuningTable:
     )
 
 
+@pytest.mark.alone
 @pytest.mark.representative("openmpi")
 def test_a_rule_stays_where_it_wins(
     library: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
@@ -158,6 +158,7 @@ def test_a_tuned_launch_of_mpich_reads_the_files_of_both_layers(
     assert mpich.device.check(table, below, trees.device) == []
 
 
+@pytest.mark.alone
 @pytest.mark.extended
 def test_calls_without_rules_cost_nothing_in_mpich(
     mpich_launcher: Launcher, tmp_path: Path
@@ -181,6 +182,7 @@ def test_calls_without_rules_cost_nothing_in_mpich(
         assert 0.5 < times.mean_speedup(call)[0] < 2
 
 
+@pytest.mark.alone
 @pytest.mark.extended
 def test_what_a_file_costs_elsewhere_is_found(
     launcher: Launcher,
@@ -237,6 +239,7 @@ def test_a_rule_under_which_a_call_without_data_ends_the_program_is_withdrawn(
     assert record["fatal"] == said
 
 
+@pytest.mark.alone
 @pytest.mark.extended
 def test_a_rule_that_does_not_win_again_is_withdrawn(
     launcher: Launcher, preloaded: Callable[[Launcher], None], monkeypatch: pytest.MonkeyPatch
@@ -278,6 +281,7 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
     assert "1 rule was withdrawn" in table_cautions(settled)[0]
 
 
+@pytest.mark.alone
 @pytest.mark.extended
 def test_sizes_that_were_used_for_nothing_are_compared(
     launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
@@ -302,6 +306,7 @@ def test_sizes_that_were_used_for_nothing_are_compared(
     assert not {result.nbytes for result in results} & {1000, 16_000, 100_000}
 
 
+@pytest.mark.alone
 @pytest.mark.representative("False")
 @pytest.mark.parametrize("interpreted", [False, True])
 def test_a_wrong_result_is_noticed(

@@ -18,7 +18,6 @@ from tuner.launch import Launcher
 from tuner.probe.probed_machine import local_cluster
 from tuner.validation.timing import LaunchOptions
 
-pytestmark = pytest.mark.alone
 RUNGS = [(0, AlgorithmConfig()), (4096, AlgorithmConfig("linear"))]
 
 
@@ -55,6 +54,7 @@ def test_what_cannot_be_tried_is_left_out_and_said(
     assert read_table(out).provenance["acceptance"]["files"][0]["tried"] > 2
 
 
+@pytest.mark.alone
 @pytest.mark.extended
 def test_comparing_tells_of_every_call(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["table", "compare", str(path), "--ppn", "2", "--json"])
@@ -63,6 +63,7 @@ def test_comparing_tells_of_every_call(path: Path, capsys: pytest.CaptureFixture
     assert {call["algorithm"] for call in told["calls"]} == {"default", "linear"}
 
 
+@pytest.mark.alone
 def test_slower_calls_are_told_by_the_status(
     launcher: Launcher,
     tmp_path: Path,
@@ -78,6 +79,7 @@ def test_slower_calls_are_told_by_the_status(
         "tuner.workflows.acceptance.prepare_side", lambda *_: LaunchOptions(environment=environment)
     )
     monkeypatch.setattr("tuner.workflows.acceptance.CALL_BUDGET_S", 0.0002)
+    monkeypatch.setattr("tuner.validation.heldout.HELDOUT_LAUNCHES", 4)  # the difference is large
     rules = table_of({(Collective.ALLREDUCE, 2): RUNGS}, (64, 8192), launcher.version()).rules
     table = TuningTable(local_cluster(), launcher.version(), rules)
     write_table(table, tmp_path / "table.json")

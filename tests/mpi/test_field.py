@@ -29,7 +29,6 @@ from tests.field.results import ALL, Result, analyse
 from tests.field.tables import Library, Rule, Use, read_libraries
 from tests.support.waiting import patience
 
-pytestmark = pytest.mark.alone
 SECONDS = 0.002
 PAIRS = 5
 CALLS = (
@@ -64,13 +63,14 @@ def test_all_collectives_are_timed_and_right(program: Program) -> None:
     assert all(1e-8 < seconds < 10 for seconds in launched.seconds.values())
 
 
+@pytest.mark.alone
 def test_the_distance_of_cores_is_measured(program: Program) -> None:
     distances = core_distance(program)
     assert len(distances) == (1 if cores() > 1 else 0)
     assert all(10 < distance < 1e6 for distance in distances)
 
 
-@pytest.mark.representative("mpich")
+@pytest.mark.representative("openmpi")
 def test_three_ranks_get_right_results(program: Program) -> None:
     words = (
         "allgather:12012",
@@ -84,7 +84,7 @@ def test_three_ranks_get_right_results(program: Program) -> None:
     assert launch(program, NO_TUNING, 3, calls, 0.0005).wrong == {}
 
 
-@pytest.mark.representative("mpich-allreduce:3", "mpich")
+@pytest.mark.representative("mpich-allreduce:3", "mpich-gather:12", "mpich-bcast")
 @pytest.mark.parametrize("word", ["allreduce:3", "gather:12", "alltoall:8", "bcast", "bcast:x"])
 def test_calls_that_cannot_be_run_are_refused(program: Program, word: str) -> None:
     words = program.command(NO_TUNING, 3, ["0.001", word])
@@ -119,6 +119,7 @@ def compared(program: Program, use: Use) -> Result:
     return analyse([library], {library.name: calls}, pairs)
 
 
+@pytest.mark.alone
 @pytest.mark.extended
 def test_a_bad_tuning_is_found_slower(program: Program, tmp_path: Path) -> None:
     result = compared(program, slow_tuning(program.library, tmp_path))
@@ -129,6 +130,7 @@ def test_a_bad_tuning_is_found_slower(program: Program, tmp_path: Path) -> None:
     assert result.failed
 
 
+@pytest.mark.alone
 @pytest.mark.extended
 def test_without_a_tuning_both_arms_take_alike(program: Program) -> None:
     # Verdicts of equal arms are false in some runs of a hundred, ratios never by so much.
@@ -179,6 +181,7 @@ def progress(lines: Iterator[str]) -> str:
     return next(line for line in lines if line.startswith("launch "))
 
 
+@pytest.mark.alone
 @pytest.mark.extended
 def test_the_command_fails_on_a_slow_tuning_and_resumes(bad_directory: Path) -> None:
     with started(bad_directory, "--launches", "40") as process:
