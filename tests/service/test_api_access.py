@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import socket
 from collections.abc import Iterator
@@ -258,7 +259,8 @@ def test_nested_bodies_are_refused(client: httpx.Client) -> None:
     assert "deep" in problem(client.post("/v1/studies", content=deep, headers=json), 422)
 
 
-def test_requests_are_limited_per_client(database: str) -> None:
+def test_requests_are_limited_per_client(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.api.access.TOKEN_CACHE_S", math.inf)
     headers = token(database, "fast", "read")
     with served(Settings(database=database, rate_limit=ONE_REQUEST)) as client:
         # Until the token is known its request counts for the address.
