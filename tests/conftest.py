@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,16 @@ settings.load_profile("shared computer")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def _own_environment() -> Iterator[None]:
+    """Give the next test the environment variables that this one was given."""
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that the marks of their functions put into another tier."""
@@ -68,7 +78,8 @@ class Longest:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(flaky)
+    if not config.pluginmanager.is_registered(flaky):  # by the option -p
+        config.pluginmanager.register(flaky)
     config.pluginmanager.register(Longest())
 
 

@@ -178,7 +178,6 @@ def test_too_small_a_budget_gives_the_librarys_defaults(launcher: Launcher, tmp_
         command(out, *words), capture_output=True, text=True, timeout=patience(60.0)
     )
     assert ran.returncode == 0, ran.stderr
-    assert "no call was measured in 1e-06 s" in ran.stderr
     assert "Left out for want of time" in ran.stdout
     table = read_table(out / "openmpi/table.json")
     assert {rule.choice.is_default for rule in table.rules} == {True}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.flaky import passes_alone
 from tests.support.waiting import patience
 
 pytestmark = pytest.mark.slow
@@ -104,3 +105,7 @@ def test_what_fails_twice_has_failed_and_many_failures_are_no_accident(tmp_path:
     assert not (tmp_path / "build").exists()
     status, said = ran(tmp_path, TESTS + MANY)
     assert (status, "21 failed, 1 passed in" in said.splitlines()[-1]) == (1, True)
+
+
+def test_tests_of_this_project_can_be_run_alone(pytestconfig: pytest.Config) -> None:
+    assert passes_alone(pytestconfig, "tests/unit/base/test_units.py::test_times_and_rates")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import tuner
 from tests.support.waiting import patience
 
 pytestmark = pytest.mark.slow
@@ -171,10 +173,12 @@ print("all")
 
 
 def ran(folder: Path, program: str, *words: str) -> str:
-    """What it prints, with a cache of compiled code of its own."""
-    path = folder / "program.py"
+    """What it prints, with a copy of the package for which nothing was compiled before."""
+    path, package = folder / "program.py", Path(tuner.__file__).parent
     path.write_text(program)
-    places = {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    if not (folder / "copy").exists():
+        shutil.copytree(package, folder / "copy" / "tuner", ignore=shutil.ignore_patterns("*.nb?"))
+    places = {"PYTHONPATH": os.pathsep.join([str(folder / "copy"), *sys.path])}
     return subprocess.run(
         [sys.executable, path, *words],
         env={**os.environ, **places},
@@ -211,6 +215,7 @@ def test_compiling_that_fails_says_why_and_takes_nothing_from_the_present_folder
     folder = tmp_path / "broken"
     folder.mkdir()
     (folder / "llvmlite.py").write_text("raise ImportError('no LLVM here')\n")
-    program = f"import sys; sys.path[:] = {sys.path!r}\n{BROKEN}"
+    path = [str(folder / "copy"), *sys.path]
+    program = f"import sys; sys.path[:] = {path!r}\n{BROKEN}"
     sentence = "the simulation could not be compiled (ImportError: no LLVM here)"
     assert ran(tmp_path / "broken", program) == sentence
