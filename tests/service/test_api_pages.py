@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,16 +16,21 @@ from unittest import mock
 
 import httpx
 import pytest
+from anyio import CapacityLimiter
 
 from tests.service.serving import good, problem, served, token
 from tests.support.waiting import patience
 from tuner.api import live_answers
 from tuner.api.answer_cache import ENTRY_BYTES, AnswerCache
 from tuner.api.pages import PAGE_HEADERS
-from tuner.api.service import MAX_OPEN_ANSWERS
+from tuner.api.service import MAX_OPEN_ANSWERS, AwaitedAnswers
 from tuner.api.settings import Settings
+from tuner.api.workers import WorkerPool
+from tuner.base.giving_up import go_on
 from tuner.studio import assets
 from tuner.studio.assets import PAGES
+from tuner.whatif.study_runner import run_study
+from tuner.whatif.study_spec import FileResolver, study_from_record
 
 SCRIPT = {"X-Tuner-Studio": "1"}
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}
@@ -245,7 +251,7 @@ def test_an_answer_grows_line_by_line_and_is_kept(client: httpx.Client) -> None:
     times = [line for line in middle if line["kind"] == "times"]
     gains = [line for line in middle if line["kind"] == "gains"]
     assert times[-1]["done"] == 1.0
-    assert [line["resource"] for line in gains] == list(outline["resources"])
+    assert {line["resource"] for line in gains} == set(outline["resources"])
     assert end == {"kind": "end", "skipped": []}
     assert ask(client) == [outline, *middle, end]  # the answer is known
 
@@ -260,11 +266,101 @@ def test_where_too_many_answers_are_open_others_come_later(
 
 @pytest.mark.slow
 def test_the_schedules_of_an_earlier_answer_come_first(client: httpx.Client) -> None:
-    lines = ask(client, axes={"nodes": 3, "ppn": 2})
-    labels = [task["label"] for line in lines for task in line.get("tasks", ())]
+    labels = order_of_labels(ask(client, axes={"nodes": 3, "ppn": 2}))
     changed = ask(client, axes={"nodes": 3, "ppn": 2, "nics": 2}, first=[labels[-1]])
-    first = next(line for line in changed if line.get("tasks"))
-    assert first["tasks"][0]["label"] == labels[-1]
+    assert labels[-1] in order_of_labels(changed)[:2]  # beside the cheapest one
+
+
+def order_of_labels(lines: list[dict[str, Any]]) -> list[str]:
+    return [task["label"] for line in lines for task in line.get("tasks", ())]
+
+
+@pytest.mark.slow
+def test_an_answer_begins_with_a_time_at_every_size(client: httpx.Client) -> None:
+    """So that there is a curve at once, whatever else is to be priced."""
+    sizes = [4 << power for power in range(20)]
+    lines = ask(client, axes={"nodes": 4, "ppn": 2}, sizes=sizes)
+    first = next(line for line in lines if line.get("tasks"))
+    assert first["tasks"][0]["sizes"] == list(range(len(sizes)))
+
+
+@pytest.mark.slow
+def test_the_times_are_those_of_a_study(client: httpx.Client) -> None:
+    """The best variant of each algorithm at each size, whatever was left out of the answer."""
+    changes = {"topology": "preset:dgx-h100", "collective": "allreduce", "sizes": [4096, 4 << 20]}
+    lines = ask(client, axes={"nodes": 4, "ppn": 8, "nics": 4}, **changes)
+    record = {"name": "same", "topology": "preset:dgx-h100", "collectives": ["allreduce"]}
+    vary = {"nodes": [4], "ppn": [8], "nics": [4]}
+    study = study_from_record(
+        {**record, "sizes": changes["sizes"], "vary": vary}, FileResolver(Path())
+    )
+    expected = dict[tuple[int, str], float]()
+    for number, point in enumerate(run_study(study).points):
+        for one in point.candidates:
+            key = number, one.algorithm
+            expected[key] = min(one.seconds, expected.get(key, one.seconds))
+    found = dict[tuple[int, str], float]()
+    for task in (task for line in lines for task in line.get("tasks", ())):
+        for number, seconds in zip(task["sizes"], task["seconds"], strict=True):
+            key = number, task["algorithm"]
+            found[key] = min(seconds, found.get(key, seconds))
+    assert found == expected
+
+
+@pytest.mark.slow
+def test_what_was_asked_ahead_is_there_when_it_is_asked_again(client: httpx.Client) -> None:
+    axes = {"nodes": 5, "ppn": 2}
+    begun, *ahead = ask(client, axes=axes, ahead=True)
+    assert begun == {"kind": "begun"}
+    assert ask(client, axes=axes) == ahead  # no work has begun for it
+
+
+def test_an_answer_ahead_waits_for_those_that_are_awaited() -> None:
+    async def compute() -> list[str]:
+        service, done = mock.Mock(awaited=AwaitedAnswers(), workers=None), list[str]()
+        service.step_limiter = CapacityLimiter(1)
+
+        async def step(ahead: bool, name: str) -> None:
+            await live_answers.LiveAnswer(service, "", "", (), ahead)._on_worker(
+                lambda _: done.append(name)
+            )
+
+        with service.awaited:
+            waiting = asyncio.create_task(step(True, "ahead"))
+            for number in range(3):
+                await step(False, f"asked {number}")
+            assert not waiting.done()
+        await waiting
+        return done
+
+    assert asyncio.run(compute()) == ["asked 0", "asked 1", "asked 2", "ahead"]
+
+
+@pytest.mark.slow
+def test_a_step_that_is_given_up_ends_and_leaves_its_worker_to_the_next(tmp_path: Path) -> None:
+    async def give_up() -> tuple[int, int]:
+        service = mock.Mock(workers=WorkerPool(), step_limiter=CapacityLimiter(1))
+        try:
+            mark = tmp_path / "worker"
+            step = asyncio.create_task(live_answers.run_step(service, never_ending, str(mark)))
+            while not (mark.is_file() and mark.read_text()):
+                await asyncio.sleep(0)
+            step.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await step
+            return int(mark.read_text()), await live_answers.run_step(service, os.getpid)
+        finally:
+            service.workers.close()
+
+    first, second = asyncio.run(give_up())
+    assert first == second
+
+
+def never_ending(mark: str) -> None:
+    """Leave the number of this process in a file, and compute until that is given up."""
+    Path(mark).write_text(str(os.getpid()))
+    while True:
+        go_on()
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,17 +20,21 @@ from anyio import CapacityLimiter, to_thread
 
 from tuner import db
 from tuner.api.problems import status_of
-from tuner.api.service import MAX_OPEN_ANSWERS, Service
+from tuner.api.service import MAX_CONCURRENT_STEPS, MAX_OPEN_ANSWERS, Service
+from tuner.api.workers import Call
 from tuner.base.errors import InputError
+from tuner.whatif.best_calls import BestCalls, BestTimedCall, PricedTask
 
 if TYPE_CHECKING:
     from tuner.whatif.live_study import LiveStudy
 
 Result = TypeVar("Result")
 Line = dict[str, Any]
-Best = dict[int, tuple[int, int, float]]  # as in `BestCalls`
+Send = Callable[[Line], None]
 
 STEP_SECONDS = 0.05  # of one step, after which an abandoned question is given up
+MAX_STEP_TASKS = 8  # so that the steps of an answer share its tasks
+MAX_LANES = 2  # steps of one answer at the same time
 MAX_ANSWER_SECONDS = 60.0  # of work on one answer; what is left then is not priced
 LIMITS_AFTER_SECONDS = 2.0  # what limits the best calls is said then, and again where they change
 MAX_CACHED_QUESTIONS = MAX_OPEN_ANSWERS  # per worker, each with its machine and routes
@@ -64,14 +69,19 @@ class LiveAnswer:
     key         under which the answer is kept once it is whole
     question    the JSON of a study of one machine and one collective
     first       labels of the schedules to begin with
+    ahead       whether no client waits for it: answers that are waited for have precedence
     """
 
-    def __init__(self, service: Service, key: str, question: str, first: Sequence[str]) -> None:
+    def __init__(
+        self, service: Service, key: str, question: str, first: Sequence[str], ahead: bool
+    ) -> None:
         self._service, self._key, self._question = service, key, question
-        self._first = tuple(first)
-        self._best: Best = {}
-        self._is_whole = False
-        self._limited: Best = {}  # those whose gains were sent
+        self._first, self._ahead = tuple(first), ahead
+        self._best = BestCalls()
+        self._left = list[int]()  # tasks that are not priced, in order
+        self._n_done = 0  # tasks
+        self._limited: dict[int, BestTimedCall] = {}  # those whose gains were sent
+        self._limits_at = math.inf
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Yield the lines of the answer, and keep it once it is whole.
@@ -94,59 +104,80 @@ class LiveAnswer:
 
     async def _fill(self, ready: asyncio.Queue[bytes | None]) -> None:
         """Put all lines into a queue, and None after the last."""
+        service, sent = self._service, list[bytes]()
+
+        def send(line: Line) -> None:
+            sent.append(_encoded(line))
+            ready.put_nowait(sent[-1])
+
+        slots = service.slots_ahead if self._ahead else service.answer_slots
         try:
-            async with self._service.answer_slots:
-                if not await run_step(self._service, _is_ready):
-                    ready.put_nowait(_encoded({"kind": "compiling"}))
-                    await run_long(self._service, _compile)
-                sent = []
-                async for line in self._lines():
-                    sent.append(line)
-                    ready.put_nowait(line)
-            if self._is_whole:
-                self._service.answers.add(self._key, b"".join(sent))
+            with nullcontext() if self._ahead else service.awaited:
+                async with slots:
+                    if not await run_step(service, _is_ready):
+                        ready.put_nowait(_encoded({"kind": "compiling"}))
+                        await run_long(service, _compile)
+                    await self._compute(send)
+            if not self._left:
+                service.answers.add(self._key, b"".join(sent))
         except (InputError, db.UnavailableError) as reason:
             problem = {"kind": "problem", "status": status_of(reason), "detail": str(reason)}
             ready.put_nowait(_encoded(problem))
         finally:
             ready.put_nowait(None)
 
-    async def _lines(self) -> AsyncIterator[bytes]:
-        outline, left = await self._on_worker(_plan, self._first)
-        yield _encoded({"kind": "outline", **outline})
-        begun, n_tasks = time.monotonic(), len(left)
-        limits_at = begun + LIMITS_AFTER_SECONDS
-        while left and time.monotonic() - begun < MAX_ANSWER_SECONDS:
-            done, self._best, line = await self._on_worker(_price, tuple(left), n_tasks, self._best)
-            left = left[done:]
-            yield line
-            if time.monotonic() > limits_at and len(self._best) == len(outline["sizes"]):
-                limits_at = float("inf")
-                async for line in self._gains(outline["resources"]):
-                    yield line
-        names = await self._on_worker(_names, tuple(left)) if left else []
-        async for line in self._gains(outline["resources"]):
-            yield line
-        self._is_whole = not left
-        yield _encoded({"kind": "end", "skipped": names})
+    async def _compute(self, send: Send) -> None:
+        """Send the lines from the outline to the end."""
+        outline, self._left = await self._on_worker(_plan, self._first)
+        send({"kind": "outline", **outline})
+        begun, n_tasks = time.monotonic(), len(self._left)
+        self._limits_at = begun + LIMITS_AFTER_SECONDS
+        lanes = [
+            asyncio.create_task(self._price(n_tasks, begun + MAX_ANSWER_SECONDS, outline, send))
+            for _ in range(1 if self._ahead else min(MAX_LANES, MAX_CONCURRENT_STEPS))
+        ]
+        try:
+            await asyncio.gather(*lanes)
+        finally:
+            for lane in lanes:
+                lane.cancel()
+        names = await self._on_worker(_names, self._left) if self._left else []
+        await self._send_gains(outline["resources"], send)
+        send({"kind": "end", "skipped": names})
 
-    async def _gains(self, resources: Iterable[str]) -> AsyncIterator[bytes]:
-        """Yield what each resource would gain, where that is not said yet, and what limits."""
-        found, by_resource = self._best, dict[str, list[float | None]]()
+    async def _price(self, n_tasks: int, end: float, outline: Line, send: Send) -> None:
+        """Price tasks that are left, step by step until `end`, and send their times."""
+        while self._left and time.monotonic() < end:
+            numbers, self._left = self._left[:MAX_STEP_TASKS], self._left[MAX_STEP_TASKS:]
+            done, priced = await self._on_worker(_price, numbers, self._best)
+            self._left = numbers[done:] + self._left
+            for one in priced:
+                self._best.add(one)
+            self._n_done += done
+            times = [one.record() for one in priced]
+            send({"kind": "times", "done": self._n_done / n_tasks, "tasks": times})
+            is_useful = len(self._best.of_all()) == len(outline["sizes"])
+            if is_useful and time.monotonic() > self._limits_at:
+                self._limits_at = math.inf
+                await self._send_gains(outline["resources"], send)
+
+    async def _send_gains(self, resources: Iterable[str], send: Send) -> None:
+        """Send what each resource would gain, where that is not said yet, and what limits."""
+        found, by_resource = self._best.of_all(), dict[str, list[float | None]]()
         indices = [at for at in sorted(found) if self._limited.get(at) != found[at]]
         best = tuple(found[index] for index in indices)
         self._limited |= {index: found[index] for index in indices}
         for resource in resources if best else ():
             gains = await self._on_worker(_gains, best, resource)
             by_resource[resource] = gains
-            yield _encoded(
-                {"kind": "gains", "resource": resource, "sizes": indices, "gains": gains}
-            )
+            send({"kind": "gains", "resource": resource, "sizes": indices, "gains": gains})
         if best:
             limits = await run_step(self._service, _limits, by_resource, len(indices))
-            yield _encoded({"kind": "limits", "sizes": indices, "limits": limits})
+            send({"kind": "limits", "sizes": indices, "limits": limits})
 
     async def _on_worker(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        if self._ahead:
+            await self._service.awaited.none()
         return await run_step(self._service, function, self._question, *arguments)
 
 
@@ -179,9 +210,17 @@ async def run_long(service: Service, function: Callable[..., Result], *arguments
 async def _run_on_worker(
     service: Service, limiter: CapacityLimiter, function: Callable[..., Result], *arguments: Any
 ) -> Result:
-    workers = service.workers
-    run = partial(workers.run, function) if workers is not None else function
-    return await to_thread.run_sync(run, *arguments, limiter=limiter)
+    """Run a function, which its worker gives up if the caller is cancelled."""
+    workers, call = service.workers, Call()
+    run = partial(workers.run, function, call=call) if workers is not None else function
+    running = asyncio.create_task(to_thread.run_sync(run, *arguments, limiter=limiter))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        if workers is None or not workers.give_up(call):
+            running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        raise
 
 
 def _is_ready() -> bool:
@@ -226,18 +265,9 @@ def _plan(question: str, first: Sequence[str]) -> tuple[Line, list[int]]:
     return study.outline(), order
 
 
-def _price(
-    question: str, numbers: Sequence[int], n_tasks: int, best: Best
-) -> tuple[int, Best, bytes]:
-    """Return how many tasks were priced, the best calls after them, and the line to send."""
-    from tuner.whatif.live_study import BestCalls
-
-    done, priced = _live_study(question).price(numbers, STEP_SECONDS)
-    known = BestCalls(dict(best))
-    known.add(priced)
-    fraction = 1 - (len(numbers) - done) / n_tasks
-    line = {"kind": "times", "done": fraction, "tasks": [vars(one) for one in priced]}
-    return done, known.found, _encoded(line)
+def _price(question: str, numbers: Sequence[int], best: BestCalls) -> tuple[int, list[PricedTask]]:
+    """Return how many tasks were priced, and their times."""
+    return _live_study(question).price(numbers, STEP_SECONDS, best)
 
 
 def price_small_study() -> None:
@@ -245,14 +275,12 @@ def price_small_study() -> None:
     _compile()
     question = json.dumps(SMALL_STUDY)
     _, order = _plan(question, ())
-    _live_study(question).price(order, STEP_SECONDS)
+    _live_study(question).price(order, STEP_SECONDS, BestCalls())
 
 
 def _names(question: str, numbers: Sequence[int]) -> list[str]:
     return _live_study(question).names(numbers)
 
 
-def _gains(
-    question: str, best: Sequence[tuple[int, int, float]], resource: str
-) -> list[float | None]:
+def _gains(question: str, best: Sequence[BestTimedCall], resource: str) -> list[float | None]:
     return _live_study(question).gains(best, resource)

@@ -35,9 +35,33 @@ MAX_CONCURRENT_UPLOADS = (
 MAX_CONCURRENT_LARGE_BODIES = (
     2  # other large bodies at the same time; each may take half a gigabyte of memory
 )
-MAX_CONCURRENT_STEPS = max(1, available_cores() - 1)  # of answers: short requests have a core left
+MAX_CONCURRENT_STEPS = available_cores()  # of answers, in workers that give way to short requests
 MAX_CONCURRENT_LONG = 1  # traced calls and reports at the same time, which take seconds
 MAX_OPEN_ANSWERS = 8  # begun what-if answers, whose steps take turns; others wait
+MAX_OPEN_ANSWERS_AHEAD = 1  # the same of answers that are computed ahead
+
+
+class AwaitedAnswers:
+    """The what-if answers that clients wait for, in whose contexts they are computed."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def __enter__(self) -> None:
+        self._number += 1
+        self._none.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._number -= 1
+        if self._number == 0:
+            self._none.set()
+
+    async def none(self) -> None:
+        """Wait until no client waits."""
+        while not self._none.is_set():
+            await self._none.wait()
 
 
 @dataclass(frozen=True)
@@ -60,6 +84,10 @@ class Service:
     answer_slots: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(MAX_OPEN_ANSWERS)
     )
+    slots_ahead: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(MAX_OPEN_ANSWERS_AHEAD)
+    )
+    awaited: AwaitedAnswers = field(default_factory=AwaitedAnswers)
     open_streams: set[object] = field(default_factory=set)  # open event streams
     open_answers: set[object] = field(default_factory=set)  # what-if answers that are being sent
     tasks: dict[str, object] = field(default_factory=dict)  # in the background, by name

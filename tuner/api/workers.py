@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -21,12 +22,14 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from tuner.base.errors import InputError
+from tuner.base.giving_up import GivenUpError, given_up_when
 from tuner.db import UnavailableError
 
 Result = TypeVar("Result")
 
 IDLE_SECONDS = 60.0  # after which an idle worker exits and frees its memory
 _MARGIN_SECONDS = 5.0  # an idle worker gets no more work this long before its end
+_GIVE_UP = "give up"  # message to a worker
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tuner.api.worker_start"])
 
@@ -58,6 +61,13 @@ class _WorkerProcess:
 
 
 @dataclass
+class Call:
+    """A call that can be given up; its worker while that carries it out."""
+
+    worker: _WorkerProcess | None = None
+
+
+@dataclass
 class WorkerPool:
     """A pool of processes that each run one function at a time; started on demand, ended when idle.
 
@@ -73,28 +83,45 @@ class WorkerPool:
         """Start the process from which workers are forked, without waiting for what it loads."""
         forkserver.ensure_running()
 
-    def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+    def run(
+        self, function: Callable[..., Result], *arguments: Any, call: Call | None = None
+    ) -> Result:
         """Run `function`, which must be importable by name, in a worker and return its result.
+
+        call    with which another thread may give it up
 
         Raises the InputError that it raised, and UnavailableError where the worker died.
         """
+        call = call or Call()
         try:
-            worker = self._take()
+            worker = self._take(call)
         except OSError:
             raise UnavailableError("no process can be started now: send it again later") from None
         try:
             worker.connection.send((function, arguments))
             outcome = worker.connection.recv()
         except (EOFError, OSError):
-            self._remove(worker)
+            self._remove(worker, call)
             raise UnavailableError(
                 "the process that worked on this request has died: send it again"
             ) from None
-        self._put_back(worker)
+        self._put_back(worker, call)
         if isinstance(outcome, InputError):
             raise outcome
         result: Result = outcome
         return result
+
+    def give_up(self, call: Call) -> bool:
+        """Tell the worker that carries out a call that nobody waits for the result.
+
+        The function ends as soon as it calls `go_on`, and `run` returns None. Return whether a
+        worker carries it out.
+        """
+        with self._lock:
+            if call.worker is not None:
+                with suppress(OSError):  # of a worker that has died
+                    call.worker.connection.send(_GIVE_UP)
+            return call.worker is not None
 
     def close(self) -> None:
         """End all workers, including those that are running."""
@@ -105,24 +132,27 @@ class WorkerPool:
         for worker in idle:
             worker.end()
 
-    def _take(self) -> _WorkerProcess:
+    def _take(self, call: Call) -> _WorkerProcess:
         with self._lock:
             expired = [worker for worker in self._idle if worker.expired]
             self._idle = [worker for worker in self._idle if not worker.expired]
             worker = self._idle.pop() if self._idle else _WorkerProcess.start()
             self._busy.append(worker)
+            call.worker = worker
         for each in expired:
             each.end()
         return worker
 
-    def _put_back(self, worker: _WorkerProcess) -> None:
+    def _put_back(self, worker: _WorkerProcess, call: Call) -> None:
         worker.idle_since = time.monotonic()
         with self._lock:
+            call.worker = None
             self._busy.remove(worker)
             self._idle.append(worker)
 
-    def _remove(self, worker: _WorkerProcess) -> None:
+    def _remove(self, worker: _WorkerProcess, call: Call) -> None:
         with self._lock:
+            call.worker = None
             self._busy.remove(worker)
         worker.end()
 
@@ -137,10 +167,13 @@ def _worker_main(connection: Connection) -> None:
     exit_with_parent()
     while connection.poll(IDLE_SECONDS):
         try:
-            function, arguments = connection.recv()
+            message = connection.recv()
         except EOFError:
             return
-        connection.send(_result_or_error(function, arguments))
+        if message != _GIVE_UP:  # or the function had ended by then
+            with given_up_when(connection.poll):
+                outcome = _result_or_error(*message)
+            connection.send(outcome)
 
 
 def _result_or_error(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -148,6 +181,8 @@ def _result_or_error(function: Callable[..., Any], arguments: tuple[Any, ...]) -
         return function(*arguments)
     except InputError as reason:
         return reason
+    except GivenUpError:
+        return None
 
 
 def _exit_after_parent() -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
@@ -81,11 +83,15 @@ def sweep(
     sizes: Sequence[int],
     itemsize: int = 1,
     memory: str = HOST,
+    longest: Sequence[float] | None = None,
 ) -> list[float]:
     """Return `simulate` for each of `sizes` (bytes) in one pass.
 
-    The schedule must be right for all of them.
+    longest     seconds of each size: a call that takes longer may be given up, and then takes
+                infinitely long; such a call is found out before all of it is simulated
+
+    The schedule must be right for all sizes.
     """
     return fast_engine.PreparedSimulation(
         schedule, placement, calibration, itemsize, memory
-    ).seconds(sizes)
+    ).seconds(sizes, None if longest is None else np.array(longest))

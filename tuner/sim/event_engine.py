@@ -7,6 +7,7 @@ the rates of flows that share resources with it, directly or through others, are
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.base.errors import LimitExceededError
+from tuner.base.giving_up import go_on
 from tuner.sim.active_flows import ActiveFlows, add_flow, empty_flows, remove_flow
 from tuner.sim.contention import bottleneck_rates, contended_links
 from tuner.sim.heap import Heap, empty_heap, pop, put
@@ -25,6 +27,7 @@ from tuner.sim.transfers import TransferTable
 
 Records = NDArray[np.void]
 NO_INDEX = -1
+INSTANTS = 4096  # after which a run may be given up
 MAX_RATE_UPDATES = 150_000_000  # rates computed for one call: some thirty seconds
 
 # sides: how many of the two ranks have posted; received: whether the receiver has; arrival:
@@ -105,12 +108,14 @@ class FinalState:
     busy_until: FloatArray
 
 
-def finish_times(transfers: TransferTable) -> FloatArray:
+def finish_times(transfers: TransferTable, longest: float = math.inf) -> FloatArray:
     """Return when each rank is done, in seconds, shape (p,); all ranks start at 0.
 
-    Raises LimitExceededError for more than MAX_RATE_UPDATES.
+    All times are infinite where the call takes longer than `longest` seconds. Raises
+    LimitExceededError for more than MAX_RATE_UPDATES.
     """
-    return _run_to_end(transfers).rank["done"].copy()
+    end = _run_to_end(transfers, longest)
+    return np.full(transfers.p, math.inf) if end.queue.size[0] > 0 else end.rank["done"].copy()
 
 
 def final_state(transfers: TransferTable) -> FinalState:
@@ -146,7 +151,8 @@ def trace(transfers: TransferTable) -> list[TransferSpan]:
     return [TransferSpan(*row) for row in zip(*(one.tolist() for one in columns), strict=True)]
 
 
-def _run_to_end(transfers: TransferTable) -> _EngineState:
+def _run_to_end(transfers: TransferTable, longest: float = math.inf) -> _EngineState:
+    """Return the final state, or the one at `longest` seconds if the call takes longer."""
     p, k = transfers.p, len(transfers.src)
     call, rank, port = (
         np.zeros(k, TRANSFER_DTYPE),
@@ -185,7 +191,11 @@ def _run_to_end(transfers: TransferTable) -> _EngineState:
     )
     meeting = _contended_resources(transfers)
     flows = empty_flows(transfers, meeting, _solo_rates(transfers, meeting))
-    if not _run(agenda, flows, MAX_RATE_UPDATES):
+    for number in range(p):
+        put(agenda.queue, number, 0.0)
+    while _run(agenda, flows, MAX_RATE_UPDATES, longest):
+        go_on()
+    if flows.counts[3] > MAX_RATE_UPDATES:
         raise LimitExceededError(
             f"{k} transfers share links, and their rates change too often to be simulated: take"
             " fewer ranks, or an algorithm with fewer messages at once"
@@ -225,13 +235,18 @@ def _solo_rates(transfers: TransferTable, contended: BoolArray) -> FloatArray:
 
 
 @njit_no_alloc()
-def _run(engine: Any, flows: ActiveFlows, max_rate_updates: int) -> bool:
-    """Advance the time until nothing is left to do; return False after too many rate updates."""
+def _run(engine: Any, flows: ActiveFlows, max_rate_updates: int, longest: float) -> bool:
+    """Advance the time by INSTANTS; return whether anything is left to do.
+
+    Nothing is after too many rate updates, and when it is later than `longest`.
+    """
     queue, p = engine.queue, len(engine.rank)
-    for rank in range(p):
-        put(queue, rank, 0.0)
-    while queue.size[0] > 0:
+    for _ in range(INSTANTS):
+        if queue.size[0] == 0:
+            return False
         now = queue.time[0]
+        if now > longest:
+            return False
         while queue.size[0] > 0 and queue.time[0] == now:
             item = pop(queue)
             if item < p:

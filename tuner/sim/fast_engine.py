@@ -6,6 +6,7 @@ which the order of events matters beyond a round are simulated event by event (`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -74,24 +75,32 @@ class PreparedSimulation:
         self.itemsize, self.memory = itemsize, memory
         self.by_rounds = RoundSimulation(schedule, placement, self.calibration, itemsize, memory)
 
-    def finish_times(self, sizes: Sequence[int]) -> FloatArray:
-        """Return when each rank is done; see the function `finish_times`."""
+    def finish_times(self, sizes: Sequence[int], longest: FloatArray | None = None) -> FloatArray:
+        """Return when each rank is done; see the function `finish_times`.
+
+        longest     seconds of each size, shape (sizes,); the times of a call that takes longer may
+                    be infinite, which is found out as early as possible
+        """
         for nbytes in sizes:
             check_call_arguments(self.schedule, self.placement, nbytes, self.itemsize)
+        limits = np.full(len(sizes), np.inf) if longest is None else longest
         fitting = [z for z, nbytes in enumerate(sizes) if self.by_rounds.is_possible(nbytes)]
         times, died = np.zeros((len(sizes), self.schedule.p)), np.zeros(len(sizes), dtype=np.int64)
         if fitting:
             counts = np.array([sizes[z] // self.itemsize for z in fitting], dtype=np.int64)
-            times[fitting], died[fitting] = self.by_rounds.run(counts)
+            times[fitting], died[fitting] = self.by_rounds.run_within(counts, limits[fitting])
         for z in np.flatnonzero(died >= 0).tolist():
-            times[z] = self.run_events(sizes[z], int(died[z]))
+            times[z] = self.run_events(sizes[z], int(died[z]), float(limits[z]))
         return times
 
-    def seconds(self, sizes: Sequence[int]) -> list[float]:
-        """Return the seconds until the last rank is done, for each of `sizes` (bytes)."""
-        with block_signals():
-            times = self.finish_times(sizes)
+    def seconds(self, sizes: Sequence[int], longest: FloatArray | None = None) -> list[float]:
+        """Return the seconds until the last rank is done, for each of `sizes` (bytes).
+
+        longest     as in `finish_times`
+        """
         query = self.calibration.pointer_query_seconds if self.memory == CUDA else 0.0
+        with block_signals():
+            times = self.finish_times(sizes, None if longest is None else longest - query)
         whole: list[float] = (times.max(axis=1) + query).tolist()
         return whole
 
@@ -111,8 +120,10 @@ class PreparedSimulation:
         transfers = sum(map(len, self.schedule.rounds()))
         _require_few_events("the order of at least", int(transfers * times))
 
-    def run_events(self, nbytes: int, failed_round: int) -> FloatArray:
+    def run_events(self, nbytes: int, failed_round: int, longest: float = math.inf) -> FloatArray:
         """Return the finish times of one size that failed round by round.
+
+        All are infinite where the call takes longer than `longest`, unless its end is regular.
 
         Often the rounds after an irregular beginning are regular: then only the beginning is
         simulated event by event, if none of it reaches into the rest.
@@ -125,7 +136,7 @@ class PreparedSimulation:
                 last: FloatArray = times[0]
                 return last
             end = 2 * int(again[0]) + RETRY_MARGIN_ROUNDS
-        return event_engine.finish_times(self._all_rounds.build(nbytes))
+        return event_engine.finish_times(self._all_rounds.build(nbytes), longest)
 
     def _has_regular_end(self, begin: int) -> bool:
         """Return whether more than half of the transfers may be regular: those from `begin` on."""

@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+import numpy as np
+
 from tuner.algorithms import build
 from tuner.base.own_modules import own_module_command, own_module_environment
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
@@ -67,7 +69,8 @@ def simulate_examples() -> None:
     placement = Placement.block(_topology(), PPN)
     for schedule in _schedules(placement.p):
         for calibration in (_calibration(), _calibration(with_patterns=True)):
-            PreparedSimulation(schedule, placement, calibration, 1, HOST).seconds(SIZES)
+            call = PreparedSimulation(schedule, placement, calibration, 1, HOST)
+            call.seconds(SIZES, np.array(call.seconds(SIZES)))
 
 
 def _schedules(p: int) -> Iterator[Schedule]:

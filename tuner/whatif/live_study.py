@@ -6,12 +6,14 @@ expected to take longer than `MAX_TASK_S` are left out and named.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.giving_up import go_on
 from tuner.core.calibration import Calibration
 from tuner.core.table import TuningTable
 from tuner.machines import Machine
@@ -25,6 +27,7 @@ from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.topology import CUDA
 from tuner.whatif.axes import narrow_uplinks_warning
+from tuner.whatif.best_calls import BestCalls, BestTimedCall, PricedTask
 from tuner.whatif.library_default import title_of_default
 from tuner.whatif.machine_resources import RESOURCE_NAMES, studied_resources
 from tuner.whatif.nccl_times import nccl_note
@@ -42,26 +45,6 @@ from tuner.whatif.study_tasks import (
 from tuner.whatif.table_regret import TableLookup
 
 MAX_TASK_S = 1.0  # estimated seconds of one schedule, which nothing interrupts
-
-
-@dataclass(frozen=True)
-class PricedTask:
-    """The times of one schedule.
-
-    number          of its task in the plan
-    label           what asks for this schedule to be priced first
-    sizes           indices of the sizes that share the schedule
-    candidates      the candidate at each of them
-    seconds         at each of them, None where it is too large to be simulated
-    """
-
-    number: int
-    label: str
-    algorithm: str
-    predicted_by: str
-    sizes: tuple[int, ...]
-    candidates: tuple[str, ...]
-    seconds: tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
@@ -120,30 +103,40 @@ class LiveStudy:
     def order(self, first: Sequence[str]) -> list[int]:
         """Return the numbers of the tasks in the order in which they should be priced.
 
-        Schedules of which one is for all sizes come before those of which each is for some: so
-        there is soon a time at every size. Of both the cheapest come first.
+        The cheapest one is the very first, so that there is a time at every size at once. Schedules
+        of which one is for all sizes come before those of which each is for some, and of both the
+        cheapest come first: so those with many segments, which take longest to simulate, find times
+        of their algorithm beyond which they need not be simulated.
 
         first   labels of the schedules to begin with
         """
-        place = {label: number for number, label in enumerate(first)}
-        all_sizes = len(self.study.sizes)
+        asked, all_sizes = set(first), len(self.study.sizes)
 
-        def key(number: int) -> tuple[int, bool, float]:
+        def cost(number: int) -> tuple[bool, float]:
             task = self.plan.tasks[number]
-            rank = place.get(self.label(number), len(first))
-            return rank, len(task.sizes) < all_sizes, task.core_seconds / len(task.sizes)
+            return len(task.sizes) < all_sizes, task.core_seconds / len(task.sizes)
 
         affordable = [n for n, task in enumerate(self.plan.tasks) if task.core_seconds < MAX_TASK_S]
-        return sorted(affordable, key=key)
+        by_cost = sorted(affordable, key=cost)
+        rest = sorted(by_cost[1:], key=lambda number: self.label(number) not in asked)
+        return [*by_cost[:1], *rest]
 
-    def price(self, numbers: Sequence[int], seconds: float) -> tuple[int, list[PricedTask]]:
+    def price(
+        self, numbers: Sequence[int], seconds: float, best: BestCalls
+    ) -> tuple[int, list[PricedTask]]:
         """Price tasks in order for so many seconds, at least one; return how many, and their times.
 
-        Times of those whose algorithm is not for this rank count are left out.
+        best    the best calls of the tasks that were priced before, to which these are added
+
+        Times of those whose algorithm is not for this rank count are left out, as is each that is
+        longer than that of another call of the algorithm at the size, unless a table chooses it.
         """
         end, found = time.monotonic() + seconds, list[PricedTask]()
         for done, number in enumerate(numbers, start=1):
-            found += self._priced(number)
+            go_on()
+            for one in self._priced(number, best):
+                best.add(one)
+                found.append(one)
             if time.monotonic() > end:
                 return done, found
         return len(numbers), found
@@ -152,7 +145,7 @@ class LiveStudy:
         """Return the candidates of some tasks, sorted."""
         return sorted({str(candidate) for number in numbers for _, candidate in self.calls[number]})
 
-    def gains(self, best: Sequence[tuple[int, int, float]], resource: str) -> list[float | None]:
+    def gains(self, best: Sequence[BestTimedCall], resource: str) -> list[float | None]:
         """Return how many times as fast the best calls are with a resource twice as fast.
 
         best    task, index of the call in it, and seconds of the best call at each size
@@ -174,39 +167,33 @@ class LiveStudy:
         """Return what asks for a task to be priced first: its candidate at the first size."""
         return str(self.calls[number][0][1])
 
-    def _priced(self, number: int) -> Iterator[PricedTask]:
+    def _priced(self, number: int, best: BestCalls) -> Iterator[PricedTask]:
         task, calls = self.plan.tasks[number], self.calls[number]
-        seconds = self.evaluator(task)
-        if seconds is not None:
+        longest = [
+            math.inf if self._is_chosen(*call) else best.seconds(task.algorithm, call[0])
+            for call in calls
+        ]
+        seconds = self.evaluator(task, longest) or []
+        known = [(at, one) for at, one in enumerate(seconds) if one is None or one < math.inf]
+        if known:
             yield PricedTask(
                 number,
                 self.label(number),
                 task.algorithm,
                 NCCL if self._is_of_nccl(task) else SIMULATION,
-                tuple(index for index, _ in calls),
-                tuple(str(candidate) for _, candidate in calls),
-                tuple(seconds),
+                tuple(at for at, _ in known),
+                tuple(calls[at][0] for at, _ in known),
+                tuple(str(calls[at][1]) for at, _ in known),
+                tuple(one for _, one in known),
             )
+
+    def _is_chosen(self, index: int, candidate: Candidate) -> bool:
+        """Return whether the table of the study chooses a candidate at a size."""
+        lookup = self.plan.points[index].table_lookup
+        return lookup is not None and lookup.candidate == candidate
 
     def _is_of_nccl(self, task: StudyTask) -> bool:
         return task.algorithm in self.plan.points[0].of_nccl and not task.params
-
-
-@dataclass
-class BestCalls:
-    """The best call at each size of those that were priced so far.
-
-    found   task, index of the call in it, and seconds, by index of the size
-    """
-
-    found: dict[int, tuple[int, int, float]] = field(default_factory=dict)
-
-    def add(self, priced: Iterable[PricedTask]) -> None:
-        """Take the times of some tasks into account."""
-        for one in priced:
-            for call, (index, seconds) in enumerate(zip(one.sizes, one.seconds, strict=True)):
-                if seconds and (index not in self.found or seconds < self.found[index][2]):
-                    self.found[index] = one.number, call, seconds
 
 
 def one_machine_study(record: Any) -> Study:

@@ -6,6 +6,7 @@ process on any computer gives the same numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -133,10 +134,13 @@ class TaskEvaluator:
     def __reduce__(self) -> tuple[type[TaskEvaluator], tuple[Study]]:
         return TaskEvaluator, (self._study,)
 
-    def __call__(self, task: StudyTask) -> TaskTimes:
+    def __call__(self, task: StudyTask, longest: Sequence[float] | None = None) -> TaskTimes:
         """Return the times of a task, or None if the schedule cannot be simulated.
 
-        That is also the case for buffers in GPU memory staged through hosts whose messages have no
+        longest     seconds at each size beyond which a time may be infinite instead, as it then is
+                    found sooner
+
+        None is also the case for buffers in GPU memory staged through hosts whose messages have no
         cost. Raises MissingCostError where other messages have none.
         """
         cached = self._cached_machine(task.grid_index, task.faster)
@@ -152,7 +156,8 @@ class TaskEvaluator:
             return None
         memory = str(self._study.grid[task.grid_index]["memory"])
         try:
-            return _sweep(made, ranks, machine.calibration, task.sizes, memory)
+            limits = longest or [math.inf] * len(task.sizes)
+            return _sweep(made, ranks, machine.calibration, task.sizes, limits, memory)
         except MissingCostError:
             if task.faster:  # costs may be those of paths of one rate
                 return [None] * len(task.sizes)
@@ -190,15 +195,24 @@ class TaskEvaluator:
 
 
 def _sweep(
-    made: Schedule, ranks: Placement, calibration: Calibration, sizes: Sequence[int], memory: str
+    made: Schedule,
+    ranks: Placement,
+    calibration: Calibration,
+    sizes: Sequence[int],
+    longest: Sequence[float],
+    memory: str,
 ) -> list[float | None]:
     """Return the seconds at each size, None where the simulation would be too large."""
     try:
-        return [*sweep(made, ranks, calibration, sizes, memory=memory)]
+        return [*sweep(made, ranks, calibration, sizes, memory=memory, longest=longest)]
     except LimitExceededError:
         if len(sizes) == 1:
             return [None]
-    return [one for size in sizes for one in _sweep(made, ranks, calibration, [size], memory)]
+    return [
+        one
+        for size, limit in zip(sizes, longest, strict=True)
+        for one in _sweep(made, ranks, calibration, [size], [limit], memory)
+    ]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +9,11 @@ import pytest
 from tuner.base.errors import InputError
 from tuner.machines.loader import machine_from_record
 from tuner.whatif import live_study
-from tuner.whatif.live_study import BestCalls, LiveStudy
+from tuner.whatif.best_calls import BestCalls, PricedTask
+from tuner.whatif.live_study import LiveStudy
 from tuner.whatif.machine_axes import describe_axes
 from tuner.whatif.study_runner import run_study
-from tuner.whatif.study_spec import FileResolver, study_from_record
+from tuner.whatif.study_spec import study_from_record
 
 FLAT = {"name": "flat", "nodes": 4, "latency": "4us", "bandwidth": "1GB/s"}
 SIZES = [1024, 1 << 20]
@@ -24,42 +24,80 @@ def record(**changes: Any) -> dict[str, Any]:
     return own | {"algorithms": ["ring", "recursive_doubling"]} | changes
 
 
-def test_steps_give_the_times_and_gains_of_the_study() -> None:
-    study = LiveStudy.from_record(record())
-    best, times = BestCalls(), dict[tuple[int, str], float]()
-    left = study.order(())
+def priced(study: LiveStudy) -> tuple[BestCalls, list[PricedTask]]:
+    """Price all tasks step by step."""
+    best, found, left = BestCalls(), list[PricedTask](), study.order(())
     while left:
-        done, priced = study.price(left, 0.0)
+        done, more = study.price(left, 0.0, best)
         assert done == 1  # there was no time for more
-        left = left[done:]
-        best.add(priced)
-        for one in priced:
-            for size, name, seconds in zip(one.sizes, one.candidates, one.seconds, strict=True):
-                assert seconds is not None
-                times[SIZES[size], name] = seconds
-    result = run_study(study_from_record(record(), FileResolver(Path())))
-    expected = {
-        (point.nbytes, str(c)): c.seconds for point in result.points for c in point.candidates
+        left, found = left[done:], found + more
+    return best, found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithms": ["ring", "recursive_doubling", "segmented_ring"]},
+        {"algorithms": ["chain", "pipeline", "binomial"], "collectives": ["bcast"]},
+        {"topology": "preset:dgx-h100", "vary": {"nodes": [4], "nics": [4]}, "algorithms": []},
+    ],
+)
+def test_steps_give_the_best_times_and_the_gains_of_the_study(changes: dict[str, Any]) -> None:
+    own = record(**changes, sizes=[1024, 1 << 20, 4 << 20])
+    if not own["algorithms"]:
+        del own["algorithms"]
+    study = LiveStudy.from_record(own)
+    best, found = priced(study)
+    result = run_study(study_from_record(own, live_study._PresetResolver()))
+    expected = dict[tuple[str, int], float]()
+    for index, point in enumerate(result.points):
+        for one in point.candidates:
+            key = one.algorithm, index
+            expected[key] = min(one.seconds, expected.get(key, one.seconds))
+    assert {key: call[2] for key, call in best.found.items()} == expected
+    fastest = best.of_all()
+    assert [fastest[index][2] for index in range(3)] == [p.best.seconds for p in result.points]
+    times = {
+        (index, name): seconds
+        for one in found
+        for index, name, seconds in zip(one.sizes, one.candidates, one.seconds, strict=True)
     }
-    assert times == expected
-    assert [best.found[index][2] for index in range(2)] == [p.best.seconds for p in result.points]
+    every = {
+        (index, str(one)): one.seconds
+        for index, point in enumerate(result.points)
+        for one in point.candidates
+    }
+    assert times.items() <= every.items()
     resources = study.outline()["resources"]
+    calls = [fastest[index] for index in range(3)]
+    gains = {name: study.gains(calls, name) for name in resources}
     for number, point in enumerate(result.points):
-        calls = [best.found[index] for index in range(2)]
-        gains = {name: study.gains(calls, name)[number] for name in resources}
-        assert gains == pytest.approx(dict(point.sensitivities))
+        own_gains = {name: row[number] for name, row in gains.items()}
+        assert own_gains == pytest.approx(dict(point.sensitivities))
 
 
-def test_what_is_asked_for_comes_first_and_what_takes_long_is_named(
+def test_a_variant_that_is_not_the_fastest_is_not_simulated_to_its_end() -> None:
+    study = LiveStudy.from_record(
+        record(sizes=[1 << 20, 4 << 20], algorithms=["two_level_ring", "two_level_rabenseifner"])
+        | {"topology": "preset:dgx-h100", "vary": {"nodes": [4]}}
+    )
+    _, found = priced(study)
+    known = sum(len(one.sizes) for one in found)
+    assert known < sum(len(task.sizes) for task in study.plan.tasks)
+
+
+def test_the_cheapest_comes_first_then_what_is_asked_for_and_what_takes_long_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    study = LiveStudy.from_record(record())
-    for number in range(len(study.plan.tasks)):
-        assert study.order([study.label(number)])[0] == number
+    study = LiveStudy.from_record(record(algorithms=["ring", "recursive_doubling", "linear"]))
+    cheapest, *others = study.order(())
+    assert len(others) == 2
+    for number in others:
+        assert study.order([study.label(number)])[:2] == [cheapest, number]
     assert study.outline()["skipped"] == []
     monkeypatch.setattr(live_study, "MAX_TASK_S", 0.0)
     assert study.order(()) == []
-    assert study.outline()["skipped"] == ["recursive_doubling", "ring"]
+    assert study.outline()["skipped"] == ["linear", "recursive_doubling", "ring"]
 
 
 def test_there_is_soon_a_time_at_every_size() -> None:
@@ -76,7 +114,9 @@ def test_the_outline_says_what_nccl_chooses() -> None:
     assert (outline["nodes"], outline["ppn"], outline["memory"]) == (2, 8, "cuda")
     assert set(outline["nccl_choices"]) <= {"", "nccl_ring", "nccl_tree"}
     assert "NCCL" in outline["notes"][0]
-    assert all(one.predicted_by == "nccl" for one in nccl.price(nccl.order(()), 60.0)[1])
+    assert all(
+        one.predicted_by == "nccl" for one in nccl.price(nccl.order(()), 60.0, BestCalls())[1]
+    )
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,11 @@ class Question(RequestBody):
     first: list[Annotated[str, Field(max_length=200)]] = Field(
         [], max_length=200, description="labels of schedules of an earlier answer to begin with"
     )
+    ahead: bool = Field(
+        False,
+        description="whether the answer may wait for all others, as it is only to be there when the"
+        " question is asked again",
+    )
 
     def study(self) -> dict[str, Any]:
         """Return the record of the study that the question is."""
@@ -94,7 +99,10 @@ class Question(RequestBody):
     responses=problem_responses(extra_responses=text_response_docs(NDJSON_MEDIA_TYPE)),
 )
 async def answer_question(service: ServiceDep, question: Question) -> Response:
-    """Times of all candidates as lines of JSON, as soon as they are known.
+    """Times of the candidates as lines of JSON, as soon as they are known.
+
+    A variant of an algorithm is left out at a size where it takes longer than another one of the
+    same algorithm, as soon as that is certain: the best time of every algorithm is that of a study.
 
     The first line says that work has `begun`, at once; `compiling` follows where the simulation
     must be compiled, which takes a minute, once. Then come the `outline`, lines of `times`, of
@@ -102,14 +110,16 @@ async def answer_question(service: ServiceDep, question: Question) -> Response:
     a `problem` with its `detail`, if such a machine or call cannot be priced. Nothing is stored.
     Close the connection to give up the rest.
     """
-    key = json.dumps(question.model_dump(mode="json", exclude={"first"}), sort_keys=True)
+    key = json.dumps(question.model_dump(mode="json", exclude={"first", "ahead"}), sort_keys=True)
     known = service.answers.get(key)
     if known is not None:
         return Response(known, media_type=NDJSON_MEDIA_TYPE)
     study = await to_thread.run_sync(with_stored_topology, service.engine, question.study())
     if len(service.open_answers) >= MAX_SENT_ANSWERS:
         raise Problem(503, f"{MAX_SENT_ANSWERS} answers are being sent: ask again soon")
-    answer = LiveAnswer(service, key, json.dumps(study, sort_keys=True), question.first)
+    answer = LiveAnswer(
+        service, key, json.dumps(study, sort_keys=True), question.first, question.ahead
+    )
     return StreamingResponse(answer.lines(), media_type=NDJSON_MEDIA_TYPE)
 
 

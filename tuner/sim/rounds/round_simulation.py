@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
+from tuner.base.giving_up import go_on
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Round, Schedule
 from tuner.sim.connections import ConnectionFinder, Connections, flatten_routes
 from tuner.sim.contention import bottleneck_rates, contended_links
 from tuner.sim.event_engine import FinalState
 from tuner.sim.rounds import contended_rounds, round_engine, uncontended_rounds
+from tuner.sim.rounds.least_times import LeastTimes
 from tuner.sim.rounds.round_state import (
     FLOAT_ROW_FIELDS,
     INT_ROW_FIELDS,
@@ -30,6 +32,7 @@ from tuner.sim.traffic_pattern import has_pattern_costs
 from tuner.sim.transfers import pack_copy_costs, reduction_costs
 from tuner.topology import CUDA, HOST, Placement
 
+ROUNDS_WITHIN = 8  # after so many rounds calls that take too long are given up
 MIN_ROUNDS_TO_CACHE = 3  # of a type; costs that are kept take a hundred bytes per row and size
 
 
@@ -102,10 +105,45 @@ class RoundSimulation:
 
         Return finish times, shape (sizes, p), and the round at which each size failed, or -1.
         """
-        found, machine = self.round_types, self.machine
+        return self._run(counts, np.full(len(counts), np.inf), begin, before)
+
+    def run_within(self, counts: IntArray, longest: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Simulate the whole call as `run` does, unless it takes longer than `longest` seconds.
+
+        Finish times of a size that does may be infinite.
+        """
+        times, died = np.full((len(counts), self.schedule.p), np.inf), np.full(len(counts), -1)
+        rest = np.arange(len(counts))
+        if np.isfinite(longest).any():
+            rest = np.flatnonzero(self.least_seconds(counts) <= longest)
+        if len(rest):
+            times[rest], died[rest] = self._run(counts[rest], longest[rest], 0, None)
+        return times, died
+
+    def least_seconds(self, counts: IntArray) -> FloatArray:
+        """Return what a call takes at least, shape (sizes,)."""
+        keeps_ports: BoolArray = np.all(self._connections.port_share >= 1.0, axis=1)
+        sizes = self._message_sizes(counts)
+        found = LeastTimes(self.machine, sizes, keeps_ports, self.schedule.p)
+        alike: dict[tuple[int, int, int], tuple[Round, int]] = {}
+        for r, number in zip(
+            self.schedule.rounds(), self.round_types.type_of_round.tolist(), strict=True
+        ):
+            key = number, id(r.count), id(r.reduce)  # of columns that are held
+            alike[key] = r, alike.get(key, (r, 0))[1] + 1
+        for (number, *_), (r, times) in alike.items():
+            found.add(times, self.round_types.types[number], r)
+        return found.seconds()
+
+    def _message_sizes(self, counts: IntArray) -> MessageSizes:
         lengths = [self.schedule.chunk_sizes(count, self.itemsize) for count in counts.tolist()]
         shorter, more, longer = np.array(lengths, np.int64).reshape(-1, 3).T.copy()
-        sizes = MessageSizes(shorter, more, longer, self.itemsize, self.schedule.n_chunks)
+        return MessageSizes(shorter, more, longer, self.itemsize, self.schedule.n_chunks)
+
+    def _run(
+        self, counts: IntArray, longest: FloatArray, begin: int, before: FinalState | None
+    ) -> tuple[FloatArray, IntArray]:
+        found, machine, sizes = self.round_types, self.machine, self._message_sizes(counts)
         rows = int(found.row_counts.max(initial=0))
         state = _new_state(sizes, self.schedule.p, len(machine.capacity), rows)
         smallest = np.maximum(sizes.chunk_elements, 1) * self.itemsize
@@ -116,7 +154,7 @@ class RoundSimulation:
                 state.port[name][:] = before.port_free if "free" in name else before.last_joined
         rounds = islice(self.schedule.rounds(), begin, None)
         died = _RoundRun(machine, sizes, state, found.types).run(
-            rounds, found.type_of_round[begin:]
+            rounds, found.type_of_round[begin:], longest
         )
         return state.time, np.where(died >= 0, died + begin, -1)
 
@@ -150,16 +188,26 @@ class _RoundRun:
         self.no_groups = contended_rounds.no_contention(machine)
         self.no_sizes = np.zeros(len(state.is_valid), bool)
 
-    def run(self, rounds: Iterable[Round], which: IntArray) -> IntArray:
-        """Return the round at which each size failed, or -1."""
+    def run(self, rounds: Iterable[Round], which: IntArray, longest: FloatArray) -> IntArray:
+        """Return the round at which each size failed, or -1.
+
+        A size whose ranks are later than `longest` is given up, and its times are infinite.
+        """
         self.rounds_of_type = np.bincount(which, minlength=1)
-        died = np.full(len(self.state.is_valid), -1)
+        valid = self.state.is_valid
+        died, late = np.full(len(valid), -1), np.zeros(len(valid), bool)
+        limited = bool(np.isfinite(longest).any())
         for at, (r, number) in enumerate(zip(rounds, which.tolist(), strict=True)):
+            go_on()
             self._run_round(r, number)
-            if not self.state.is_valid.all():
-                died[(died < 0) & ~self.state.is_valid] = at
-                if not self.state.is_valid.any():
-                    break
+            if not valid.all():
+                died[(died < 0) & ~valid & ~late] = at
+            if limited and at % ROUNDS_WITHIN == 0:
+                late |= valid & (self.state.time.max(axis=1) > longest)
+                valid &= ~late
+            if not valid.any():
+                break
+        self.state.time[late] = np.inf
         return died
 
     def _run_round(self, r: Round, number: int) -> None:

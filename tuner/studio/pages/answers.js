@@ -28,9 +28,12 @@ export class Answers {
     return this.get(question) !== undefined || this.known(question).problem !== undefined;
   }
 
-  /** Ask a question, schedules with the labels `first` before others. `onLine` gets the answer so far. */
-  async ask(question, signal, { first = [], onLine = (_) => {}, answer = new Answer() } = {}) {
-    await streamLines("/v1/what-if", { ...question, first }, signal, (line) => {
+  /**
+   * Ask a question, schedules with the labels `first` before others. `onLine` gets the answer so far.
+   * An answer that is asked for `ahead` waits for all others.
+   */
+  async ask(question, signal, { first = [], ahead = false, onLine = (_) => {}, answer = new Answer() } = {}) {
+    await streamLines("/v1/what-if", { ...question, first, ahead }, signal, (line) => {
       if (line.kind === "problem") throw new Refused(line.status, line.detail);
       answer.add(line);
       if (answer.ended) this.#keep(question, answer);

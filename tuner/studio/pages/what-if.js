@@ -2,7 +2,7 @@
 import { Address } from "./address.js";
 import { FASTEST, NCCL_CHOICE } from "./answer.js";
 import { Answers } from "./answers.js";
-import { getJson, problemText, uploadTopology } from "./api.js";
+import { Refused, getJson, problemText, uploadTopology } from "./api.js";
 import { CallPicture } from "./call_picture.js";
 import { Chart, leavesChart } from "./charts.js";
 import {
@@ -23,9 +23,9 @@ import { callSentence, headline, incumbentName, title, withLabels } from "./what
 import { Legend, SizesTable, helpParts, noteParts, stripBars } from "./whatif_view.js";
 
 const PATH = "/studio/what-if";
-const MAX_PREFETCH_MS = 1500; // of an answer, so that its neighbours are asked for, too
+const AHEAD = ["nodes", "ppn"]; // axes whose next values need new schedules, and so take longest
 const JOINED = "{nodes: 16, latency: 2us, bandwidth: 25GB/s}"; // of nodes whose network nobody has described
-const PREFETCH_DELAY_MS = 100; // in which a slider may move on
+const AHEAD_DELAY_MS = 100; // in which a slider may move on
 
 export async function show(main) {
   const page = new WhatIf(main);
@@ -126,7 +126,7 @@ class WhatIf {
     this.machine = null;
     this.actions.inert = true;
     this.abort?.abort();
-    clearTimeout(this.prefetchTimer);
+    clearTimeout(this.aheadTimer);
     let [machine, problem] = [null, null];
     try {
       machine = await getJson(`/v1/what-if/machine?topology=${encodeURIComponent(this.state.topology)}`);
@@ -233,22 +233,20 @@ class WhatIf {
   /** Ask the question of the controls; an answer that is still arriving is given up. */
   async ask() {
     this.abort?.abort();
-    clearTimeout(this.prefetchTimer);
+    clearTimeout(this.aheadTimer);
     if (!this.machine) return;
     const question = questionOfState(this.state, this.machine);
     this.question = question;
     const known = this.answers.get(question);
     this.problem.hidden = true;
     const abort = (this.abort = new AbortController());
-    const begun = performance.now();
     try {
       if (known) this.#show(known);
       else await this.answers.ask(question, abort.signal, { first: this.#leaders(), onLine: (one) => this.#show(one) });
-      const took = performance.now() - begun;
       await this.#drawCall();
       await this.answers.askAll(
         [...this.#pinQuestions(), ...this.#mapQuestions()], abort.signal, () => this.#renderSoon());
-      this.#prefetchSoon(took);
+      this.#askAheadSoon(abort.signal);
     } catch (error) {
       if (!abort.signal.aborted) this.#refuse(error);
     }
@@ -259,30 +257,30 @@ class WhatIf {
     return this.shown?.leaders(this.#incumbent(this.shown)) ?? [];
   }
 
-  /** Ask for the neighbours of the slider that was moved last, so that they are there at once. */
-  #prefetchSoon(took) {
-    if (!this.axis || took > MAX_PREFETCH_MS) return;
-    this.prefetchTimer = setTimeout(async () => {
-      for (const question of this.#neighbours()) {
+  /** Ask for what the sliders may move to next, so that it is there at once; others have precedence. */
+  #askAheadSoon(signal) {
+    if (signal.aborted) return;
+    this.aheadTimer = setTimeout(async () => {
+      const axes = new Set([this.axis, ...AHEAD].filter((axis) => this.machine.axes.includes(axis)));
+      for (const question of [...axes].flatMap((axis) => this.#neighbours(axis))) {
         if (this.answers.get(question)) continue;
-        this.abort = new AbortController();
         try {
-          await this.answers.ask(question, this.abort.signal, { first: this.#leaders() });
-        } catch {
-          return; // the slider has moved on, or there is no such machine
+          await this.answers.ask(question, signal, { first: this.#leaders(), ahead: true });
+        } catch (error) {
+          if (signal.aborted || !(error instanceof Refused)) return;
         }
       }
-    }, PREFETCH_DELAY_MS);
+    }, AHEAD_DELAY_MS);
   }
 
-  /** Return the questions of the next and the last value of the slider. */
-  #neighbours() {
-    const values = sliderValues(this.axis, this.machine);
-    const place = values.indexOf(this.state.axes[this.axis]);
+  /** Return the questions of the next and the last value of a slider; none for what is no slider. */
+  #neighbours(axis) {
+    const values = sliderValues(axis, this.machine);
+    const place = values.indexOf(this.question.axes[axis]);
     if (place < 0) return [];
     return [place + 1, place - 1]
       .filter((next) => values[next] !== undefined)
-      .map((next) => ({ ...this.question, axes: { ...this.question.axes, [this.axis]: values[next] } }));
+      .map((next) => ({ ...this.question, axes: { ...this.question.axes, [axis]: values[next] } }));
   }
 
   #pinQuestions() {
