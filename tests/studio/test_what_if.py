@@ -174,7 +174,7 @@ def test_pinned_machines_are_compared_and_the_url_restores_them(page: Any, addre
     page.get_by_role("button", name="Pin this machine").click()
     page.get_by_label("Nodes, exactly").fill("4")
     page.keyboard.press("Enter")
-    page.locator("main[data-shown='4'][data-others=complete]").wait_for()
+    page.locator("main[data-shown='4'][data-state=complete][data-others=complete]").wait_for()
     rows = page.locator(".pins tbody tr")
     assert rows.count() == 2
     assert "1: Nodes: 2" in rows.nth(1).inner_text()
@@ -239,6 +239,29 @@ def test_on_a_phone_the_answer_stays_in_sight_while_a_slider_moves(page: Any, ad
     page.locator("#axis-nodes").scroll_into_view_if_needed()
     assert is_in_sight(page, "#axis-nodes")
     assert is_in_sight(page, ".headline")
+
+
+def test_the_next_values_of_the_sliders_are_asked_ahead(page: Any, address: str) -> None:
+    """They need no work of the service when a slider moves there."""
+    asked: list[dict[str, Any]] = []
+
+    def is_last(request: Any) -> bool:
+        sent = request.post_data_json if request.url.endswith("/v1/what-if") else {"ahead": False}
+        return bool(sent["ahead"]) and sent["axes"] == {"nodes": 2, "ppn": 1}
+
+    def keep(route: Any) -> None:
+        asked.append(route.request.post_data_json)
+        route.continue_()
+
+    page.route("**/v1/what-if", keep)
+    with page.expect_event("requestfinished", is_last):
+        opened(page, address + SMALL)
+    axes = [(one["axes"]["nodes"], one["axes"]["ppn"]) for one in asked]
+    assert axes == [(2, 2), (4, 2), (1, 2), (2, 4), (2, 1)]
+    page.get_by_label("Nodes", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    page.locator("main[data-shown='4'][data-state=complete]").wait_for()
+    assert [one["ahead"] for one in asked].count(False) == 1  # the first one
 
 
 def test_a_pin_whose_question_was_given_up_is_asked_again(page: Any, address: str) -> None:

@@ -39,11 +39,12 @@ MAX_ANSWER_SECONDS = 60.0  # of work on one answer; what is left then is not pri
 LIMITS_AFTER_SECONDS = 2.0  # what limits the best calls is said then, and again where they change
 MAX_CACHED_QUESTIONS = MAX_OPEN_ANSWERS  # per worker, each with its machine and routes
 
-SMALL_STUDY = {
+SMALL_STUDY = {  # of a machine on which every algorithm is a candidate
     "name": "small",
-    "topology": {"name": "pair", "nodes": 2, "latency": "1us", "bandwidth": "1GB/s"},
+    "topology": "preset:dgx-h100",
+    "vary": {"nodes": [2]},
     "collectives": ["allreduce"],
-    "sizes": [1024],
+    "sizes": [4 << power for power in range(27)],
 }
 
 

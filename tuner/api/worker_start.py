@@ -11,7 +11,7 @@ from tuner.api.live_answers import price_small_study
 from tuner.api.training_answers import predict_small_training
 from tuner.sim.jit import NotCompiledError, forbid_compilation
 
-NICENESS = 10  # the process that answers has priority over its workers
+NICENESS = 5  # the process that answers has priority over its workers
 
 os.nice(NICENESS)
 for load in (price_small_study, predict_small_training):
