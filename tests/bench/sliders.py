@@ -1,6 +1,6 @@
 """Time from moving a slider of the page "What if" to its curves:
 
-    python -m tests.bench.sliders [--machine NAME] [--axis NAME] [--repeats N] [--longest S] [TREE..]
+    python -m tests.bench.sliders [--machine NAME] [--axis NAME] [--repeats N] [--longest S] TREE...
 
 `tuner serve` is started from every TREE (default: this checkout) with a new database. 64 nodes like
 those of a DGX H100, and of Summit, are moved along every axis of the page to the value before and
