@@ -21,7 +21,7 @@ from anyio import CapacityLimiter, to_thread
 from tuner import db
 from tuner.api.problems import status_of
 from tuner.api.service import MAX_CONCURRENT_STEPS, MAX_OPEN_ANSWERS, Service
-from tuner.api.workers import Call
+from tuner.api.workers import WorkerCall
 from tuner.base.errors import InputError
 from tuner.whatif.best_calls import BestCalls, BestTimedCall, PricedTask
 
@@ -212,7 +212,7 @@ async def _run_on_worker(
     service: Service, limiter: CapacityLimiter, function: Callable[..., Result], *arguments: Any
 ) -> Result:
     """Run a function, which its worker gives up if the caller is cancelled."""
-    workers, call = service.workers, Call()
+    workers, call = service.workers, WorkerCall()
     run = partial(workers.run, function, call=call) if workers is not None else function
     running = asyncio.create_task(to_thread.run_sync(run, *arguments, limiter=limiter))
     try:

@@ -61,7 +61,7 @@ class _WorkerProcess:
 
 
 @dataclass
-class Call:
+class WorkerCall:
     """A call that can be given up; its worker while that carries it out."""
 
     worker: _WorkerProcess | None = None
@@ -84,7 +84,7 @@ class WorkerPool:
         forkserver.ensure_running()
 
     def run(
-        self, function: Callable[..., Result], *arguments: Any, call: Call | None = None
+        self, function: Callable[..., Result], *arguments: Any, call: WorkerCall | None = None
     ) -> Result:
         """Run `function`, which must be importable by name, in a worker and return its result.
 
@@ -92,7 +92,7 @@ class WorkerPool:
 
         Raises the InputError that it raised, and UnavailableError where the worker died.
         """
-        call = call or Call()
+        call = call or WorkerCall()
         try:
             worker = self._take(call)
         except OSError:
@@ -111,7 +111,7 @@ class WorkerPool:
         result: Result = outcome
         return result
 
-    def give_up(self, call: Call) -> bool:
+    def give_up(self, call: WorkerCall) -> bool:
         """Tell the worker that carries out a call that nobody waits for the result.
 
         The function ends as soon as it calls `go_on`, and `run` returns None. Return whether a
@@ -132,7 +132,7 @@ class WorkerPool:
         for worker in idle:
             worker.end()
 
-    def _take(self, call: Call) -> _WorkerProcess:
+    def _take(self, call: WorkerCall) -> _WorkerProcess:
         with self._lock:
             expired = [worker for worker in self._idle if worker.expired]
             self._idle = [worker for worker in self._idle if not worker.expired]
@@ -143,14 +143,14 @@ class WorkerPool:
             each.end()
         return worker
 
-    def _put_back(self, worker: _WorkerProcess, call: Call) -> None:
+    def _put_back(self, worker: _WorkerProcess, call: WorkerCall) -> None:
         worker.idle_since = time.monotonic()
         with self._lock:
             call.worker = None
             self._busy.remove(worker)
             self._idle.append(worker)
 
-    def _remove(self, worker: _WorkerProcess, call: Call) -> None:
+    def _remove(self, worker: _WorkerProcess, call: WorkerCall) -> None:
         with self._lock:
             call.worker = None
             self._busy.remove(worker)
