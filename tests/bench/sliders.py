@@ -56,7 +56,7 @@ Question = dict[str, Any]
 
 @dataclass
 class Answer:
-    """What has been read of an answer, when, and the processor time of the service to its end.
+    """An answer as far as it has been read, with times.
 
     seconds     at each size and algorithm, with the label of the schedule that is the fastest
     """

@@ -21,12 +21,12 @@ os.environ["MPI4PY_RC_THREAD_LEVEL"] = LEVELS[RANK]
 
 from mpi4py import MPI  # noqa: E402 - after the level is set
 
-from tests.support.ladders import table_of  # noqa: E402
-from tuner.core.collective import Collective  # noqa: E402
-from tuner.core.table import AlgorithmConfig  # noqa: E402
-from tuner.runtime import tune  # noqa: E402
-from tuner.runtime.agreement import library_name  # noqa: E402
-from tuner.runtime.algorithm_control import AlgorithmControl  # noqa: E402
+from tests.support.ladders import table_of  # noqa: E402 - after the level is set
+from tuner.core.collective import Collective  # noqa: E402 - after the level is set
+from tuner.core.table import AlgorithmConfig  # noqa: E402 - after the level is set
+from tuner.runtime import tune  # noqa: E402 - after the level is set
+from tuner.runtime.agreement import library_name  # noqa: E402 - after the level is set
+from tuner.runtime.algorithm_control import AlgorithmControl  # noqa: E402 - after the level is set
 
 WORLD = MPI.COMM_WORLD
 CALLS, COUNTS = 200, (4, 400, 4000)

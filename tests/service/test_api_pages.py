@@ -27,6 +27,7 @@ from tuner.api.service import MAX_OPEN_ANSWERS, AwaitedAnswers
 from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
 from tuner.base.giving_up import go_on
+from tuner.sim.warmup import simulate_examples
 from tuner.studio import assets
 from tuner.studio.assets import PAGES
 from tuner.whatif.study_runner import run_study
@@ -41,6 +42,8 @@ COMPILATION_S = 30.0  # of a quiet machine, for which the first answer may wait
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A service whose answers need not wait until the simulation is compiled."""
+    simulate_examples()
     with served(Settings(database=new_database(tmp_path_factory))) as client:
         client.timeout = patience(COMPILATION_S)
         yield client
@@ -322,21 +325,26 @@ def test_what_was_asked_ahead_is_there_when_it_is_asked_again(client: httpx.Clie
 
 
 def test_an_answer_ahead_waits_for_those_that_are_awaited() -> None:
+    """The time in which it waits is no work on it."""
+
     async def compute() -> list[str]:
         service, done = mock.Mock(awaited=AwaitedAnswers(), workers=None), list[str]()
         service.step_limiter = CapacityLimiter(1)
+        ahead, asked = (
+            live_answers.LiveAnswer(service, "", "", (), is_ahead) for is_ahead in (True, False)
+        )
+        ahead._end = asked._end = 0.0
 
-        async def step(ahead: bool, name: str) -> None:
-            await live_answers.LiveAnswer(service, "", "", (), ahead)._on_worker(
-                lambda _: done.append(name)
-            )
+        async def step(answer: live_answers.LiveAnswer, name: str) -> None:
+            await answer._on_worker(lambda _: done.append(name))
 
         with service.awaited:
-            waiting = asyncio.create_task(step(True, "ahead"))
+            waiting = asyncio.create_task(step(ahead, "ahead"))
             for number in range(3):
-                await step(False, f"asked {number}")
+                await step(asked, f"asked {number}")
             assert not waiting.done()
         await waiting
+        assert ahead._end > asked._end == 0.0
         return done
 
     assert asyncio.run(compute()) == ["asked 0", "asked 1", "asked 2", "ahead"]

@@ -1,4 +1,4 @@
-"""What a service has loaded when its first answer arrives, and what only later ones need."""
+"""A service has loaded only what its first answer needs when that arrives."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_a_service_stores_nothing_in_files_that_were_deleted(
 def test_what_is_deleted_during_a_transaction_is_not_committed(tmp_path: Path) -> None:
     path = tmp_path / "tuner.sqlite"
     engine = db.open_database(f"sqlite:///{path}")
-    with (  # noqa: PT012
+    with (  # noqa: PT012 - leaving the transaction raises
         pytest.raises(db.UnavailableError, match="was deleted or replaced"),
         db.transaction(engine) as session,
     ):

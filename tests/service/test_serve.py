@@ -149,7 +149,7 @@ def test_verbs_about_tokens_make_no_database(refused: Says, tmp_path: Path) -> N
     path = tmp_path / "missing.db"
     for words in (("list",), ("revoke", "reader")):
         said = refused("token", *words, "--db", f"sqlite:///{path}")
-        assert said.startswith("tuner: there is no such database, its file does not exist: ")
+        assert said.startswith("tuner: the file of the database does not exist: ")
         assert not path.exists()
 
 
@@ -206,7 +206,7 @@ def test_an_operator_prunes_by_hand(database: str, refused: Says, printed: Says)
         assert main(("db", "prune", "--keep-jobs-for", wrong, "--db", database)) == 2
     absent = Path(database.removeprefix("sqlite:///")).with_name("absent.sqlite")
     missing = ("db", "prune", "--keep-jobs", "1", "--dry-run", "--db", f"sqlite:///{absent}")
-    assert "there is no such database" in refused(*missing)
+    assert "the file of the database does not exist" in refused(*missing)
     assert not absent.exists()
 
 

@@ -98,7 +98,7 @@ def _run(target: Callable[..., None], mouth: Connection, arguments: tuple[Any, .
     try:
         target(mouth, *arguments)
         status = 0
-    except BaseException:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001 - the exit status says so
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -83,6 +83,7 @@ class LiveAnswer:
         self._n_done = 0  # tasks
         self._limited: dict[int, BestTimedCall] = {}  # those whose gains were sent
         self._limits_at = math.inf
+        self._end = math.inf  # when the work on it ends, complete or not
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Yield the lines of the answer, and keep it once it is whole.
@@ -133,8 +134,9 @@ class LiveAnswer:
         send({"kind": "outline", **outline})
         begun, n_tasks = time.monotonic(), len(self._left)
         self._limits_at = begun + LIMITS_AFTER_SECONDS
+        self._end = begun + MAX_ANSWER_SECONDS
         lanes = [
-            asyncio.create_task(self._price(n_tasks, begun + MAX_ANSWER_SECONDS, outline, send))
+            asyncio.create_task(self._price(n_tasks, outline, send))
             for _ in range(1 if self._ahead else min(MAX_LANES, MAX_CONCURRENT_STEPS))
         ]
         try:
@@ -142,15 +144,16 @@ class LiveAnswer:
         finally:
             for lane in lanes:
                 lane.cancel()
+            await asyncio.gather(*lanes, return_exceptions=True)
         names = await self._on_worker(_names, self._left) if self._left else []
         await self._send_gains(outline["resources"], send)
         send({"kind": "end", "skipped": names})
 
-    async def _price(self, n_tasks: int, end: float, outline: Line, send: Send) -> None:
-        """Price tasks that are left, step by step until `end`, and send their times."""
-        while self._left and time.monotonic() < end:
+    async def _price(self, n_tasks: int, outline: Line, send: Send) -> None:
+        """Price tasks that are left, step by step, and send their times."""
+        while self._left and time.monotonic() < self._end:
             numbers, self._left = self._left[:MAX_STEP_TASKS], self._left[MAX_STEP_TASKS:]
-            done, priced = await self._on_worker(_price, numbers, self._best)
+            done, priced = await self._on_worker(_price, numbers, self._best.copy())
             self._left = numbers[done:] + self._left
             for one in priced:
                 self._best.add(one)
@@ -178,7 +181,9 @@ class LiveAnswer:
 
     async def _on_worker(self, function: Callable[..., Result], *arguments: Any) -> Result:
         if self._ahead:
+            begun = time.monotonic()
             await self._service.awaited.none()
+            self._end += time.monotonic() - begun  # waiting is no work
         return await run_step(self._service, function, self._question, *arguments)
 
 
@@ -218,7 +223,7 @@ async def _run_on_worker(
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        if workers is None or not workers.give_up(call):
+        if workers is None or not call.give_up():
             running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         raise

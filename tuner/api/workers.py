@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tuner.base.errors import InputError
 from tuner.base.giving_up import GivenUpError, given_up_when
@@ -62,9 +62,46 @@ class _WorkerProcess:
 
 @dataclass
 class WorkerCall:
-    """A call that can be given up; its worker while that carries it out."""
+    """A call of `WorkerPool.run` that another thread may give up.
+
+    worker          the one that was sent the function and has not answered yet, else None
+    has_begun       whether a thread has begun to carry it out
+    is_given_up     whether it is to end
+    """
 
     worker: _WorkerProcess | None = None
+    has_begun: bool = False
+    is_given_up: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self) -> bool:
+        """Return whether to carry it out: False where it was given up before."""
+        with self._lock:
+            self.has_begun = True
+            return not self.is_given_up
+
+    def give_up(self) -> bool:
+        """End the call; return whether a thread has begun to carry it out.
+
+        Its function ends when it next calls `go_on`, and `run` returns None.
+        """
+        with self._lock:
+            if not self.is_given_up:
+                self.is_given_up = True
+                self._end_function()
+            return self.has_begun
+
+    def assign(self, worker: _WorkerProcess | None) -> None:
+        """Name the worker that has received the whole function; None once it has answered."""
+        with self._lock:
+            self.worker = worker
+            if self.is_given_up:
+                self._end_function()
+
+    def _end_function(self) -> None:
+        if self.worker is not None:
+            with suppress(OSError):  # of a worker that has died
+                self.worker.connection.send(_GIVE_UP)
 
 
 @dataclass
@@ -88,40 +125,34 @@ class WorkerPool:
     ) -> Result:
         """Run `function`, which must be importable by name, in a worker and return its result.
 
-        call    with which another thread may give it up
+        call    what another thread may give up
 
+        The result of a call that is given up is None, or what the function had returned by then.
         Raises the InputError that it raised, and UnavailableError where the worker died.
         """
         call = call or WorkerCall()
+        if not call.begin():
+            return cast(Result, None)
         try:
-            worker = self._take(call)
+            worker = self._take()
         except OSError:
             raise UnavailableError("no process can be started now: send it again later") from None
         try:
             worker.connection.send((function, arguments))
+            call.assign(worker)
             outcome = worker.connection.recv()
         except (EOFError, OSError):
-            self._remove(worker, call)
+            call.assign(None)
+            self._remove(worker)
             raise UnavailableError(
                 "the process that worked on this request has died: send it again"
             ) from None
-        self._put_back(worker, call)
+        call.assign(None)
+        self._put_back(worker)
         if isinstance(outcome, InputError):
             raise outcome
         result: Result = outcome
         return result
-
-    def give_up(self, call: WorkerCall) -> bool:
-        """Tell the worker that carries out a call that nobody waits for the result.
-
-        The function ends as soon as it calls `go_on`, and `run` returns None. Return whether a
-        worker carries it out.
-        """
-        with self._lock:
-            if call.worker is not None:
-                with suppress(OSError):  # of a worker that has died
-                    call.worker.connection.send(_GIVE_UP)
-            return call.worker is not None
 
     def close(self) -> None:
         """End all workers, including those that are running."""
@@ -132,27 +163,24 @@ class WorkerPool:
         for worker in idle:
             worker.end()
 
-    def _take(self, call: WorkerCall) -> _WorkerProcess:
+    def _take(self) -> _WorkerProcess:
         with self._lock:
             expired = [worker for worker in self._idle if worker.expired]
             self._idle = [worker for worker in self._idle if not worker.expired]
             worker = self._idle.pop() if self._idle else _WorkerProcess.start()
             self._busy.append(worker)
-            call.worker = worker
         for each in expired:
             each.end()
         return worker
 
-    def _put_back(self, worker: _WorkerProcess, call: WorkerCall) -> None:
+    def _put_back(self, worker: _WorkerProcess) -> None:
         worker.idle_since = time.monotonic()
         with self._lock:
-            call.worker = None
             self._busy.remove(worker)
             self._idle.append(worker)
 
-    def _remove(self, worker: _WorkerProcess, call: WorkerCall) -> None:
+    def _remove(self, worker: _WorkerProcess) -> None:
         with self._lock:
-            call.worker = None
             self._busy.remove(worker)
         worker.end()
 

@@ -59,7 +59,7 @@ class _Installed(_SourceFileBackedLocatorMixin, _CacheLocator):
 
 
 class _MachineCode(CompileResultCacheImpl):
-    """What is kept of a function, in a folder of this user where there is one."""
+    """A store of machine code, in a folder of this user where there is one."""
 
     _locator_classes = [*CompileResultCacheImpl._locator_classes, _Installed]  # noqa: RUF012
 

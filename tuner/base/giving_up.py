@@ -1,4 +1,4 @@
-"""Long computations that end early when nobody waits for them any more."""
+"""Long computations that end early when their results are no longer wanted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class GivenUpError(Exception):
-    """Nobody waits for what is computed."""
+    """The result of a computation is no longer wanted."""
 
 
 _is_given_up: list[Callable[[], bool]] = []
@@ -24,6 +24,9 @@ def given_up_when(is_given_up: Callable[[], bool]) -> Iterator[None]:
 
 
 def go_on() -> None:
-    """Raise GivenUpError if nobody waits; long loops call this every few milliseconds."""
+    """Raise GivenUpError if the result is no longer wanted.
+
+    Long loops call this every few milliseconds.
+    """
     if _is_given_up and _is_given_up[-1]():
         raise GivenUpError

@@ -43,7 +43,7 @@ def require_file(url: URL) -> None:
     path = path_of(url)
     if path is not None and not path.exists():
         raise UnavailableError(
-            "there is no such database, its file does not exist: restore it from a backup, or name"
+            "the file of the database does not exist: restore it from a backup, or name"
             " another one with --db"
         )
 
@@ -81,9 +81,11 @@ def path_of(url: URL) -> Path | None:
 
 def _resolved(name: str) -> Path:
     try:
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            Path(name).stat()  # raises for circular links, which `resolve` may leave as they are
         return Path(name).resolve()
-    except (OSError, RuntimeError):  # RuntimeError: of a circle, before Python 3.13
+    except OSError as reason:
         raise InputError(
-            "the path of the database cannot be followed, its symbolic links lead in a circle: name"
-            " another one with --db"
+            f"the path of the database cannot be followed ({reason.strerror}): name another one"
+            " with --db"
         ) from None

@@ -49,9 +49,10 @@ def _parse_yaml(text: str, loader: TopologyLoader | None = None) -> Topology:
 def _parse_own_record(text: str) -> Topology:
     """Return the topology of the JSON of `topology_to_record`."""
     try:
-        return topology_from_record(json.loads(text))
+        record = json.loads(text)
     except (ValueError, RecursionError) as reason:
         raise InputError(f"not JSON: {reason}") from None
+    return topology_from_record(record)
 
 
 TOPOLOGY_FORMATS: dict[str, Callable[[str], Topology]] = {

@@ -30,7 +30,6 @@ from tuner.runtime.comm_types import CommAlias, cast_comm
 from tuner.runtime.consensus import Consensus, attempt, attempt_all, run_together
 from tuner.runtime.derived_communicators import DerivedComm, TrialDispatch, first_call_method
 from tuner.runtime.dispatch import Dispatch
-from tuner.runtime.dispatch_table import DispatchTable
 from tuner.runtime.feedback import CallRing, post_feedback
 from tuner.runtime.method_names import DERIVING_METHODS, METHODS
 from tuner.runtime.methods import CollectiveMethods
@@ -345,10 +344,11 @@ class _TableOnDemand:
         self._collective = collective
         self._name = _table_attribute(collective, operators)
 
-    def __get__(self, comm: TunedComm, owner: type[Any]) -> DispatchTable:
+    def __get__(self, comm: TunedComm | None, owner: type[Any]) -> Any:
+        if comm is None:
+            return self
         comm.prepare(self._collective)
-        table: DispatchTable = comm.__dict__[self._name]
-        return table
+        return comm.__dict__[self._name]
 
 
 for _collective in METHODS:
@@ -410,7 +410,7 @@ def _derive(terms: TuningContext, made: MPI.Intracomm) -> Any:
     if not isinstance(made, DerivedComm):  # a duplicate of one is of the same class
         waits = shapes is not None and made.size in shapes.tuned_sizes
         comm = cast_comm((_waiting_class if waits else _derived_class)(type(made)), made)
-    comm._terms = terms
+    comm._terms, comm._called = terms, False  # attributes of the program's class are copied
     return comm
 
 

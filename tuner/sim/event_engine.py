@@ -27,7 +27,7 @@ from tuner.sim.transfers import TransferTable
 
 Records = NDArray[np.void]
 NO_INDEX = -1
-INSTANTS = 4096  # after which a run may be given up
+INSTANTS_PER_CHECK = 4096  # after which a run may be given up
 MAX_RATE_UPDATES = 150_000_000  # rates computed for one call: some thirty seconds
 
 # sides: how many of the two ranks have posted; received: whether the receiver has; arrival:
@@ -236,12 +236,12 @@ def _solo_rates(transfers: TransferTable, contended: BoolArray) -> FloatArray:
 
 @njit_no_alloc()
 def _run(engine: Any, flows: ActiveFlows, max_rate_updates: int, longest: float) -> bool:
-    """Advance the time by INSTANTS; return whether anything is left to do.
+    """Advance the time by INSTANTS_PER_CHECK instants; return whether to go on.
 
-    Nothing is after too many rate updates, and when it is later than `longest`.
+    Return False when all is done, after too many rate updates, and beyond `longest` seconds.
     """
     queue, p = engine.queue, len(engine.rank)
-    for _ in range(INSTANTS):
+    for _ in range(INSTANTS_PER_CHECK):
         if queue.size[0] == 0:
             return False
         now = queue.time[0]

@@ -106,10 +106,8 @@ def validate(
     if others:
         broken = _failure_reasons(others, follow, starter, directory)
         poisoned = _validate_by_faults(text, others, starter, directory, han_file, progress)
-        validations |= {
-            rule: _unless_failing(validation, broken[rule])
-            for rule, validation in zip(others, poisoned, strict=True)
-        }
+        checked = map(_unless_failing, poisoned, (broken[rule] for rule in others))
+        validations |= zip(others, checked, strict=True)
     fatal = empty_call_failures(starter, rules, directory, settings=follow)
     return [
         _unless_failing(validations[rule], [fatal[rule]] if rule in fatal else []) for rule in rules

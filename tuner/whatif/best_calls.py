@@ -47,6 +47,10 @@ class BestCalls:
 
     found: dict[tuple[str, int], BestTimedCall] = field(default_factory=dict)
 
+    def copy(self) -> BestCalls:
+        """Return the same calls, to which others may be added."""
+        return BestCalls(self.found.copy())
+
     def add(self, one: PricedTask) -> None:
         """Take the times of a task into account."""
         for call, index, seconds in zip(one.calls, one.sizes, one.seconds, strict=True):

@@ -173,7 +173,7 @@ print("all")
 
 
 def ran(folder: Path, program: str, *words: str) -> str:
-    """What it prints, with a copy of the package for which nothing was compiled before."""
+    """Return what a program prints, with a copy of the package of which nothing is compiled."""
     path, package = folder / "program.py", Path(tuner.__file__).parent
     path.write_text(program)
     if not (folder / "copy").exists():

@@ -31,7 +31,7 @@ def test_a_limit_changes_no_time_within_it(data: st.DataObject) -> None:
     sizes = [nbytes, nbytes // 3, 2 * nbytes]
     share = data.draw(st.lists(st.floats(0.1, 1.5), min_size=3, max_size=3))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(round_simulation, "ROUNDS_WITHIN", 1)
+        patched.setattr(round_simulation, "ROUNDS_PER_CHECK", 1)
         call = PreparedSimulation(made, placement, calibration, 1, memory)
         whole = np.array(call.seconds(sizes))
         longest = whole * share

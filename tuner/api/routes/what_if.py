@@ -75,8 +75,8 @@ class Question(RequestBody):
     )
     ahead: bool = Field(
         False,
-        description="whether the answer may wait for all others, as it is only to be there when the"
-        " question is asked again",
+        description="permission to wait for all other answers: this one is only prepared, for when"
+        " the question is asked again",
     )
 
     def study(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Question(RequestBody):
     responses=problem_responses(extra_responses=text_response_docs(NDJSON_MEDIA_TYPE)),
 )
 async def answer_question(service: ServiceDep, question: Question) -> Response:
-    """Times of the candidates as lines of JSON, as soon as they are known.
+    """Stream the times of the candidates as lines of JSON, as soon as they are known.
 
     A variant of an algorithm is left out at a size where it takes longer than another one of the
     same algorithm, as soon as that is certain: the best time of every algorithm is that of a study.
@@ -115,7 +115,7 @@ async def answer_question(service: ServiceDep, question: Question) -> Response:
     if known is not None:
         return Response(known, media_type=NDJSON_MEDIA_TYPE)
     study = await to_thread.run_sync(with_stored_topology, service.engine, question.study())
-    if len(service.open_answers) >= MAX_SENT_ANSWERS:
+    if len(service.open_answers) >= MAX_SENT_ANSWERS // (2 if question.ahead else 1):
         raise Problem(503, f"{MAX_SENT_ANSWERS} answers are being sent: ask again soon")
     answer = LiveAnswer(
         service, key, json.dumps(study, sort_keys=True), question.first, question.ahead

@@ -1,6 +1,7 @@
 """The tables of the database as SQLAlchemy classes; times are in seconds, sizes in bytes.
 
-The schema itself is created by the migrations in `db/versions`; a test checks that the two agree.
+A new database gets its schema from these classes. The migrations in `db/versions` lead older ones
+to it; a test checks that the two agree.
 """
 
 from tuner.db.models.base import Base, utc_now

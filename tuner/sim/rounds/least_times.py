@@ -37,19 +37,19 @@ class LeastTimes:
         self.at_port = np.zeros((len(sizes.chunk_elements), 2, 2 * p))
         self._longest, self._local = np.zeros((2, p))
 
-    def add(self, times: int, one: Any, columns: Any) -> None:
-        """Add so many rounds of a type that have the same columns."""
+    def add(self, times: int, round_type: Any, count: Int32Array, reduce: Bytes) -> None:
+        """Add so many rounds of a type that have the same columns `count` and `reduce`."""
         _add_rounds(
             self._machine,
             self._sizes,
             self._keeps_ports,
             times,
-            one.src,
-            one.dst,
-            one.connection,
-            one.memory,
-            columns.count,
-            columns.reduce,
+            round_type.src,
+            round_type.dst,
+            round_type.connection,
+            round_type.memory,
+            count,
+            reduce,
             self.at_rank,
             self.at_port,
             self._longest,
@@ -74,45 +74,28 @@ def _add_rounds(
     connection: Int32Array,
     memory: Bytes,
     count: Int32Array,
-    reduce: Int32Array,
+    reduce: Bytes,
     at_rank: FloatArray,
     at_port: FloatArray,
     longest: FloatArray,
     local: FloatArray,
 ) -> None:
-    """Add rounds to the sums; `longest` and `local` are zeros before and after, one per rank.
-
-    A message that may have several costs, as chunks differ in length, counts nothing.
-    """
-    costs = machine.costs
+    """Add rounds to the sums; `longest` and `local` are zeros before and after, one per rank."""
     for z in range(len(sizes.chunk_elements)):
         more = sizes.itemsize * sizes.more_elements[z] if sizes.longer_chunks[z] > 0 else 0
         for i in range(len(src)):
             low = float(count[i] * sizes.chunk_elements[z] * sizes.itemsize)
-            high = low + count[i] * more
             if low == 0.0:
                 continue
             if reduce[i] != 0:
                 local[dst[i]] += reduction_seconds(machine.reduction_costs, min(1, memory[i]), low)
             if src[i] == dst[i]:
                 continue
-            kind = machine.kind[connection[i]]
-            at = find_segment(costs.start_bytes, kind, low)
-            way = transfer_mode(costs.mode, costs.striping_threshold, kind, at, low)
-            delay = completion_delay(costs, kind, low)
-            if (
-                at != find_segment(costs.start_bytes, kind, high)
-                or way != transfer_mode(costs.mode, costs.striping_threshold, kind, at, high)
-                or delay != completion_delay(costs, kind, high)
-                or (low < costs.eager_limit[kind] <= high)
-            ):
-                continue
-            rate = uncontended_rate(machine, kind, at, way, connection[i])
-            flow = costs.overhead[kind] + (low + costs.header_bytes) / rate
-            arrived = flow + costs.alpha[kind, at] + costs.latency_per_byte[kind, at] * low
-            longest[src[i]] = max(longest[src[i]], flow, arrived + delay)
-            if low >= costs.eager_limit[kind]:
-                longest[dst[i]] = max(longest[dst[i]], arrived)
+            flow, sent, arrived = _message_seconds(
+                machine, connection[i], low, low + count[i] * more
+            )
+            longest[src[i]] = max(longest[src[i]], sent)
+            longest[dst[i]] = max(longest[dst[i]], arrived)
             if keeps_ports[connection[i]]:
                 at_port[z, 0, machine.send_port[connection[i]]] += times * flow
                 at_port[z, 1, machine.recv_port[connection[i]]] += times * flow
@@ -120,3 +103,31 @@ def _add_rounds(
             for rank in (src[i], dst[i]):
                 at_rank[z, rank] += times * (longest[rank] + local[rank])
                 longest[rank] = local[rank] = 0.0
+
+
+@njit_no_alloc()
+def _message_seconds(
+    machine: Any, connection: int, low: float, high: float
+) -> tuple[float, float, float]:
+    """Return how long a message alone takes its ports, its sender and its receiver.
+
+    low     bytes of the message where all chunks are of the shorter length
+    high    the same where all are of the longer one
+
+    All are 0 where costs may be others between `low` and `high`.
+    """
+    costs, kind = machine.costs, machine.kind[connection]
+    at = find_segment(costs.start_bytes, kind, low)
+    way = transfer_mode(costs.mode, costs.striping_threshold, kind, at, low)
+    delay = completion_delay(costs, kind, low)
+    if (
+        at != find_segment(costs.start_bytes, kind, high)
+        or way != transfer_mode(costs.mode, costs.striping_threshold, kind, at, high)
+        or delay != completion_delay(costs, kind, high)
+        or (low < costs.eager_limit[kind] <= high)
+    ):
+        return 0.0, 0.0, 0.0
+    rate = uncontended_rate(machine, kind, at, way, connection)
+    flow = costs.overhead[kind] + (low + costs.header_bytes) / rate
+    arrived = flow + costs.alpha[kind, at] + costs.latency_per_byte[kind, at] * low
+    return flow, max(flow, arrived + delay), arrived if low >= costs.eager_limit[kind] else 0.0

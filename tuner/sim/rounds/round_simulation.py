@@ -32,7 +32,7 @@ from tuner.sim.traffic_pattern import has_pattern_costs
 from tuner.sim.transfers import pack_copy_costs, reduction_costs
 from tuner.topology import CUDA, HOST, Placement
 
-ROUNDS_WITHIN = 8  # after so many rounds calls that take too long are given up
+ROUNDS_PER_CHECK = 8  # after so many rounds calls that take too long are given up
 MIN_ROUNDS_TO_CACHE = 3  # of a type; costs that are kept take a hundred bytes per row and size
 
 
@@ -125,14 +125,16 @@ class RoundSimulation:
         keeps_ports: BoolArray = np.all(self._connections.port_share >= 1.0, axis=1)
         sizes = self._message_sizes(counts)
         found = LeastTimes(self.machine, sizes, keeps_ports, self.schedule.p)
-        alike: dict[tuple[int, int, int], tuple[Round, int]] = {}
+        repeated: dict[tuple[int, int, int], tuple[Int32Array, Any, int]] = {}
         for r, number in zip(
             self.schedule.rounds(), self.round_types.type_of_round.tolist(), strict=True
         ):
             key = number, id(r.count), id(r.reduce)  # of columns that are held
-            alike[key] = r, alike.get(key, (r, 0))[1] + 1
-        for (number, *_), (r, times) in alike.items():
-            found.add(times, self.round_types.types[number], r)
+            times = repeated[key][2] if key in repeated else 0
+            repeated[key] = r.count, r.reduce, times + 1
+        for (number, *_), (count, reduce, times) in repeated.items():
+            go_on()
+            found.add(times, self.round_types.types[number], count, reduce)
         return found.seconds()
 
     def _message_sizes(self, counts: IntArray) -> MessageSizes:
@@ -198,13 +200,14 @@ class _RoundRun:
         died, late = np.full(len(valid), -1), np.zeros(len(valid), bool)
         limited = bool(np.isfinite(longest).any())
         for at, (r, number) in enumerate(zip(rounds, which.tolist(), strict=True)):
-            go_on()
             self._run_round(r, number)
             if not valid.all():
                 died[(died < 0) & ~valid & ~late] = at
-            if limited and at % ROUNDS_WITHIN == 0:
-                late |= valid & (self.state.time.max(axis=1) > longest)
-                valid &= ~late
+            if at % ROUNDS_PER_CHECK == 0:
+                go_on()
+                if limited:
+                    late |= valid & (self.state.time.max(axis=1) > longest)
+                    valid &= ~late
             if not valid.any():
                 break
         self.state.time[late] = np.inf

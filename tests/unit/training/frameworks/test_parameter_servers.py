@@ -166,7 +166,7 @@ def test_links_between_switches_bound_all_servers() -> None:
 
 
 def test_the_best_number_of_servers_depends_on_the_network() -> None:
-    """On a slow network the server of the largest tensor limits, as soon as it has no other one.
+    """The server of the largest tensor limits a slow network as soon as it has no other one.
 
     On a fast one requests do, which 16 servers answer for a tensor each.
     """
