@@ -286,6 +286,20 @@ def test_reading_writes_nothing(engine: Engine) -> None:
         assert db.list_clusters(session).items == []
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)  # SQLite has none
+def test_a_read_only_server_is_not_written_to_after_reading(engine: Engine) -> None:
+    name = engine.url.database
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as administrator:
+        administrator.exec_driver_sql(
+            f"alter database {name} set default_transaction_read_only = on"
+        )
+    engine.dispose()
+    with db.read_session(engine) as session:
+        assert db.list_clusters(session).items == []
+    with pytest.raises(InputError, match="may only be read"), db.transaction(engine) as session:
+        db.store_cluster(session, CLUSTER)
+
+
 def test_an_exception_inside_leaves_no_trace(engine: Engine) -> None:
     def interrupted() -> None:
         with db.transaction(engine) as session:

@@ -75,6 +75,7 @@ def _make_engine(url: URL) -> Engine:
         url = url.update_query_dict({"connect_timeout": str(CONNECT_TIMEOUT_S)})
     engine = create_engine(url, json_serializer=encode_json, pool_pre_ping=True)
     event.listen(engine, "handle_error", _reopen_if_read_only)
+    event.listen(engine, "checkin", _let_server_decide)
     return _with_timeouts(engine)
 
 
@@ -108,6 +109,15 @@ def _reopen_if_read_only(context: ExceptionContext) -> None:
     """Drop connections that may not write, as only new ones see that this was mended."""
     if is_read_only(context.original_exception):
         context.is_disconnect = True
+
+
+def _let_server_decide(connection: Any, _record: object) -> None:
+    """Begin the next transaction without READ WRITE, which SQLAlchemy sets after a read-only one.
+
+    It would write where `default_transaction_read_only` is set, and fail on a standby.
+    """
+    if connection is not None:
+        connection.read_only = None
 
 
 def _with_timeouts(engine: Engine) -> Engine:
