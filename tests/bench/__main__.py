@@ -14,7 +14,8 @@ from tuner.sim import simulate
 from tuner.topology import Link, Node, Placement, Topology
 from tuner.topology.readers import nominal_calibration
 
-LATENCY, BANDWIDTH = 1e-6, 12.5e9  # per link, s and bytes/s
+LATENCY = 1e-6  # seconds of a link
+BANDWIDTH = 12.5e9  # bytes per second of a link
 CASES: tuple[tuple[Collective, str, int, int, dict[str, int]], ...] = (
     (Collective.BCAST, "binomial", 1024, 1 << 20, {}),
     (Collective.BCAST, "pipeline", 64, 16 << 20, {"segment": 128 << 10}),

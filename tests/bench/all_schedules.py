@@ -20,7 +20,8 @@ from tuner.topology import Placement
 from tuner.topology.readers import nominal_calibration
 from tuner.topology.readers.yaml_topology import topology_from_yaml
 
-MOST, NBYTES = 257, (1 << 20) + 8  # divisible by hardly any number of chunks
+MOST = 257  # ranks
+NBYTES = (1 << 20) + 8  # divisible by hardly any number of chunks
 LIMIT = 1.0  # s
 SLOWEST = 12
 

@@ -35,8 +35,12 @@ from tuner.core.measurement import read_measurements
 from tuner.core.table import read_table
 from tuner.emulation import launch
 
-SEED, RUNS = 46, 40
-HOSTS, BANDWIDTH, LATENCY, BUDGET = (2, 8), (10.0, 400.0), (20.0, 400.0), (30.0, 600.0)
+SEED = 46
+RUNS = 40
+HOSTS = (2, 8)
+BANDWIDTH = (10.0, 400.0)
+LATENCY = (20.0, 400.0)
+BUDGET = (30.0, 600.0)
 SHORT = 4.0  # exponent: half of the budgets are below 40 s
 ALLOWED = 1.1, 5.0  # times the budget, and seconds more
 STARTING = 15.0  # seconds of a run beside its budget: bringing up the cluster, and taking it down

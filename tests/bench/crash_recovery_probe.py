@@ -24,7 +24,8 @@ from pathlib import Path
 
 from tuner.core.measurement import Measurement, read_measurements, read_partial
 
-KILLS, SEED = 10, 20240301
+KILLS = 10
+SEED = 20240301
 LONGEST = 6.0  # seconds that a probe runs before it is killed
 PATIENCE = 600.0  # seconds of a whole one
 WORDS = (

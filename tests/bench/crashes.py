@@ -20,7 +20,8 @@ from tests.support.databases import Fresh, kinds
 from tests.support.forks import forks
 from tests.support.postgres import programs_of
 
-ROUNDS, REPORT_EVERY = 1000, 50
+ROUNDS = 1000
+REPORT_EVERY = 50
 
 
 def processor_s() -> float:

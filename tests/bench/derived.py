@@ -24,9 +24,11 @@ from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmConfig
 from tuner.launch import Launcher
 
-RANKS, BLOCKS = 2, 41
+RANKS = 2
+BLOCKS = 41
 CEILINGS = {"few": 1.1, "many": 1.01, "once": math.inf}  # times the plain library
-CALLS, ROUNDS = 1000, 200  # calls of a communicator of `many`; rounds in a block of `few`
+CALLS = 1000  # of a communicator of `many`
+ROUNDS = 200  # in a block of `few`
 NUMBER = {"few": ROUNDS, "many": CALLS, "once": 1}  # what the times of a block are divided by
 NBYTES = (128, 8192)
 CHOICES = {

@@ -26,7 +26,9 @@ from tuner.validation.acceptance import RuleCall
 from tuner.validation.heldout import heldout_calls
 
 LAUNCHES = 6
-TUNED, DUPLICATE = 1, 2  # arms, after the plain communicator's
+# Arms, after the plain communicator's.
+TUNED = 1
+DUPLICATE = 2
 CROWDED = {"openmpi": 8, "mpich": 2}  # ranks at most: MPICH does not yield
 
 

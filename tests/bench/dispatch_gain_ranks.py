@@ -15,7 +15,8 @@ from tuner.probe.collectives import CollectiveRun
 from tuner.probe.timing import Stopwatch, TimedOperation, yielding_barrier
 from tuner.runtime import tune
 
-SECONDS, TARGET = 0.4, 0.02  # of one point; relative half-width at which it ends earlier
+SECONDS = 0.4  # of one point
+TARGET = 0.02  # relative half-width at which a point ends earlier
 
 
 def measure(path: str, points: list[tuple[str, int, int]]) -> None:

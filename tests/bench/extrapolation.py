@@ -50,7 +50,8 @@ DEFAULT = AlgorithmConfig()
 GAINS = (0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
 DEVIATIONS = (0.25, 0.5, 1.0, 2.0, 3.0)
 RESAMPLES = 2000
-SLOWER, HEADROOM = 0.01, 0.9
+SLOWER = 0.01
+HEADROOM = 0.9
 EQUAL = 1e-9  # regrets that differ by rounding alone
 
 

@@ -26,8 +26,11 @@ from tuner.whatif.study_candidates import NCCL_ALGORITHMS, is_in_network
 from tuner.whatif.study_runner import run_study
 from tuner.whatif.study_spec import FileResolver, Study, study_from_record
 
-KIB, MIB = 1 << 10, 1 << 20
-SMALL, MEDIUM, LARGE = (8, KIB, 8 * KIB), (16 * KIB, 64 * KIB, 256 * KIB), (16 * MIB, 128 * MIB)
+KIB = 1 << 10
+MIB = 1 << 20
+SMALL = (8, KIB, 8 * KIB)
+MEDIUM = (16 * KIB, 64 * KIB, 256 * KIB)
+LARGE = (16 * MIB, 128 * MIB)
 EVEN = (0.8, 1.25)  # ratios that are comparable
 
 

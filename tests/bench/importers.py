@@ -20,7 +20,9 @@ from tuner.machines.topology_files import parse_topology, read_text
 FOLDERS = ("hwloc", "nccl_topo", "nvidia_smi", "ibnetdiscover", "slurm")
 SUFFIXES = (".xml", ".txt", ".out", ".conf")
 LIMIT = 2.0  # seconds
-LEAVES, HOSTS, SPINES = 640, 18, 18  # hosts of one leaf
+LEAVES = 640
+HOSTS = 18  # of one leaf
+SPINES = 18
 
 
 def infiniband() -> str:

@@ -24,7 +24,8 @@ from tuner.core.table import DEFAULT, RUNNER_OF_KIND
 
 Launches = dict[int, tuple[float, ...]]  # samples by launch
 Series = dict[tuple[object, ...], dict[tuple[object, ...], Launches]]  # by point, by algorithm
-GAIN, KIND = "gain over the default", 0  # where a point has its kind
+GAIN = "gain over the default"
+KIND = 0  # where a point has its kind
 PLAIN = (DEFAULT, frozenset[object]())
 COLUMNS = ("cases", "covered", "width", "off", "outside")
 

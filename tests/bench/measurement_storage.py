@@ -25,7 +25,9 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, end_line, header_line, series_line
 from tuner.core.table import RuleKey
 
-SERIES, SAMPLES, REPETITIONS = 1_000_000, 10, 200
+SERIES = 1_000_000
+SAMPLES = 10
+REPETITIONS = 200
 COLLECTIVES = ("allgather", "allreduce", "bcast", "gather", "reduce", "scatter")
 ALGORITHMS = ("default", "linear", "binomial", "chain", "pipeline", "ring", "rabenseifner")
 RANKS, SIZES = range(2, 66), [4 << exponent for exponent in range(21)]

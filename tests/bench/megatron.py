@@ -31,7 +31,8 @@ from tuner.cli.output import print_table
 from tuner.training.iteration import predict_iteration
 from tuner.training.workload import Workload, workload_from_record
 
-SEQUENCE, VOCABULARY = 2048, 51200
+SEQUENCE = 2048
+VOCABULARY = 51200
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,9 @@ from tuner.mpi_libraries.nccl import predictor
 from tuner.topology import GPU, Placement
 
 FITTED = ("dgx-a100", "dgx-h100", "hgx-h200", "gb200-nvl72")  # one node, several sizes
-MIB, GIB, DEFAULT = 1 << 20, 1 << 30, "default"
+MIB = 1 << 20
+GIB = 1 << 30
+DEFAULT = "default"
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
 AZURE = "Azure HPC guide"
 REPORT = "community report, 8 x NDR400, NCCL 2.29.7"

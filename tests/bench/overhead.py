@@ -20,7 +20,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.launch import Launcher
 
-BLOCKS, CALLS = 41, 2000
+BLOCKS = 41
+CALLS = 2000
 CEILINGS = {"lookup": 1.0, "overhead": 2.0}  # microseconds
 
 

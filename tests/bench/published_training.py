@@ -56,7 +56,10 @@ class Row:
         return f"{self.file} {self.ranks}"
 
 
-POINTS, PS, DIRECTION, SIZE = 0.03, 0.08, 0.0, 0.15
+POINTS = 0.03
+PS = 0.08
+DIRECTION = 0.0
+SIZE = 0.15
 PIZ_DAINT = (264.57, 523.38, 1018.18, 2001.00, 3840.35, 7118.31, 9219.70)
 SERVERS = "number of servers, batch"
 ONE_PROCESS = "cost of eight GPUs in one process"

@@ -17,7 +17,9 @@ import httpx
 from tests.service.serving import a_table, publish, serving
 from tuner.cli.output import print_table
 
-CONNECTIONS, SECONDS, RATE = 64, 8, 3000
+CONNECTIONS = 64
+SECONDS = 8
+RATE = 3000
 SELECT = (
     "/v1/select?cluster=test&library=openmpi%205.0.11&collective=bcast&nodes=1&ppn=4&nbytes=5000"
 )

@@ -30,7 +30,8 @@ from tuner.topology import CUDA, HOST, Link, Node, Placement, Topology
 from tuner.topology.readers import nominal_calibration
 
 MACHINES = {"summit": (4608, 6), "flat": (4608, 6), "flat1m": (1 << 20, 1), "flat1m8": (1 << 17, 8)}
-LIMIT, MEMORY = 120, 9_000_000_000  # seconds, bytes
+LIMIT = 120  # seconds
+MEMORY = 9_000_000_000  # bytes
 WARM_NODES = 4  # of the small call that loads or compiles everything
 
 

@@ -27,7 +27,8 @@ from tuner.mpi_libraries import library_module
 
 SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 RANKS = {"openmpi": (4, 8), "mpich": (4,)}
-SECONDS, TARGET = 0.5, 0.02  # of one comparison; relative half-width at which it ends earlier
+SECONDS = 0.5  # of one comparison
+TARGET = 0.02  # relative half-width at which a comparison ends earlier
 LAUNCHES = 3
 COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
 

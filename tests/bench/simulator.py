@@ -47,7 +47,8 @@ GRID = (
 GRID_SIZES = (1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 27)
 GRID_RANKS = (16, 64, 256, 1024, 1536)
 WIRE = NetworkCable(12.5e9, 1e-6)
-SUMMIT_PPN, SUMMIT_BYTES = 6, 16 << 20
+SUMMIT_PPN = 6
+SUMMIT_BYTES = 16 << 20
 LIMIT = 120  # seconds that one algorithm on Summit may take before it is given up
 REPETITIONS = 5
 

@@ -42,7 +42,8 @@ from tuner.sim import simulate
 from tuner.topology import CUDA, HOST, Placement
 from tuner.whatif.study_candidates import build_schedule, list_candidates
 
-KIB, MIB = 1 << 10, 1 << 20
+KIB = 1 << 10
+MIB = 1 << 20
 ALLREDUCE = Collective.ALLREDUCE
 PPN = {"summit": 6, "sierra": 4, "dgx-a100": 8}
 FIT, POINTS, AT_ONCE = "fit", "points", "several at once"
@@ -74,7 +75,8 @@ def at_rate(gigabytes: float, pairs: int) -> dict[int, float]:
     return {256 * MIB: pairs * 256 * MIB / gigabytes / 1e3}
 
 
-MEDIUM, LARGE = 64 * KIB, 512 * KIB
+MEDIUM = 64 * KIB
+LARGE = 512 * KIB
 SENT = [
     Sent("summit", "GPUs of a socket", CUDA, 1, FIT, fit(17.4, 16.6, 51.0, MEDIUM, LARGE)),
     Sent("summit", "GPUs across sockets", CUDA, 3, FIT, fit(18.8, 18.0, 46.0, MEDIUM, LARGE)),

@@ -34,7 +34,8 @@ from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
 PPNS = (1, 2, 4, 8)
-SAMPLES, LAUNCHES = 10, 3
+SAMPLES = 10
+LAUNCHES = 3
 LIBRARY = "openmpi 5.0.11"
 
 

@@ -28,7 +28,8 @@ from tuner.base.units import format_size, format_time, parse_size
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(os.environ.get("TUNER_TORCH_PYTHON", ROOT / ".venv-torch" / "bin" / "python"))
 SIZES = "64KiB,256KiB,1MiB,4MiB,16MiB,64MiB"
-LONG_BYTES, LONG_TURNS = 8 << 20, 3
+LONG_BYTES = 8 << 20
+LONG_TURNS = 3
 
 
 def main(table: str, turns: int, sizes: Sequence[int], device: str, dtype: str) -> None:

@@ -21,7 +21,8 @@ from tuner.launch import Launcher
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(os.environ.get("TUNER_TORCH_PYTHON", ROOT / ".venv-torch" / "bin" / "python"))
-BLOCKS, CALLS = 41, 200
+BLOCKS = 41
+CALLS = 200
 RANKS = (2, 4)
 CEILING_US = 20.0
 

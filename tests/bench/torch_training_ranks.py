@@ -22,10 +22,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tuner.torch
 
-CLASSES, CHANNELS, SIDE = 10, 3, 16
+CLASSES = 10
+CHANNELS = 3
+SIDE = 16
 NOISE = 1.0  # standard deviation of a pixel about the pattern of its class
-RATE, MOMENTUM = 0.02, 0.9
-MODEL_SEED, PATTERN_SEED, DATA_SEED = 1, 2, 1000
+RATE = 0.02
+MOMENTUM = 0.9
+MODEL_SEED = 1
+PATTERN_SEED = 2
+DATA_SEED = 1000
 WARM_UP_TURNS = 1
 
 

@@ -22,7 +22,8 @@ from tests.bench.requests import SELECT
 from tests.service.serving import a_table, publish, serving
 from tuner.cli.output import print_table
 
-VIEWERS, SECONDS = 50, 30.0
+VIEWERS = 50
+SECONDS = 30.0
 RATE = 50.0  # calls of `select` per second
 PAUSE = 0.5  # seconds that a viewer looks at an answer
 SIZES = [4 << power for power in range(27)]

@@ -35,7 +35,8 @@ PROBE = (
     "--out",
     "m.ndjson",
 )
-BUDGET, GOOD = 60.0, 0.99  # seconds; mean regret
+BUDGET = 60.0  # seconds
+GOOD = 0.99  # mean regret
 TUNE = (
     "tune",
     *HOSTS,

@@ -32,10 +32,8 @@ from tuner.launch import Launcher
 TUNER = (sys.executable, "-m", "tuner.cli.main")
 PROGRAM = ROOT / "tests" / "emulation" / "programs" / "followed.py"
 DEALT = {"0011": BLOCK, "0101": CYCLIC}  # on another host than rank 0
-BINOMIAL, CHAIN = (
-    AlgorithmConfig("binomial", runner=SCHEDULE),
-    AlgorithmConfig("chain", runner=SCHEDULE),
-)
+BINOMIAL = AlgorithmConfig("binomial", runner=SCHEDULE)
+CHAIN = AlgorithmConfig("chain", runner=SCHEDULE)
 HOSTS = (
     "--hosts",
     "node0,node1",

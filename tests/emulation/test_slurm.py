@@ -17,7 +17,8 @@ from tests.support.overlay import OverlayError
 from tests.support.slurm import Slurm
 from tuner.core.table import read_table
 
-HOSTS, PPN = 3, 2
+HOSTS = 3
+PPN = 2
 TOPOLOGY = f"{{name: batch, nodes: {HOSTS}, latency: 200us, bandwidth: 100Mbit/s}}"
 SCRIPTS = ROOT / "docs" / "examples"
 SUMS = ROOT / "tests" / "emulation" / "programs" / "sums.py"

@@ -14,7 +14,8 @@ from mpi4py import MPI
 from tuner.runtime.collective_lock import VARIABLES_LOCK, collective_lock
 
 WORLD = MPI.COMM_WORLD
-THREADS, TIMES = 3, 3
+THREADS = 3
+TIMES = 3
 inside, together = list[int](), list[int]()
 
 

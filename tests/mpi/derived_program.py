@@ -17,7 +17,8 @@ from mpi4py import MPI
 
 calls_made = ctypes.CDLL(None).calls_made
 calls_made.restype = ctypes.c_long
-ROUNDS, MOST_CALLS = 10, 400
+ROUNDS = 10
+MOST_CALLS = 400
 world = MPI.COMM_WORLD
 if sys.argv[1:] == ["observed"] and world.rank == 0:
     logging.getLogger("tuner").setLevel(logging.INFO)

@@ -13,7 +13,8 @@ from tuner.probe.probe_plan import WARM_UP_REPETITIONS
 from tuner.probe.timing import Stopwatch, TimedOperation
 
 comm = MPI.COMM_WORLD
-SHORT, FEWEST = 0.003, 5
+SHORT = 0.003
+FEWEST = 5
 SUFFICES = [SHORT * (WARM_UP_REPETITIONS + FEWEST) * times for times in (0.5, 30, 1000)]
 
 

@@ -9,7 +9,8 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-WARM, SMALL = 10, 8  # calls, bytes
+WARM = 10  # calls
+SMALL = 8  # bytes
 world = MPI.COMM_WORLD
 
 

@@ -27,7 +27,8 @@ from tuner.runtime.method_names import METHODS
 
 WORLD, LIBRARY = MPI.COMM_WORLD, library_name()
 P, ME = WORLD.size, WORLD.rank
-TABLES, RUNGS = 8, (0, 100, 400, 1600)  # bytes from which another algorithm is drawn
+TABLES = 8
+RUNGS = (0, 100, 400, 1600)  # bytes from which another algorithm is drawn
 GROUP = 6  # counts are whole numbers of these, so every layout below can hold them
 MARGIN = 4  # elements around
 SMALL = {"segment": 40, "radix": 3, "chains": 2, "group": 2}  # a segment cuts elements of 16 bytes

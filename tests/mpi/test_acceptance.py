@@ -39,7 +39,8 @@ from tuner.validation.timing import (
 from tuner.validation.validate_openmpi import activation
 from tuner.workflows.acceptance import accept_winning_rules, prepare_side, withdraw_losing_rules
 
-SLOW_FROM, SLOW_BELOW = 3000, 50_000  # bytes
+SLOW_FROM = 3000  # bytes
+SLOW_BELOW = 50_000  # bytes
 SUPPORT = Path(__file__).parents[1] / "support"
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
 FAST = LaunchOptions(environment={"TUNER_TEST_FAST": "1"})

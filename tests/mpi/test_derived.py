@@ -19,7 +19,8 @@ from tuner.launch import Launcher
 PROGRAM = Path(__file__).with_name("derived_program.py")
 COUNTER = PROGRAM.parents[1] / "support" / "count_calls.c"
 LIBRARIES = [("launcher", 4), ("mpich_launcher", 2)]
-NBYTES, LIBRARY_S = 8000, 0.01  # a size of the rule, and what the library takes for it
+NBYTES = 8000  # a size of the rule
+LIBRARY_S = 0.01  # that the library takes for it
 ROUND = 10  # calls of the library in ten rounds, for each call of the program
 
 

@@ -32,7 +32,10 @@ from tuner.validation.validate_mpich import FAULT_MESSAGE, activation, validate
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 PROGRAM = Path(__file__).with_name("layers_program.py")
 FURTHER = [path for path in os.environ.get("TUNER_MPICH_PYTHONS", "").split(os.pathsep) if path]
-KEPT, RULED, LARGE = 1024, 65536, 1 << 20  # bytes: rules are from RULED to LARGE
+# Bytes; rules are from RULED to LARGE.
+KEPT = 1024
+RULED = 65536
+LARGE = 1 << 20
 MULTIPLE = THREAD_LEVELS[-1]
 
 

@@ -15,7 +15,8 @@ from tuner.mpi_libraries.openmpi import canonical_config
 from tuner.validation import openmpi_trace
 from tuner.validation.validation import CallOutcome
 
-NBYTES, RANKS = 1 << 18, 4
+NBYTES = 1 << 18
+RANKS = 4
 PROGRAM = """
 import json, sys
 import numpy as np

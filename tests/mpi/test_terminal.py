@@ -29,7 +29,8 @@ from tuner.launch import Launcher
 
 pytestmark = pytest.mark.extended
 
-WIDE, NARROW = 1000, (80, 60, 40)
+WIDE = 1000
+NARROW = (80, 60, 40)
 PROGRAM = (sys.executable, "-m", "tuner")
 SMALL = [
     "quickstart",
@@ -72,11 +73,9 @@ RESULTS = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_
     for nbytes in (1024, 4096, 65536)
 )
 OSU = "# OSU MPI Allreduce Latency Test v7.3\n# Size   Avg Latency(us)\n23168   48.90\n"
-TABLE, MEASURED, FLAT = (
-    "out/openmpi/table.json",
-    "out/openmpi/measurements.ndjson",
-    str(ROOT / "docs/examples/flat64.yaml"),
-)
+TABLE = "out/openmpi/table.json"
+MEASURED = "out/openmpi/measurements.ndjson"
+FLAT = str(ROOT / "docs/examples/flat64.yaml")
 CASES = {
     "doctor": ["", "--python nowhere/python"],
     "probe": [

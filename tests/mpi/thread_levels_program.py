@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-N_THREADS, LEVELS = int(sys.argv[1]), sys.argv[2:]
+N_THREADS = int(sys.argv[1])
+LEVELS = sys.argv[2:]
 RANK = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
 os.environ["MPI4PY_RC_THREAD_LEVEL"] = LEVELS[RANK]
 
@@ -29,7 +30,8 @@ from tuner.runtime.agreement import library_name  # noqa: E402 - after the level
 from tuner.runtime.algorithm_control import AlgorithmControl  # noqa: E402 - after the level is set
 
 WORLD = MPI.COMM_WORLD
-CALLS, COUNTS = 200, (4, 400, 4000)
+CALLS = 200
+COUNTS = (4, 400, 4000)
 CHOICES = (  # that are forced by variables which the library reads at each call
     (AlgorithmConfig("binomial"), AlgorithmConfig("scatter_allgather_ring"))
     if "mpich" in library_name()

@@ -24,7 +24,8 @@ from tuner.runtime.control_variables import ControlVariables
 WORLD = MPI.COMM_WORLD
 ALGORITHMS = ("binomial", "chain", "linear")
 VARIABLES = ("coll_tuned_use_dynamic_rules", "coll_tuned_bcast_algorithm")
-LIVES, SIZES = 15, (4, 400, 40_000)
+LIVES = 15
+SIZES = (4, 400, 40_000)
 
 
 class Sayings(logging.Handler):

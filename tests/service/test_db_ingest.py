@@ -19,7 +19,8 @@ from tuner.base.errors import InputError
 from tuner.core.measurement import Measurement, read_measurements
 from tuner.db import NotFoundError, UnavailableError
 
-SERIES, PIECE = 25, 4
+SERIES = 25
+PIECE = 4
 
 
 @pytest.fixture(autouse=True)

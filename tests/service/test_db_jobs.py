@@ -15,7 +15,8 @@ from tuner import db
 from tuner.db import Claim, ConflictError, LostLeaseError, NotFoundError
 from tuner.db.models import JobLogRow, JobRow, utc_now
 
-RUNNERS, JOBS = 4, 24
+RUNNERS = 4
+JOBS = 24
 BLOCKED = (
     "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
     " and datname = current_database()"

@@ -27,8 +27,11 @@ from tuner.db.models import (
     TopologyRow,
 )
 
-KEPT_TABLES, KEPT_JOBS = 3, 3  # what prunes leave of each
-RULES, SERIES = 2, 60  # of each table and file of measurements
+# What prunes leave of each.
+KEPT_TABLES = 3
+KEPT_JOBS = 3
+RULES = 2  # of each table
+SERIES = 60  # of each file of measurements
 TABLE, PUBLICATION, TOKEN, REVOKED = "table", "publication", "token", "revoked"
 MEASUREMENTS, JOB, CLAIMED, DONE = "measurements", "job", "claimed", "done"
 IN_LOG = "in the log of publications"  # by version, where the publication's id is not known

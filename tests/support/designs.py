@@ -9,18 +9,17 @@ from tests.support.replays import Grid
 from tuner.core.table import AlgorithmConfig
 from tuner.select.dataset import CallPoint, Observation, SimulateFunction
 
-DEFAULT, TREE, RING, SLOW = (
-    AlgorithmConfig(),
-    AlgorithmConfig("tree"),
-    AlgorithmConfig("ring"),
-    AlgorithmConfig("slow"),
-)
+DEFAULT = AlgorithmConfig()
+TREE = AlgorithmConfig("tree")
+RING = AlgorithmConfig("ring")
+SLOW = AlgorithmConfig("slow")
 
 
 CHOICES = (DEFAULT, TREE, RING, SLOW)
 
 
-NODES, SIZES = (2, 4, 8, 16), tuple(4**k for k in range(2, 11))
+NODES = (2, 4, 8, 16)
+SIZES = tuple(4**k for k in range(2, 11))
 
 
 def truth(point: CallPoint, choice: AlgorithmConfig) -> float:

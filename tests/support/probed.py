@@ -18,9 +18,14 @@ from tuner.sim import simulate
 from tuner.topology import Link, Node, Placement, Topology
 
 SIZES = (8, 64, 512, 1024, 4096, 8192, 16384, 32768, 65536, 2**17, 2**18, 2**19, 2**20)
-LIMIT, OVERHEAD = 60_000.0, 4e-6
-SHORT, LONG = (9e-5, 1 / 12.41e6), (7e-4, 1 / 12.41e6)  # alpha of the ends, beta
-RATE, UPLINK, DELAY = 12.5e6, 6.25e6, 50e-6  # of links
+LIMIT = 60_000.0
+OVERHEAD = 4e-6
+# Latency and seconds per byte of messages up to LIMIT, and of longer ones.
+SHORT = (9e-5, 1 / 12.41e6)
+LONG = (7e-4, 1 / 12.41e6)
+RATE = 12.5e6  # bytes per second of a host's link
+UPLINK = 6.25e6  # bytes per second
+DELAY = 50e-6  # seconds of a link
 
 
 def racks(each: int, uplink: float = UPLINK) -> Topology:

@@ -12,7 +12,10 @@ _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _HEADER = {b"dltensor": 0, b"dltensor_versioned": 32}  # bytes before the tensor, by capsule
-_DEVICE, _CODE, _LANES = 8, 20, 22  # bytes, as in dlpack.h
+# Offsets in bytes, as in dlpack.h.
+_DEVICE = 8
+_CODE = 20
+_LANES = 22
 
 
 class Tensor:

@@ -16,7 +16,8 @@ Value = TypeVar("Value")
 
 QUIET_S = 12.0  # what any one event of a test takes on a quiet machine, starts of programs included
 MARGIN = 10.0 * float(os.environ.get("TUNER_TEST_PATIENCE", "1"))
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
+SHORTEST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 1.0
 
 
 def patience(quiet_s: float = QUIET_S) -> float:

@@ -26,7 +26,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tuner.torch
 
-BATCH, WIDTH = 16, 64
+BATCH = 16
+WIDTH = 64
 RATE = 1e-2
 DEVICE = torch.device(*sys.argv[2:] or ["cpu"])
 HOST = torch.device("cpu")

@@ -27,7 +27,8 @@ from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 
 WORLD = MPI.COMM_WORLD
-HIDDEN, BATCH = 1024, 64
+HIDDEN = 1024
+BATCH = 64
 RATE = 0.01
 
 

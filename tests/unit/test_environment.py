@@ -26,7 +26,8 @@ from tests.support.waiting import be_slow, patience, until
 pytestmark = pytest.mark.slow
 
 SCRIPT = ROOT / "environment.sh"
-LARGE, SMALL = 3_000_000, 20_000  # bytes
+LARGE = 3_000_000  # bytes
+SMALL = 20_000  # bytes
 RATE = 1_500_000  # of the server, bytes per second
 
 

@@ -22,9 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner import db
 
-MULTIPROCESS_DIR_VARIABLE = (
-    "PROMETHEUS_MULTIPROC_DIR"  # the folder where the processes of a service share their metrics
-)
+# The folder where the processes of a service share their metrics.
+MULTIPROCESS_DIR_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)  # s
 UNMATCHED_ROUTE = "unmatched"  # the route of a path that does not exist
 COUNTED_METHODS = frozenset({"GET", "HEAD", "POST"})

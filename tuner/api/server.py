@@ -36,9 +36,8 @@ BACKLOG = 2048  # connections that may wait to be accepted
 GRACEFUL_SHUTDOWN_S = 5  # seconds for requests to finish when the service stops
 KEEP_ALIVE_S = 75  # seconds that an idle connection stays open
 POLL_INTERVAL_S = 1.0  # seconds between two checks for signals and dead processes
-THREAD_SWITCH_INTERVAL_S = (
-    0.0005  # seconds until a thread that answers can interrupt one that computes
-)
+# Seconds until a thread that answers can interrupt one that computes.
+THREAD_SWITCH_INTERVAL_S = 0.0005
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:

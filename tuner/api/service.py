@@ -29,12 +29,10 @@ from tuner.studio.assets import Asset, load_assets
 
 log = logging.getLogger(__name__)
 log.addFilter(RepeatFilter())
-MAX_CONCURRENT_UPLOADS = (
-    4  # measurements files stored at the same time; others wait without blocking requests
-)
-MAX_CONCURRENT_LARGE_BODIES = (
-    2  # other large bodies at the same time; each may take half a gigabyte of memory
-)
+# Measurements files stored at the same time; others wait without blocking requests.
+MAX_CONCURRENT_UPLOADS = 4
+# Other large bodies at the same time; each may take half a gigabyte of memory.
+MAX_CONCURRENT_LARGE_BODIES = 2
 MAX_CONCURRENT_STEPS = available_cores()  # of answers, in workers that give way to short requests
 MAX_CONCURRENT_LONG = 1  # traced calls and reports at the same time, which take seconds
 MAX_OPEN_ANSWERS = 8  # begun what-if answers, whose steps take turns; others wait

@@ -12,9 +12,8 @@ from tuner.jobs.kinds import JOB_KINDS, PROBE
 MEASUREMENTS_LIMIT_BYTES = 1 << 30  # bytes of one upload of measurements
 BODY_LIMIT_BYTES = 16 << 20  # bytes of any other request body
 MAX_QUEUED_JOBS = 100  # queued jobs per client
-RATE_LIMIT_PER_S = (
-    200.0  # requests per second and client, where other computers can reach the service
-)
+# Requests per second and client, where other computers can reach the service.
+RATE_LIMIT_PER_S = 200.0
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 from reprlib import Repr
 
 _SHORT_REPR = Repr()
-_SHORT_REPR.maxlevel, _SHORT_REPR.maxstring, _SHORT_REPR.maxother = 1, 80, 80
+_SHORT_REPR.maxlevel = 1
+_SHORT_REPR.maxstring = 80
+_SHORT_REPR.maxother = 80
 
 
 class TunerError(Exception):

@@ -95,8 +95,9 @@ def _with_port_time(segment: CostSegment, port: Estimate) -> CostSegment:
 def _largest_param(series: SeriesIndex, memory: str, name: str) -> int:
     """Return the largest value that a parameter has in any exchange, 0 where none has it.
 
-    turns   1: the partners alternated between exchanges, which those of older probes did not
-    near    1: all hosts were as near to one another as the nearest two, else all hosts took part
+    `turns` is 1 where the partners alternated between exchanges, which those of older probes did
+    not; `near` is 1 where all hosts were as near to one another as the nearest two;
+    else all hosts took part.
     """
     found = series.find("exchange", NETWORK, memory)
     return max((param(one, name) for one in found), default=0)

@@ -37,16 +37,14 @@ from tuner.topology import (
 )
 from tuner.topology.paths import PATH_CLASS_INDEX
 
-SIMILAR_PATH_UNCERTAINTY, NOMINAL_UNCERTAINTY, TYPICAL_UNCERTAINTY = (
-    2.0,
-    2.0,
-    10.0,
-)  # factors by which a borrowed cost may be wrong
-LOCAL_LATENCY_S, LOCAL_BANDWIDTH_BYTES_PER_S = (
-    1e-6,
-    5e9,
-)  # s and B/s of messages through a computer's memory
-REDUCTION_LAUNCH_S, REDUCTION_GAMMA_S_PER_BYTE = 2e-7, 2e-10  # s and s per byte of a sum of floats
+# Factors by which a borrowed cost may be wrong.
+SIMILAR_PATH_UNCERTAINTY = 2.0  # measured on a similar path
+NOMINAL_UNCERTAINTY = 2.0  # stated in a topology file
+TYPICAL_UNCERTAINTY = 10.0  # typical of any computer
+LOCAL_LATENCY_S = 1e-6  # of a message through a computer's memory
+LOCAL_BANDWIDTH_BYTES_PER_S = 5e9  # of messages through a computer's memory
+REDUCTION_LAUNCH_S = 2e-7  # of a sum of floats
+REDUCTION_GAMMA_S_PER_BYTE = 2e-10  # of a sum of floats
 INTRA_NODE_CLASSES = (NODE, CROSS_SOCKET)  # classes that can replace one another
 PATH_CLASS_DESCRIPTIONS = {
     NETWORK: "messages between nodes",

@@ -28,9 +28,8 @@ from tuner.calibrate.series_index import LaunchSeries, SeriesIndex, param
 from tuner.calibrate.shared_bandwidth import MIN_SECONDS_PER_BYTE, UPLINK
 from tuner.topology import NETWORK
 
-MIN_SIZES_FOR_BREAKS = (
-    8  # sizes needed to find protocols; fewer only show what another distance adds
-)
+# Sizes needed to find protocols; fewer only show what another distance adds.
+MIN_SIZES_FOR_BREAKS = 8
 
 CostShift = tuple[
     FloatArray, FloatArray

@@ -20,8 +20,8 @@ from tuner.topology import NETWORK
 class LoopbackTimes:
     """Times of short messages between two ranks of a host, from `tuner.rank_programs.loopback`.
 
-    frame       bytes on the wire of a message, headers included
-    held        (seconds for which each rank holds a message, further one-way seconds)
+    frame_bytes     bytes on the wire of a message, headers included
+    hold_times      (seconds for which each rank holds a message, further one-way seconds)
     """
 
     frame_bytes: float = field(metadata=formerly("frame"))

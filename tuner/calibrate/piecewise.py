@@ -22,16 +22,12 @@ MIN_SIZES_INNER_LINE = 2  # in other lines: two sizes that are off together are 
 MIN_RELATIVE_ERROR = 0.02  # smaller deviations from a straight line do not count as a break
 SLOPE_EPSILON = 1e-9  # relative to alpha; a smaller slope is a rounding error
 PARAMETERS_PER_LINE = 3  # free parameters of a line: alpha, beta, where it begins
-TUKEY_CUTOFF_SD = (
-    4.685  # standard deviations at which a size stops counting; 95 % efficient without outliers
-)
-MAX_LOSS_PER_SIZE = (
-    TUKEY_CUTOFF_SD**2 / 3
-)  # of one size; a line must cost more, or outliers would get lines of their own
-L1_ITERATIONS, BIWEIGHT_ITERATIONS = (
-    6,
-    12,
-)  # iterations of reweighting: least absolute deviations, then Tukey's biweight
+# Standard deviations at which a size stops counting; 95 % efficient without outliers.
+TUKEY_CUTOFF_SD = 4.685
+# Of one size: a line must cost more, or outliers would get lines of their own.
+MAX_LOSS_PER_SIZE = TUKEY_CUTOFF_SD**2 / 3
+L1_ITERATIONS = 6  # iterations of reweighting for least absolute deviations
+BIWEIGHT_ITERATIONS = 12  # iterations of reweighting with Tukey's biweight
 
 
 @dataclass(frozen=True)

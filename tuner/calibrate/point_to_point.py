@@ -22,12 +22,10 @@ from tuner.calibrate.piecewise import break_points
 from tuner.calibrate.series_index import LaunchSeries, SeriesIndex, param
 from tuner.core.calibration import CostSegment, PathCost
 
-MAX_EARLY_TIME_RATIO = (
-    0.5  # of a message's time; a late receiver that gets it faster did not wait for it
-)
-MIN_BLOCKED_S = (
-    1e-3  # s; half of the receiver's delay in a probe: a sender that took less did not wait
-)
+# Of a message's time; a late receiver that gets it faster did not wait for it.
+MAX_EARLY_TIME_RATIO = 0.5
+# Half of the receiver's delay in a probe: a sender that took less did not wait.
+MIN_BLOCKED_S = 1e-3
 
 
 @dataclass(frozen=True)

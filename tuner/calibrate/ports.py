@@ -26,13 +26,13 @@ from tuner.calibrate.point_to_point import PathFit
 from tuner.calibrate.series_index import LaunchSeries, SeriesIndex, param
 from tuner.core.calibration import Estimate
 
-MIN_VISIBLE_OVERHEAD = (
-    0.1  # of the time per message; a smaller overhead is not visible beside the bytes
-)
+# Of the time per message; a smaller overhead is not visible beside the bytes.
+MIN_VISIBLE_OVERHEAD = 0.1
 MAX_CONCURRENT_OVERHEAD = 0.5  # of the overhead of the smallest messages; less counts as concurrent
-# Share of the further messages' time that the first one waits for: at most the former is one at a
-# time, at least the latter is concurrent. Messages sent in a few parts may look like either.
-MAX_SERIAL_SHARE, MIN_CONCURRENT_SHARE = 0.25, 0.75
+# Share of the further messages' time that the first one waits for. Messages sent in a few parts may
+# look serial or concurrent.
+MAX_SERIAL_SHARE = 0.25  # at most this share: one message at a time
+MIN_CONCURRENT_SHARE = 0.75  # at least this share: concurrent messages
 MIN_FANOUT_SLOWDOWN = 1.2  # all messages must take this multiple of one's time
 
 

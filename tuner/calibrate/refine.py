@@ -43,14 +43,11 @@ N_FOLDS = 3
 MAX_COLLECTIVES = 120  # maximum number of collectives that parameters are fitted to
 CONTENTION_PRIOR_SD = 0.10  # relative, by which concurrent messages may cost more than single ones
 PREDICTION_SD = 0.05  # relative, of a prediction with correct parameters
-MAX_EVALUATIONS, FINITE_DIFFERENCE_STEP = (
-    5,
-    0.02,
-)  # of Gauss-Newton; step of a log factor in a finite difference
+MAX_EVALUATIONS = 5  # of Gauss-Newton
+FINITE_DIFFERENCE_STEP = 0.02  # of a log factor
 MAX_ERROR_RATIO = 0.8  # another port discipline is used only below this multiple of the error
-RANKING_TOLERANCE = (
-    0.005  # of regret and rank correlation: two equally fast algorithms may swap ranks
-)
+# Of regret and rank correlation: two equally fast algorithms may swap ranks.
+RANKING_TOLERANCE = 0.005
 
 EstimateTransform = Callable[[str, Estimate], Estimate]  # takes the parameter's name
 

@@ -20,12 +20,10 @@ from tuner.topology import MEMORY_BUS, NETWORK, NODE, NODE_OVERSUBSCRIBED
 NIC, UPLINK = "nic", "uplink"
 SHARED_RESOURCES = (NIC, UPLINK, MEMORY_BUS)
 PATH_CLASS_OF_RESOURCE = {NIC: NETWORK, UPLINK: NETWORK, MEMORY_BUS: NODE}  # of one pair alone
-MIN_CONTENTION_SLOWDOWN = (
-    1.1  # a smaller slowdown by concurrent pairs says nothing about a capacity
-)
-MIN_SECONDS_PER_BYTE = (
-    1e-13  # s per byte, 10 TB/s; a line through noisy times may be flatter than any memory
-)
+# A smaller slowdown by concurrent pairs says nothing about a capacity.
+MIN_CONTENTION_SLOWDOWN = 1.1
+# 10 TB/s: a line through noisy times may be flatter than any memory.
+MIN_SECONDS_PER_BYTE = 1e-13
 MIN_FLOW_FRACTION = 0.5  # a message is long if at least this part of its time depends on its bytes
 
 ConcurrentPairs = dict[int, list[LaunchSeries]]  # pairs at the same time -> their points

@@ -21,10 +21,8 @@ from tuner.topology import NETWORK
 RANKS_PER_PAIR = 2  # ranks; two alone stay in step
 CALLS_PER_EXCHANGE = 2  # MPI calls of an exchange: one to start, one to wait
 MIN_LATENCY_FRACTION = 0.2  # of a message's time; a smaller latency of the links is lost in noise
-MIN_ACK_LATENCIES, MAX_ACK_LATENCIES = (
-    0.5,
-    2.0,
-)  # range of latencies that an acknowledgement may take
+MIN_ACK_LATENCIES = 0.5  # fewest latencies that an acknowledgement may take
+MAX_ACK_LATENCIES = 2.0  # most latencies that an acknowledgement may take
 MIN_ACK_SIZES = 2  # sizes that must show it, as a single one may be an outlier
 
 

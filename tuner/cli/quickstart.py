@@ -51,9 +51,8 @@ Interrupted, the same command without --restart resumes. Afterwards open tuner-o
 LOCK_FILE = "quickstart.lock"  # held while a quickstart works in the directory
 REPORT_SECONDS = 4.0  # seconds for writing the database and the plots, for the estimate
 DEFAULT_BUDGET_S = 85.0  # seconds of probing Open MPI: with everything else well under six minutes
-MPICH_BUDGET_DIVISOR = (
-    3.0  # MPICH has fewer algorithms, and comparing has fewer points, by this factor
-)
+# MPICH has fewer algorithms, and comparing has fewer points, by this factor.
+MPICH_BUDGET_DIVISOR = 3.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,9 +21,9 @@ from tuner.core.path_classes import BLOCK, HOST, PlacementMixin, omit_default_pl
 FORMAT_VERSION = 1
 REQUESTED_CALLS_KEY = "wanted"  # provenance key of the calls that a table is for, measured or not
 WRONG_RESULT = "wrong result"  # why an algorithm was excluded
-# Limits in seconds of a sample that is not 0: far less than a cycle of any clock, and eleven days.
-# Beyond them, ratios and squares could overflow a float.
-MIN_SAMPLE_S, MAX_SAMPLE_S = 1e-12, 1e6
+# Limits of a sample that is not 0; beyond them, ratios and squares could overflow a float.
+MIN_SAMPLE_S = 1e-12  # far less than a cycle of any clock
+MAX_SAMPLE_S = 1e6  # eleven days
 T = TypeVar("T")
 
 

@@ -21,10 +21,9 @@ from tuner.db.models import FeedbackRow
 from tuner.db.pagination import PAGE_SIZE, Page, fetch_page
 from tuner.db.tables import describe_table, load_table
 
-STALE_ABOVE_RATIO, STALE_BELOW_RATIO = (
-    1.25,
-    0.8,
-)  # of reported over measured time; beyond them the table is stale
+# Reported over measured time, beyond which a table is stale.
+STALE_ABOVE_RATIO = 1.25
+STALE_BELOW_RATIO = 0.8
 MAX_REPORTS = 1000  # newest reports that are evaluated
 
 

@@ -39,13 +39,14 @@ _POLL_S = 0.02
 class ClusterStatus:
     """The status of an emulated cluster.
 
-    up      everything is present and works
-    partly  only parts are present, which `down` removes
+    up          everything is present and works
+    is_partial  only parts are present, which `down` removes
+    counters    of an emulated cluster that is up
     """
 
     up: bool
     is_partial: bool
-    counters: Counters | None  # of an emulated cluster that is up
+    counters: Counters | None
 
 
 def cluster_id_for(path: Path) -> str:

@@ -29,12 +29,12 @@ class LinkCount:
 class Counters:
     """The counters of the whole switch.
 
-    real_time   whether the switch has real-time priority
-    lost        frames dropped for want of space
-    frames      frames handed over
-    worst_lag   longest time in seconds by which a frame was handed over later than due
-    ahead       seconds by which the switch at present wakes up early
-    lags        frames late by less than 1, 2, 4 ... us; the last: by more
+    real_time           whether the switch has real-time priority
+    dropped_frames      frames dropped for want of space
+    frames              frames handed over
+    max_lateness        longest time in seconds by which a frame was handed over later than due
+    lead_time           seconds by which the switch at present wakes up early
+    lateness_histogram  frames late by less than 1, 2, 4 ... us; the last: by more
     """
 
     real_time: bool

@@ -59,10 +59,10 @@ ALGORITHMS = {
 }
 # The device layer (ch4: shared memory, network offload) answers a collective first where its own
 # variable MPIR_CVAR_<COLLECTIVE>_DEVICE_COLLECTIVE is 1, and every collective where this one is 0.
-DEVICE_COLLECTIVES, ALL_DEVICE_COLLECTIVES = "MPIR_CVAR_DEVICE_COLLECTIVES", 0
-VARIABLE_PREFIX = (
-    "MPI(R_CVAR|R_PARAM|CH)_"  # the library reads control variables under all of these
-)
+DEVICE_COLLECTIVES = "MPIR_CVAR_DEVICE_COLLECTIVES"
+ALL_DEVICE_COLLECTIVES = 0
+# The library reads control variables under all of these.
+VARIABLE_PREFIX = "MPI(R_CVAR|R_PARAM|CH)_"
 # Matches NAME=VALUE of variables that override the library's decisions: a forced algorithm or
 # composition, a file of rules, and which collectives the device layer answers.
 OVERRIDING_PATTERN = (
@@ -83,9 +83,8 @@ _PARAMETER_VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its d
     "recv_pre_posted": ("RECV_PRE_POST", 0),
 }
 RULES_FILE_VARIABLE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"
-DEVICE_RULES_FILE_VARIABLE = (
-    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE"  # for libraries with a device layer
-)
+# For libraries with a device layer.
+DEVICE_RULES_FILE_VARIABLE = "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE"
 CONTROL_VARIABLES = (  # all that the tuner uses
     DEVICE_COLLECTIVES,
     RULES_FILE_VARIABLE,

@@ -26,9 +26,8 @@ from tuner.mpi_libraries.products import MPICH, OPENMPI, base_of
 # Measured: of two messages of 512 KiB the first arrives after the time of 1.9 messages, of two of
 # 1 MiB after the time of 1.79.
 PARTS_BY_MIN_BYTES = ((768 * 1024, 5), (448 * 1024, 10), (0, 1))
-EAGER_LIMIT_BYTES = (
-    64 * 1024
-)  # from this size on Open MPI over TCP asks the receiver before it sends
+# From this size on Open MPI over TCP asks the receiver before it sends.
+EAGER_LIMIT_BYTES = 64 * 1024
 CACHE_SIZE = 128  # schedules
 MPICH_PIPELINED = ("pipeline", "binary")
 OPENMPI_TREES = ("linear", "chain", "pipeline", "binary", "binomial", "knomial")

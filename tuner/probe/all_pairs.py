@@ -15,9 +15,8 @@ import numpy as np
 from tuner.base.units import format_size, format_time
 from tuner.core.measurement import Measurement
 
-MAX_SEQUENTIAL_HOSTS = (
-    16  # up to this many hosts pairs are measured one by one, as pairs may share an uplink
-)
+# Up to this many hosts pairs are measured one by one, as pairs may share an uplink.
+MAX_SEQUENTIAL_HOSTS = 16
 MAX_PARTNERS = 31  # partners of each host; more would cost time and find no more
 OUTLIER_SIGMAS = 4.0  # robust standard deviations from the median beyond which a pair is an outlier
 MIN_OUTLIER_EXCESS = 0.10  # relative excess that an outlier must have too

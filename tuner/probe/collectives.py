@@ -200,9 +200,8 @@ def _random_operands(count: int, seed: int, root: int) -> NDArray[np.float32]:
 
 MODULUS = 10007
 MATRICES_PER_BLOCK = 4096  # matrices whose products fit in the cache
-DISTINCT_OPERANDS = (
-    1021  # operands of a rank, which then repeat: a prime, so that no share is another's
-)
+# Operands of a rank, which then repeat: a prime, so that no share is another's.
+DISTINCT_OPERANDS = 1021
 
 
 def matrix_product(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:

@@ -39,7 +39,8 @@ PINGPONG_SIZES = (
     2**22,
     2**23,
 )
-MESSAGE_TRAIN_LENGTHS, MESSAGE_TRAIN_BYTES = (1, 33), 8
+MESSAGE_TRAIN_LENGTHS = (1, 33)  # messages
+MESSAGE_TRAIN_BYTES = 8  # of a message
 GPU_PATH_CLASSES = (SAME_GPU, NVLINK, PCIE)  # path classes between two ranks of one host
 IPC_PREFIX = "ipc_"  # precedes the path class of a copy from another rank's memory
 
@@ -50,7 +51,8 @@ NCCL_ALGORITHM_NAMES = {"ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvls_tr
 SIMPLE_ONLY_ALGORITHMS = ("nvls", "nvls_tree")  # they have no other protocol
 
 # Rough seconds, only used to distribute the time budget.
-SECONDS_PER_CALL, SECONDS_PER_BYTE = 3e-5, 2e-10
+SECONDS_PER_CALL = 3e-5
+SECONDS_PER_BYTE = 2e-10
 
 
 def device_points(nodes: int, ppn: int) -> Iterator[ProbePoint]:

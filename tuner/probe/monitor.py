@@ -25,9 +25,8 @@ STARTUP_TIMEOUT_S = 60.0  # seconds in which ranks must send their first report
 SILENCE_TIMEOUT_S = 60.0  # seconds without a report of rank 0 after which all ranks count as lost
 ENDS_PROGRAM = "a call without data ends the program or never returns"
 STARTING_TEXT = "nothing yet: the ranks are starting"
-STARTUP_SECONDS_KEY = (
-    "start_seconds"  # in the provenance: seconds from the launch to the ranks' facts
-)
+# In the provenance: seconds from the launch to the ranks' facts.
+STARTUP_SECONDS_KEY = "start_seconds"
 HEARTBEAT_TIMEOUT_S = 30.0  # seconds without a heartbeat after which a host counts as lost
 
 

@@ -66,13 +66,11 @@ DEFAULT_BUDGET_S = 300.0  # seconds
 # Settings that make ranks of one host use the network's transport (for Open MPI: TCP).
 LOOPBACK_SETTINGS = {"openmpi": {"btl": "self,tcp"}, "mpich": {"MPIR_CVAR_NOLOCAL": "1"}}
 LOOPBACK_TIMEOUT_S = 30.0  # seconds
-MIN_TIME_FOR_LOOPBACK_S = (
-    45.0  # remaining seconds from which on the latency of the links is worth a launch
-)
-UNREACHABLE_TEXT, DENIED_TEXT = (
-    "cannot be reached",
-    "Permission denied",
-)  # in error messages about hosts
+# Remaining seconds from which on the latency of the links is worth a launch.
+MIN_TIME_FOR_LOOPBACK_S = 45.0
+# In error messages about hosts.
+UNREACHABLE_TEXT = "cannot be reached"
+DENIED_TEXT = "Permission denied"
 NO_LOOPBACK_NOTE = (
     "two ranks on {host} alone could not be measured ({why}): the latency of the links is less"
     " certain, all else is as usual"

@@ -15,15 +15,14 @@ from tuner.runtime.buffers import ByteArray
 
 Allocator = Callable[[int], ByteArray]  # allocates host or device memory that MPI accepts
 
-SHORT_BYTES, SHORT_CALLS_PER_SAMPLE = (
-    16384,
-    10,
-)  # calls below this many bytes are too short to time singly
+SHORT_BYTES = 16384  # calls below this many bytes are too short to time singly
+SHORT_CALLS_PER_SAMPLE = 10  # of short calls
 EAGER_TRIALS = 5
 EAGER_START_BYTES = 1024  # bytes, a power of two; the search for the eager limit begins there
 EAGER_PRECISION = 64  # the eager limit is found to 1 / this of its value
-# Rough number of messages of the eager search and of the early-push test; bytes of the former.
-EAGER_MESSAGES, AHEAD_MESSAGES, EAGER_TYPICAL_BYTES = 80, 24, 32768
+EAGER_MESSAGES = 80  # rough number of messages of the search for the eager limit
+EAGER_TYPICAL_BYTES = 32768  # of such a message
+AHEAD_MESSAGES = 24  # rough number of messages of the early-push test
 ALL_PAIRS_SAMPLES = 5  # samples of each pair in an all-pairs sweep
 LATE_RECEIVE_FACTOR = 3.0  # multiple of a Recv's time by which a late receiver delays it further
 UNUSED_TAG = 1  # no message has it

@@ -28,10 +28,8 @@ from tuner.probe.monitor import ProbeMonitor
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.sentinels import describe_instability
 
-BEGAN_KEY, SPENT_KEY = (
-    "began",
-    "spent",
-)  # of a run: its start, seconds since the epoch; seconds taken before
+BEGAN_KEY = "began"  # of a run: its start, in seconds since the epoch
+SPENT_KEY = "spent"  # of a run: the seconds taken before
 UNFINISHED_KEYS = (BEGAN_KEY, SPENT_KEY)  # entries of the first line until the run has ended
 TUNING_KEY = "tuning"  # the run of `tuner tune` that a file belongs to, until it has ended
 OVERRIDING_KEYS = (

@@ -22,9 +22,8 @@ from tuner.mpi_libraries.capabilities import Capabilities
 PointKey = tuple[int | str, ...]
 RankSet = tuple[int, int, int, tuple[int, ...], str]  # nodes, ppn, first, hosts, manner
 
-RECEIVER_DELAY_S = (
-    2e-3  # seconds before the receiver asks for a message, to see whether the sender waits
-)
+# Seconds after which a late receiver asks for a message, to see whether the sender waits.
+RECEIVER_DELAY_S = 2e-3
 # Kinds with a candidate for each size.
 SIZE_SERIES_KINDS = ("pingpong", "exchange", "fan", "overhead", "pairs", "reduction", "copy")
 # How two ranks of one host are chosen: on one socket if possible; on different sockets. Pairs of
@@ -44,8 +43,8 @@ class ProbeCandidate:
     """An algorithm, message size or parameter set that is timed at a point beside others.
 
     settings    the library's variables that force the algorithm
-    via         who runs it, as in `tuner.core.table.AlgorithmConfig`
     nbytes      size of this candidate alone, where the point is a series of sizes; else None
+    runner      who runs it, as in `tuner.core.table.AlgorithmConfig`
     """
 
     algorithm: str = ""
@@ -73,15 +72,19 @@ class ProbePoint(PlacementMixin):
     sizes with a candidate for each size. As the candidates take turns, drift of the machine affects
     all of them alike.
 
-    weight      share of the measurement time
-    nodes, ppn  number of hosts that take part and ranks on each; ppn 0: all `p` ranks on one host
-    first       number of the first host; the others follow it
-    hosts       host numbers, where they are not consecutive
-    group       points of one group on different hosts are measured concurrently; 0: alone
-    number      distinguishes otherwise equal points, such as repeated sentinels or distances
-    apart       whether the two ranks of a host are on different sockets
-    memory      where the buffers are; points that need a GPU are left out where there is none
-    placement   of the ranks of a communicator; point-to-point kinds have an order of their own
+    weight              share of the measurement time
+    nodes, ppn          number of hosts that take part and ranks on each; ppn 0: all `p` ranks on
+                        one host
+    first_host          number of the first host; the others follow it
+    hosts               host numbers, where they are not consecutive
+    concurrency_group   points of one group on different hosts are measured concurrently; 0: alone
+    index               distinguishes otherwise equal points, such as repeated sentinels or
+                        distances
+    cross_socket        whether the two ranks of a host are on different sockets
+    memory              where the buffers are; points that need a GPU are left out where there is
+                        none
+    placement           of the ranks of a communicator; point-to-point kinds have an order of their
+                        own
     """
 
     kind: str
@@ -175,15 +178,15 @@ class ProbePoint(PlacementMixin):
 class ProbePlan:
     """All that the ranks need to know for a probe.
 
-    ranks       ranks to start
-    cores       cores of the computer
-    target      relative half-width of a median's 95 % interval at which a point is done
-    operators   `commutative`, or `any` to leave out algorithms that reorder operands
-    seed        decides the order of candidates and the data
-    fewest      minimum repetitions of every candidate, even when the time of its point is spent
-    hosts       host names, in the order of their numbers; empty: this computer alone
-    ppn         ranks on each host
-    devices     whether GPUs are looked for and described, even if no point of theirs is left
+    ranks           ranks to start
+    cores           cores of the computer
+    ci_half_width   relative half-width of a median's 95 % interval at which a point is done
+    operators       `commutative`, or `any` to leave out algorithms that reorder operands
+    seed            decides the order of candidates and the data
+    min_repetitions minimum repetitions of every candidate, even when the time of its point is spent
+    hosts           host names, in the order of their numbers; empty: this computer alone
+    ppn             ranks on each host
+    detect_gpus     whether GPUs are looked for and described, even if no point of theirs is left
     thread_level    thread level that MPI is initialised with, named as for MPI_Init_thread
     """
 

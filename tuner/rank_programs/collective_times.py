@@ -27,15 +27,15 @@ from tuner.core.collective import Collective
 from tuner.probe.collectives import CollectiveRun
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
-CALLS_IN_A_ROW, MIN_SAMPLES, MIN_ROW_SAMPLES, MAX_SAMPLES, WARM_UP_CALLS = 8, 10, 4, 4000, 16
-POOL_BYTES, MAX_BUFFER_PAIRS = (
-    16 << 20,
-    512,
-)  # total bytes, and pairs, of the pool of fresh buffers
-POLL_INTERVAL_S, TURN_TIMEOUT_S = (
-    0.002,
-    120.0,
-)  # seconds between polls of the turn file, and until waiting fails
+CALLS_IN_A_ROW = 8  # of a sample under the conditions "row ..."
+MIN_SAMPLES = 10  # of single calls
+MIN_ROW_SAMPLES = 4  # of calls in a row
+MAX_SAMPLES = 4000
+WARM_UP_CALLS = 16
+POOL_BYTES = 16 << 20  # of all fresh buffers
+MAX_BUFFER_PAIRS = 512  # of fresh buffers
+POLL_INTERVAL_S = 0.002  # between looks at the turn file
+TURN_TIMEOUT_S = 120.0  # until waiting for a turn fails
 NUMBER_SLOT, STOP_SLOT, READY_SLOT = range(3)  # indices in the turn file (`struct turns`)
 SEED = 7
 

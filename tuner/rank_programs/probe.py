@@ -44,8 +44,8 @@ from tuner.runtime.override_check import require_default_selection
 STUCK_TIMEOUT_S = 45.0  # seconds beyond its time after which a point counts as deadlocked
 KEEP_ALIVE_INTERVAL_S = 5.0  # seconds between reports of being alive
 MAX_INTERFERENCE_RATIO = 1.15  # lanes that slow one another down by more share a resource
-# Bytes, small enough to go without a handshake, whose order is random; calls.
-INTERFERENCE_BYTES, INTERFERENCE_CALLS = 48 * 1024, 10
+INTERFERENCE_BYTES = 48 * 1024  # few enough to go without a handshake, whose order is random
+INTERFERENCE_CALLS = 10
 TAG = 11
 NO_SOCKET_PAIR = "no two ranks of a host are bound to different sockets"
 

@@ -26,10 +26,8 @@ from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.probe.collectives import call_without_data
 from tuner.rank_programs import shm_cleanup
 
-INTS_PER_CALL, MAX_OBSERVED_CALLS = (
-    7,
-    32,
-)  # per call, and maximum of different calls, that Open MPI's watcher reports
+INTS_PER_CALL = 7  # that Open MPI's watcher reports
+MAX_OBSERVED_CALLS = 32  # different ones that Open MPI's watcher reports
 HAS_FUNCTION_WATCHER = hasattr(ctypes.CDLL(None), "tuner_entered")
 HAS_CALL_WATCHER = hasattr(ctypes.CDLL(None), "tuner_executed")
 

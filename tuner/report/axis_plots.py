@@ -30,7 +30,9 @@ from tuner.whatif.study_summary import limit_name
 MAX_CURVES = 6
 MAX_PANELS = 3  # sizes
 MAX_SHOWN_RATIO = 4.0  # times as long as the slowest of the best
-PANEL_WIDTH_IN, PANEL_HEIGHT_IN, RATIO_HEIGHT_IN = 3.6, 3.4, 2.4
+PANEL_WIDTH_IN = 3.6
+PANEL_HEIGHT_IN = 3.4
+RATIO_HEIGHT_IN = 2.4
 RATIO_RANGE = 0.25, 2.5  # beyond it a curve leaves the relative panel
 RATIO_TICKS = (0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 2.5)
 NCCL_LABEL = "NCCL by itself"

@@ -12,12 +12,10 @@ from tuner.core.measurement import Measurements, provenance_texts
 from tuner.core.table import TuningTable
 
 Record = Mapping[str, Any]
-MAX_CONTROL_DEPARTURE = (
-    0.05  # typical departure of the control from 1 above which the comparison is doubtful
-)
-MAX_CI_HALF_WIDTH = (
-    0.10  # typical half-width of a ratio's 95 % interval above which little can be seen
-)
+# Typical departure of the control from 1 above which the comparison is doubtful.
+MAX_CONTROL_DEPARTURE = 0.05
+# Typical half-width of a ratio's 95 % interval above which little can be seen.
+MAX_CI_HALF_WIDTH = 0.10
 MIN_LAUNCHES = 3  # with fewer, only gains that hardly vary from launch to launch are seen
 
 

@@ -24,12 +24,10 @@ from tuner.report.router_diagram import draw_routers
 from tuner.topology import Link, Topology
 
 MAX_BOXES = 9  # in a row; with more, the first and the last ones are drawn
-WIDTH_IN, ROW_HEIGHT_IN, BOTTOM_IN, BOX_HEIGHT_IN = (
-    9.6,
-    1.45,
-    0.85,
-    0.42,
-)  # inches; the last is the height of a box
+WIDTH_IN = 9.6
+ROW_HEIGHT_IN = 1.45
+BOTTOM_IN = 0.85
+BOX_HEIGHT_IN = 0.42
 
 
 @dataclass(frozen=True)

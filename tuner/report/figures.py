@@ -8,7 +8,10 @@ from typing import Any
 from tuner.report.palette import DEFAULT_COLOUR, LIGHT
 
 COLOURS = LIGHT  # of what is no algorithm
-TEXT_COLOUR, GRID_COLOUR, GAIN_COLOUR, LOSS_COLOUR = DEFAULT_COLOUR, "#dddddd", LIGHT[2], LIGHT[4]
+TEXT_COLOUR = DEFAULT_COLOUR
+GRID_COLOUR = "#dddddd"
+GAIN_COLOUR = LIGHT[2]
+LOSS_COLOUR = LIGHT[4]
 FIGURE_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,

@@ -23,8 +23,10 @@ from tuner.report.drawing import (
 from tuner.topology import CPU, GPU, NIC, SWITCH, Device, Link, NodeTopology
 
 MAX_LEAVES = 26  # GPUs and NICs; with more, the first branches and the last one are drawn
-LEAF_SPACING_IN, ROW_HEIGHT_IN = 0.82, 0.95  # inches from leaf to leaf, from row to row
-BOX_HEIGHT_IN, BOX_WIDTH_IN = 0.42, 0.7  # size of a box in inches
+LEAF_SPACING_IN = 0.82
+ROW_HEIGHT_IN = 0.95
+BOX_HEIGHT_IN = 0.42
+BOX_WIDTH_IN = 0.7
 ARC_CURVATURE = 0.45  # of an arc between GPUs: twice its depth over its width
 
 

@@ -17,12 +17,17 @@ from tuner.core.table import DEFAULT, Rule
 from tuner.report.curves import Curve
 from tuner.report.palette import LIGHT, dash_number, place_of
 
-WIDTH, HEIGHT = 540.0, 300.0
-LEFT, RIGHT, TOP = 62.0, 12.0, 10.0
-STRIP_HEIGHT, TICKS_HEIGHT = 16.0, 26.0
+WIDTH = 540.0
+HEIGHT = 300.0
+LEFT = 62.0  # margins
+RIGHT = 12.0
+TOP = 10.0
+STRIP_HEIGHT = 16.0
+TICKS_HEIGHT = 26.0
 LETTER_WIDTH = 11.0  # of a letter on a narrow screen
 MAX_TICKS = 6
-MIN_RATIO, MAX_RATIO = 0.1, 3.0  # beyond them a curve leaves the plot
+MIN_RATIO = 0.1  # below it a curve leaves the plot
+MAX_RATIO = 3.0  # above it a curve leaves the plot
 RATIO_TICKS = (0.1, 0.15, 0.25, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2, 3)
 
 

@@ -16,7 +16,8 @@ from scipy import ndimage
 
 from tuner.base.arrays import BoolArray
 
-NAME_FONT_SIZE, TIME_FONT_SIZE = 7.5, 6.5  # points
+NAME_FONT_SIZE = 7.5  # points
+TIME_FONT_SIZE = 6.5  # points
 BOLD, NORMAL = "bold", "normal"  # weights: of a name, of a time
 MARGIN_IN = 0.06  # free at both sides of a text together
 LINE_SPACING = 1.2

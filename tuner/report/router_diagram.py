@@ -25,7 +25,8 @@ from tuner.report.drawing import (
 )
 from tuner.topology import Link, Topology
 
-WIDTH_IN, HEIGHT_IN = 9.6, 6.0  # inches
+WIDTH_IN = 9.6
+HEIGHT_IN = 6.0
 MAX_GRID_ROUTERS = 400
 MAX_LABELLED_ROUTERS = 16  # in a ring
 CHORD_COLOURS = ("#cc6677", "#332288", "#117733", "#aa7722", "#882255")  # Paul Tol's "muted"

@@ -19,13 +19,17 @@ from tuner.report.figures import COLOURS
 from tuner.sim.critical_paths import NO_TRANSFER, PathSegment, RankTimeline
 from tuner.sim.transfer_spans import TransferSpan
 
-SEND_COLOUR, RECEIVE_COLOUR, COMPUTE_COLOUR = COLOURS[0], COLOURS[3], COLOURS[8]
+SEND_COLOUR = COLOURS[0]
+RECEIVE_COLOUR = COLOURS[3]
+COMPUTE_COLOUR = COLOURS[8]
 CRITICAL_PATH_COLOUR = "#CC3311"
 LABEL_HEIGHT_IN = 0.5  # inches for the text below the axis
 MAX_RANKS = 128
 MAX_TRANSFERS = 20_000
 # Rows have height 1 and are counted downwards: sends lie above receives.
-SEND_LANE, RECEIVE_LANE, COMPUTE_LANE = (-0.4, -0.02), (0.02, 0.4), (-0.1, 0.1)
+SEND_LANE = (-0.4, -0.02)
+RECEIVE_LANE = (0.02, 0.4)
+COMPUTE_LANE = (-0.1, 0.1)
 
 
 def require_drawable(ranks: int, transfers: int) -> None:

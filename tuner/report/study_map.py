@@ -38,9 +38,14 @@ from tuner.report.time_breakdown import LETTERS_PER_INCH
 from tuner.whatif.axes import AXIS_FORMATTERS
 from tuner.whatif.study_result import StudyPoint, StudyResult
 
-CELL_WIDTH_IN, CELL_HEIGHT_IN = 0.48, 0.4  # with room for a time, and a name above it
-MIN_WIDTH_IN, MAX_WIDTH_IN = 6.2, 12.0  # of the axes
-MIN_HEIGHT_IN, MAX_HEIGHT_IN = 3.5, 9.6
+# A cell has room for a time, and a name above it.
+CELL_WIDTH_IN = 0.48
+CELL_HEIGHT_IN = 0.4
+# Of the axes.
+MIN_WIDTH_IN = 6.2
+MAX_WIDTH_IN = 12.0
+MIN_HEIGHT_IN = 3.5
+MAX_HEIGHT_IN = 9.6
 TICK_WIDTH_IN = 0.47  # of the label of a size
 MAX_LABELLED_ROWS = 24
 DARK_LUMA = 0.47  # of a colour on which text is white

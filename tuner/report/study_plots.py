@@ -28,7 +28,9 @@ from tuner.whatif.study_spec import Study
 MAX_FIGURES = 64
 MAX_BARS = 10  # bars of a figure
 MAX_TRACED_TRANSFERS = 20_000  # transfers of one bar; simulating them takes seconds
-GANTT_ROW_HEIGHT_IN, MIN_GANTT_HEIGHT_IN, MAX_GANTT_HEIGHT_IN = 0.22, 2.5, 18.0  # inches
+GANTT_ROW_HEIGHT_IN = 0.22
+MIN_GANTT_HEIGHT_IN = 2.5
+MAX_GANTT_HEIGHT_IN = 18.0
 FractionCallback = Callable[[float, str], None]
 
 

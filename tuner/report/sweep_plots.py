@@ -20,7 +20,8 @@ from tuner.training.sweep_spec import FORMATTERS
 from tuner.whatif.axes import AxisValue
 
 MAX_CURVES = 6
-PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 4.2, 3.4
+PANEL_WIDTH_IN = 4.2
+PANEL_HEIGHT_IN = 3.4
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,10 @@ from tuner.report.palette import FillStyle
 from tuner.report.study_plots import save_figure
 from tuner.select.table_diff import RuleChange, TableDiff, visible_rules
 
-WIDTH_IN, ROW_HEIGHT_IN, MARGIN_IN, TITLE_HEIGHT_IN = (
-    10.0,
-    0.62,
-    1.9,
-    0.6,
-)  # inches; the last is the height of a figure with nothing but a title
+WIDTH_IN = 10.0
+ROW_HEIGHT_IN = 0.62
+MARGIN_IN = 1.9
+TITLE_HEIGHT_IN = 0.6  # of a figure with nothing but a title
 MAX_ROWS = 40
 LANE_HEIGHT = 0.34  # share of a row's height
 DEFAULT_COLOUR = "#dddddd"

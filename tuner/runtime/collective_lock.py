@@ -15,7 +15,8 @@ from threading import Lock
 import numpy as np
 from mpi4py import MPI
 
-MIN_PAUSE_S, MAX_PAUSE_S = 1e-3, 0.25  # between attempts to take the lock
+MIN_PAUSE_S = 1e-3  # before the second attempt to take the lock
+MAX_PAUSE_S = 0.25  # between late attempts
 VARIABLES_LOCK = Lock()  # held while variables may differ from the program's values
 
 

@@ -20,9 +20,8 @@ from tuner.runtime.device_pointers import NO_DEVICE, PointerCache, find_device
 from tuner.runtime.device_protocol import DeviceInterface
 from tuner.runtime.nvidia import is_gpu_possible
 
-MESSAGES_ONLY = (
-    "messages"  # TUNER_CUDA_AWARE of a library whose collectives do not take device memory
-)
+# TUNER_CUDA_AWARE of a library whose collectives do not take device memory.
+MESSAGES_ONLY = "messages"
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 
 

@@ -58,10 +58,8 @@ _DEFAULT_TIMEOUT = "60s"  # for all ranks to connect; TUNER_NCCL_TIMEOUT overrid
 _SPIN_S = 0.001  # polling without pauses at first
 _CUDA_ERROR_NOT_READY = 600  # cudaErrorNotReady in driver_types.h: the event is not complete
 _POLL_INTERVAL_S = 5e-5  # after _SPIN_S
-_SHARING_VARIABLE, _MIN_SHARING_VERSION = (
-    "NCCL_MULTI_RANK_GPU_ENABLE",
-    (2, 32),
-)  # lets ranks share a GPU
+_SHARING_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"  # lets ranks share a GPU
+_MIN_SHARING_VERSION = (2, 32)  # first version of NCCL that knows it
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,10 @@ MAX_ATTEMPTS = 3
 FIRST_PAUSE_S = 0.2  # before the second attempt; twice as long before the third
 READ_BYTES = 64 * 1024  # per read
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
-TOO_MANY_REQUESTS, SERVER_ERROR, NOT_MODIFIED, OK = 429, 500, 304, 200
+OK = 200
+NOT_MODIFIED = 304
+TOO_MANY_REQUESTS = 429
+SERVER_ERROR = 500
 _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 
 

@@ -41,8 +41,9 @@ THREADS_REASON = (
     " (MPI_THREAD_MULTIPLE): where one thread at a time calls MPI, start the program with"
     " MPI4PY_RC_THREAD_LEVEL=serialized, or by `python -m tuner.run --thread-level serialized`"
 )
-# The least that a call takes where a table states no time: s, and s per byte.
-MIN_CALL_S, MIN_BYTE_S = 1e-6, 1e-11
+# The least that a call takes where a table states no time.
+MIN_CALL_S = 1e-6
+MIN_BYTE_S = 1e-11  # seconds per byte
 COUNT_LIMIT_BYTES = 1 << 31  # bytes; where counts are bytes: Open MPI counts in C's int
 
 

@@ -16,7 +16,8 @@ from tuner.base.atomic_io import dataclass_from_record, write_atomically
 from tuner.base.errors import InputError
 from tuner.runtime.table_source import FetchedTable, TableRequest, sha256_hex
 
-_PRIVATE_FILE, _PRIVATE_DIRECTORY = 0o600, 0o700
+_PRIVATE_FILE = 0o600
+_PRIVATE_DIRECTORY = 0o700
 
 
 @dataclass(frozen=True)

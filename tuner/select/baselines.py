@@ -20,7 +20,9 @@ SelectFunction = Callable[
 ]  # returns one of the configs if possible
 Trainer = Callable[[Sequence[EvaluationCase]], SelectFunction]
 
-_N_TREES, _N_NEIGHBOURS, _SEED = 200, 3, 0
+_N_TREES = 200
+_N_NEIGHBOURS = 3
+_SEED = 0
 
 
 def default_or_first(configs: Collection[AlgorithmConfig]) -> AlgorithmConfig:

@@ -151,11 +151,9 @@ def folds(
     ]
 
 
-LEAVE_NODE_COUNT_OUT, LEAVE_SIZE_OUT, NEW_MACHINE = (
-    "leave-one-node-count-out",
-    "leave-one-size-out",
-    "new-machine",
-)
+LEAVE_NODE_COUNT_OUT = "leave-one-node-count-out"
+LEAVE_SIZE_OUT = "leave-one-size-out"
+NEW_MACHINE = "new-machine"
 CV_PROTOCOLS = (LEAVE_NODE_COUNT_OUT, LEAVE_SIZE_OUT, NEW_MACHINE)
 HELD_OUT_VARIABLE = {
     LEAVE_NODE_COUNT_OUT: "node count",

@@ -20,10 +20,8 @@ from tuner.core.table import DEFAULT, OPERATORS, AlgorithmConfig
 from tuner.mpi_libraries.schedules import schedule_of
 
 PreservesOperandOrder = Callable[[Collective, AlgorithmConfig], bool]
-_TEST_RANKS, _TEST_BYTES = (
-    (7, 8),
-    (4096, 65536),
-)  # one odd number of ranks; sizes of one segment and of several
+_TEST_RANKS = (7, 8)  # an odd and an even number
+_TEST_BYTES = (4096, 65536)  # one segment, and several
 _ELEMENTS_PER_RANK = 64  # per rank and chunk, so that sums do not agree by chance
 
 

@@ -32,12 +32,12 @@ from tuner.select.selector import Selector
 from tuner.select.value_of_information import RegretEstimate
 
 BOUND_CONFIDENCE = 0.95
-REPETITIONS, CALL_OVERHEAD_S = 12, 1e-3  # per config; seconds besides those of the call itself
-_N_DRAWS, _DEGREES_OF_FREEDOM = 256, 5.0
-_MAX_UNANSWERED, _TARGET_HALF_WIDTH = (
-    3,
-    0.05,
-)  # requests without a result; relative half-width to which a config is measured
+REPETITIONS = 12  # of each config
+CALL_OVERHEAD_S = 1e-3  # of a repetition, besides the call itself
+_N_DRAWS = 256
+_DEGREES_OF_FREEDOM = 5.0  # of Student's t
+_MAX_UNANSWERED = 3  # requests without a result
+_TARGET_HALF_WIDTH = 0.05  # relative, to which a config is measured
 _CANDIDATE_COUNTS = (
     1,
     2,

@@ -28,9 +28,8 @@ if TYPE_CHECKING:  # scikit-learn, which measured comparisons do without
     from tuner.select.posterior import Posterior
     from tuner.select.selector import Selector
 
-LaunchSdRatio = (
-    float | None
-)  # of `tuner.core.speedup.launch_sd_ratio`; None without an experiment design
+# The ratio of `tuner.core.speedup.launch_sd_ratio`; None without an experiment design.
+LaunchSdRatio = float | None
 
 SamplesByLaunch = list[tuple[float, ...]]  # the samples of each launch
 

@@ -27,11 +27,9 @@ from tuner.core.table import (
     TuningTable,
 )
 
-LEAVES_DEFAULT, RETURNS_TO_DEFAULT, OTHER_ALGORITHM = (
-    "leaves the default",
-    "returns to the default",
-    "other algorithm",
-)
+LEAVES_DEFAULT = "leaves the default"
+RETURNS_TO_DEFAULT = "returns to the default"
+OTHER_ALGORITHM = "other algorithm"
 _NO_EVIDENCE = Evidence(NO_EVIDENCE)
 MAX_LOG = math.log(sys.float_info.max)
 

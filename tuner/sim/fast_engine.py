@@ -26,9 +26,8 @@ from tuner.sim.transfers import TransferTableBuilder, check_call_arguments
 from tuner.topology import CUDA, HOST, Placement
 
 MAX_EVENT_TRANSFERS = 1 << 23  # most transfers simulated event by event: four gigabytes
-MAX_EVENT_ONLY_TRANSFERS = (
-    1 << 15
-)  # transfers simulated event by event without looking for a regular part
+# Transfers simulated event by event without looking for a regular part.
+MAX_EVENT_ONLY_TRANSFERS = 1 << 15
 RETRY_MARGIN_ROUNDS = 32  # rounds simulated event by event beyond the one that failed
 
 

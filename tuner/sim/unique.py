@@ -8,7 +8,8 @@ from tuner.base.arrays import Int32Array, IntArray
 from tuner.sim.jit import njit_no_alloc
 
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Knuth, TAOCP 3, section 6.4
-MIN_TABLE_BITS, MORE_BITS = 10, 4  # of the first table; how many more when it is half full
+MIN_TABLE_BITS = 10  # of the first table
+MORE_BITS = 4  # of the next table, when one is half full
 
 
 def unique_inverse(keys: IntArray) -> tuple[IntArray, Int32Array]:

@@ -23,7 +23,8 @@ from tuner.sim.fast_engine import PreparedSimulation
 from tuner.sim.jit import NotCompiledError, forbid_compilation
 from tuner.topology import Link, Node, Placement, Topology
 
-NODES, PPN = 4, 2
+NODES = 4
+PPN = 2
 SIZES = (1024, 1 << 20)
 SHARED_FROM = 65536.0  # bytes from which on messages are simulated event by event
 

@@ -133,7 +133,7 @@ class Topology:
                         (D-mod-k: E. Zahavi, D-Mod-K routing, Technion CCIT 776, 2010), "first" the
                         first one in the order of links (dimension order in a torus whose links are
                         ordered by dimension)
-    offers              what the network can do besides moving messages, from `NETWORK_CAPABILITIES`
+    capabilities        what the network can do besides moving messages, from `NETWORK_CAPABILITIES`
     """
 
     name: str

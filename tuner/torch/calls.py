@@ -28,7 +28,8 @@ from torch.distributed.constants import default_pg_timeout
 from tuner.torch import process_end
 from tuner.torch.pending_work import PendingWork
 
-_MIN_PERIOD_S, _MAX_PERIOD_S = 0.01, 1.0  # between looks at the time
+_MIN_PERIOD_S = 0.01  # between the first looks at the time
+_MAX_PERIOD_S = 1.0  # between later ones
 _PERIODS_PER_LIMIT = 20
 _QUEUES = weakref.WeakSet["CallQueue"]()
 _DEFAULT_TIMEOUT_S: float = default_pg_timeout.total_seconds()

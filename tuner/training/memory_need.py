@@ -12,7 +12,9 @@ from tuner.training.frameworks.sharded import Zero
 from tuner.training.model import TransformerShape
 from tuner.training.workload import Workload
 
-MOMENTUM, ADAM = 4, 8  # bytes per element of the optimizer's state, momentum SGD and Adam
+# Bytes per element of the optimizer's state.
+MOMENTUM = 4  # SGD with momentum
+ADAM = 8
 MASTER = 4  # bytes per element of the copy in fp32 that mixed precision keeps
 
 

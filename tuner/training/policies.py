@@ -35,7 +35,9 @@ FEW_NODES = 16  # most nodes that are simulated to compare candidates
 MOST_NODES = 64  # the same to predict the time of the chosen one
 SCREENED = 1  # candidates that remain after the comparison
 SHAPES = 2  # algorithms with parameters, but not yet a segment, that are then compared further
-SHAPES_AT, SEGMENTS_AT = 4, 2  # powers of 2 ** this number are the sizes of comparisons
+# Powers of 2 ** this number are the sizes of comparisons.
+SHAPES_AT = 4
+SEGMENTS_AT = 2
 MAX_TRANSFERS = 4e5  # of a candidate on the whole machine; with more, latencies dominate
 
 Shape = tuple[str, tuple[tuple[str, int], ...]]  # an algorithm and its parameters but the segment

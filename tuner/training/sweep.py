@@ -20,7 +20,8 @@ from tuner.training.training_limits import limiting_factor, training_limits
 from tuner.whatif.axes import AXES, AxisValue, GridPoint
 
 MAX_SERIAL_S = 2.0  # time spent in this process before others are started for the rest
-MINUTE, HOUR = 60.0, 3600.0
+MINUTE = 60.0  # seconds
+HOUR = 3600.0  # seconds
 MIN_GAIN = 1.005  # times as fast that are worth a word
 
 

@@ -51,7 +51,8 @@ PLACEMENT = "placement"
 MAX_CONFIGURATIONS = 10_000
 MAX_EPOCH = 10**15
 DEFAULT_YEARS = 4.0
-SECONDS_PER_HOUR, HOURS_PER_YEAR = 3600.0, 8766.0
+SECONDS_PER_HOUR = 3600.0
+HOURS_PER_YEAR = 8766.0
 FORMATTERS: Mapping[str, Callable[[AxisValue], str]] = {
     **AXIS_FORMATTERS,
     RANKS: lambda value: str(int(value)),

@@ -32,14 +32,11 @@ MAX_SIZE_RATIO = math.sqrt(
     2
 )  # between consecutive sizes of a rule, unless that takes more than MAX_SIZES
 MAX_SIZES = 16
-EXTRAPOLATION_FACTOR = (
-    2.0  # a rule without an upper bound is tried up to this multiple of its largest probed size
-)
+# A rule without an upper bound is tried up to this multiple of its largest probed size.
+EXTRAPOLATION_FACTOR = 2.0
 MIN_GAIN = 1.05  # geometric mean of the speedups under all conditions
-SCREENING_LAUNCHES, DECIDING_LAUNCHES = (
-    3,
-    7,
-)  # rounds that drop calls which do not look faster, and rounds that decide
+SCREENING_LAUNCHES = 3  # rounds that drop calls which do not look faster
+DECIDING_LAUNCHES = 7  # rounds that decide
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def accept_rules(
     """Time the rules for `operators` in a file that `tuned` activates.
 
     seconds     measuring time of each call, condition and side in a round
-    on_message  called with a message about launches that failed and are repeated
+    on_warning  called with a message about launches that failed and are repeated
 
     Raises ProbeError when the ranks fail again.
     """

@@ -36,7 +36,8 @@ from tuner.validation.timing import (
 
 MAX_SIZES_PER_RULE = 3
 MIN_CONTROL_SIZES = 4  # smallest number of sizes left to the default that are timed in a rule list
-MIN_CONTROL_BYTES, MAX_CONTROL_BYTES = 16, 1 << 22  # range of these sizes
+MIN_CONTROL_BYTES = 16  # smallest of these sizes
+MAX_CONTROL_BYTES = 1 << 22  # largest of these sizes
 HELDOUT_LAUNCHES = 10  # rounds of launches
 
 
@@ -183,7 +184,7 @@ def compare_heldout(
     tuned       options of a launch that follows the table's file
     operators   as in `heldout_calls`, like `used` and `controls`
     seconds     measuring time of each call, condition and side in a round
-    on_message  called with a message about launches that failed and are repeated
+    on_warning  called with a message about launches that failed and are repeated
 
     Raises ProbeError when the ranks fail again.
     """

@@ -37,7 +37,8 @@ CHANNELS_PARAMETER = "channels"
 MAX_CALLS = 1_000_000  # different calls, and entries of communicators and processes
 MAX_LINE_BYTES = 4096  # NCCL's own lines are shorter
 UNKNOWN_NODES = 0
-_RANKS, _NUMBER = rb"[0-9]{1,9}", rb"[0-9]{1,19}"
+_RANKS = rb"[0-9]{1,9}"
+_NUMBER = rb"[0-9]{1,19}"
 _PREFIX = (
     rb"(?<![^\s:])(?P<host>[^\s:]{1,255}):(?P<pid>[0-9]{1,9}):[0-9]{1,9} \[[0-9]{1,9}\] NCCL INFO "
 )

@@ -16,7 +16,8 @@ from tuner.validation.openmpi_trace import TRACED_COLLECTIVES, build_tracer, exe
 from tuner.validation.validation import CallOutcome, RankStarter
 
 PROGRAM = rank_arguments("tuner.rank_programs.fixed_decisions")
-MAX_RANKS, MAX_BYTES = 1 << 20, 1 << 32
+MAX_RANKS = 1 << 20
+MAX_BYTES = 1 << 32
 TIMEOUT_S = 60.0  # for a launch that takes a few seconds
 
 

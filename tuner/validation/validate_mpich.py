@@ -194,7 +194,7 @@ class _FaultOutcome:
     """The outcome of a launch with faults.
 
     has_started     whether its communicators were made
-    n_observed      number of calls that were answered
+    n_answered      number of calls that were answered
     n_calls         number of calls that were to be made
     fault_reported  whether MPICH reported that it reached a faulty leaf
     """

@@ -43,9 +43,8 @@ from tuner.validation.validation import (
 
 KEPT_BY_HAN = "han keeps these calls, and nothing here sees what it runs"
 NOT_IN_FILE = "the file has no rule for this collective, so the library decides"
-IMPOSSIBLE_ALGORITHM = (
-    99  # Open MPI reads this algorithm number, but refuses it when a call reaches it
-)
+# Open MPI reads this algorithm number, but refuses it when a call reaches it.
+IMPOSSIBLE_ALGORITHM = 99
 
 
 def activation(rules_file: Path, han_file: Path | None = None) -> dict[str, str]:

@@ -24,7 +24,8 @@ from tuner.launch.rank_program import rank_arguments
 
 VALIDATION_PROGRAM = rank_arguments("tuner.rank_programs.validate")
 MAX_CALL_BYTES = 1 << 25  # largest call of a validation
-LAUNCH_TIMEOUT_S, CALL_TIMEOUT_S = (300.0, 2.0)  # for one launch, plus the second for each call
+LAUNCH_TIMEOUT_S = 300.0  # of a launch, besides its calls
+CALL_TIMEOUT_S = 2.0  # of each call
 STARTUP_TIMEOUT_S = 60.0  # where ranks may die: until the first line
 ANSWER_TIMEOUT_S = 10.0  # where ranks may die: from one observation to the next
 _STARTED_PREFIX, _ANSWER_PREFIX = '{"calls"', '{"call"'  # lines of VALIDATION_PROGRAM

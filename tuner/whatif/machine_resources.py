@@ -26,17 +26,15 @@ from tuner.core.path_classes import (
 from tuner.machines import Machine
 from tuner.topology import Link, Topology
 
-NICS, SWITCH_LINKS, NVLINKS, PCIE_LINKS, CPU_BUS, MEMORY, LATENCY, OVERHEAD, REDUCTION = (
-    "nics",
-    "switch_links",
-    "nvlink",
-    "pcie",
-    "cpu_bus",
-    "memory",
-    "latency",
-    "overhead",
-    "reduction",
-)
+NICS = "nics"
+SWITCH_LINKS = "switch_links"
+NVLINKS = "nvlink"
+PCIE_LINKS = "pcie"
+CPU_BUS = "cpu_bus"
+MEMORY = "memory"
+LATENCY = "latency"
+OVERHEAD = "overhead"
+REDUCTION = "reduction"
 NCCL_RATES = "nccl_rates"  # constants of NCCL, which no hardware changes
 ALL_RATES = "all_rates"  # all bandwidths, as several can bound a call to the same rate
 RESOURCE_NAMES: Mapping[str, str] = {  # for people

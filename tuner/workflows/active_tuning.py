@@ -65,13 +65,11 @@ from tuner.workflows.time_limit import BUSY_SLOWDOWN, TimeLimit, busy_message
 
 MAX_COMPILE_SHARE = 0.25  # share of the time left for compiling, once for each installation
 MAX_DISCOVERY_SHARE = 0.15  # largest share of the time left for finding out the default algorithms
-MIN_SIMULATION_S = (
-    20.0  # seconds on an idle computer; with less, messages and simulations do not pay off
-)
-DIRECT_BATCH_CALLS, DIRECT_MAX_BYTES = (
-    24,
-    2**17,
-)  # calls of a launch, and largest message size, without simulations
+# Seconds on an idle computer; with less, messages and simulations do not pay off.
+MIN_SIMULATION_S = 20.0
+# Without simulations.
+DIRECT_BATCH_CALLS = 24  # calls of a launch
+DIRECT_MAX_BYTES = 2**17  # largest message
 BUDGET_STEP_S = 5.0  # seconds; a suggested budget is rounded up to a multiple of this
 
 

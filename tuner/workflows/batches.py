@@ -23,13 +23,13 @@ from tuner.workflows.candidates import (
 from tuner.workflows.launches import MIN_MEASURING_S, ProbeLaunches
 from tuner.workflows.time_limit import TimeLimit
 
-MAX_BATCH_SHARE = (
-    0.1  # share of the budget for one batch; small, so that results soon guide the next one
-)
+# Share of the budget for one batch; small, so that results soon guide the next one.
+MAX_BATCH_SHARE = 0.1
 MAX_OVERRUN_RATIO = 2.0  # a batch is ended after this multiple of its expected seconds
 MAX_SIMULATION_SHARE = 0.2  # share of the time left that simulations before a batch may take
 SYNCHRONISATION_S = 5e-3  # seconds beside the call itself, for agreeing on a common start
-MIN_PACE, MAX_PACE = 0.5, 8.0  # bounds of the pace
+MIN_PACE = 0.5
+MAX_PACE = 8.0
 
 CandidateGrid = dict[CallPoint, tuple[AlgorithmConfig, ...]]
 

@@ -19,15 +19,13 @@ from tuner.workflows.time_limit import TimeLimit
 
 MAX_MESSAGES_SHARE = 0.3  # share of the budget that messages may take
 MAX_FIRST_LAUNCH_SHARE = 0.6  # share of the time left that the first launch may take
-START_S, TABLE_S, MIN_MEASURING_S = (
-    3.0,
-    2.0,
-    1.0,
-)  # seconds on an idle computer: starting ranks, making a table, shortest measuring
+# On an idle computer.
+START_S = 3.0  # starting ranks
+TABLE_S = 2.0  # making a table
+MIN_MEASURING_S = 1.0  # shortest measuring
 SLACK_S = 1.0  # seconds beside what is expected
-TARGET_CI_HALF_WIDTH = (
-    1.0  # relative half-width of a call's confidence interval; the design may ask again
-)
+# Relative half-width of a call's confidence interval; the design may ask again.
+TARGET_CI_HALF_WIDTH = 1.0
 
 
 @dataclass

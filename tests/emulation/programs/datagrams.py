@@ -16,7 +16,8 @@ from tests.support.waiting import be_slow, patience
 
 SO_TIMESTAMPNS = 35
 SO_TIMESTAMPING = 37
-TRANSMITTED, BY_SOFTWARE = 1 << 1, 1 << 4
+TRANSMITTED = 1 << 1
+BY_SOFTWARE = 1 << 4
 
 
 def stamp(answer: list[tuple[int, int, bytes]]) -> float:

@@ -39,7 +39,8 @@ ORDER_PRESERVING = {  # for root 0 and every p; derived by the verifier, stated 
     (Collective.REDUCE, "rabenseifner"),
     (Collective.REDUCE_SCATTER, "binary_blocks"),
 }
-FEW, MANY = 12, (13, 16, 17, 23, 31, 32, 33)  # every root up to FEW
+FEW = 12  # every root up to this number of ranks
+MANY = (13, 16, 17, 23, 31, 32, 33)
 LARGE = (47, 64, 97, 127, 256, 257)
 
 

@@ -21,7 +21,9 @@ from tuner.topology.readers.yaml_topology import topology_from_yaml
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 GATHER, SCATTER = Collective.GATHER, Collective.SCATTER
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
-ALPHA, BETA, GAMMA = 1e-6, 1e-9, 0.5e-9
+ALPHA = 1e-6
+BETA = 1e-9
+GAMMA = 0.5e-9
 
 Formula = Callable[[int, float, float, float], float]
 POWERS = (2, 4, 8, 16, 64)

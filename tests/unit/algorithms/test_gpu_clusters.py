@@ -56,7 +56,9 @@ IN_ORDER = {  # operands keep their order for root 0, whatever p and the groups
     (ALLREDUCE, "rabenseifner_staged"),
     (ALLREDUCE, "central_staged"),
 }
-ALPHA, BETA, GAMMA = 1e-6, 1e-9, 0.5e-9
+ALPHA = 1e-6
+BETA = 1e-9
+GAMMA = 0.5e-9
 LINE_OF_ALL = PathCost.from_alpha_beta(ALPHA, BETA)
 COPY = PathCost.from_alpha_beta(2e-6, 0.25e-9)
 MIB = 1 << 20

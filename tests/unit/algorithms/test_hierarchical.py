@@ -21,7 +21,9 @@ from tuner.topology.readers import nominal_calibration
 from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
-ALPHA, BETA, GAMMA = 1e-6, 1e-9, 0.5e-9
+ALPHA = 1e-6
+BETA = 1e-9
+GAMMA = 0.5e-9
 
 
 def build(

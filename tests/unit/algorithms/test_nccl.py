@@ -182,7 +182,11 @@ def test_too_many_at_once_is_refused() -> None:
     assert len(next(algorithms.build(ALLREDUCE, "nccl_ring", 27648).rounds())) == 27648
 
 
-ALPHA, BETA, GAMMA, SIZE, SEGMENTS = 1e-6, 1e-9, 0.5e-9, 1 << 20, 16
+ALPHA = 1e-6
+BETA = 1e-9
+GAMMA = 0.5e-9
+SIZE = 1 << 20
+SEGMENTS = 16
 
 
 def simulated(collective: Collective, name: str, p: int, parts: int, **params: int) -> float:

@@ -19,9 +19,14 @@ from tuner.probe.single_host import PINGPONG_SIZES, REDUCTION_SIZES
 
 pytestmark = pytest.mark.slow
 
-EAGER, OVERHEAD, CALL = 4000, 1e-7, 2e-7
-SHORT, LONG = (5e-7, 4e-10), (3e-6, 5e-11)  # alpha (overhead included), beta
-LAUNCH, GAMMA = 5e-8, 3e-11
+EAGER = 4000
+OVERHEAD = 1e-7
+CALL = 2e-7
+# Latency (overhead included) and seconds per byte of messages up to EAGER, and of longer ones.
+SHORT = (5e-7, 4e-10)
+LONG = (3e-6, 5e-11)
+LAUNCH = 5e-8
+GAMMA = 3e-11
 CLUSTER = Cluster("box", 1, 2, "cpu", 2**33)
 
 

@@ -71,11 +71,9 @@ from tuner.whatif.table_regret import look_up_exported
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 RACKS = racks(2)
-BINOMIAL, CHAIN, PIPELINE = (
-    AlgorithmConfig("binomial"),
-    AlgorithmConfig("chain"),
-    AlgorithmConfig("pipeline"),
-)
+BINOMIAL = AlgorithmConfig("binomial")
+CHAIN = AlgorithmConfig("chain")
+PIPELINE = AlgorithmConfig("pipeline")
 SIZES = (1024, 8192, 65536)
 LAB = Cluster("racks", 4, 2, "any cpu", 2**30)
 KEY = RuleKey(BCAST, 2, 2)

@@ -39,7 +39,8 @@ pytestmark = pytest.mark.slow
 VERSIONS = (2, 3, 4, 5, 6)
 ALLREDUCE = Collective.ALLREDUCE
 SHAPES: tuple[Shape, ...] = ((1, 8), (2, 8), (4, 4), (3, 5))  # two of them have 16 ranks
-INFO, WARN = 3, 2
+INFO = 3
+WARN = 2
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,8 @@ from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor
 from tuner.topology import Placement
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
-MIB, GIB = 1 << 20, 1 << 30
+MIB = 1 << 20
+GIB = 1 << 30
 MACHINES = dict.fromkeys(point.machine for point in POINTS)
 
 

@@ -51,11 +51,9 @@ LIBRARY = "openmpi 5.0.11"
 CALIBRATION = Calibration(
     "ares", LIBRARY, {("network", "host"): PathCost.from_alpha_beta(1e-5, 1e-8)}
 )
-DEFAULT, BINOMIAL, LINEAR = (
-    AlgorithmConfig(),
-    AlgorithmConfig("binomial"),
-    AlgorithmConfig("linear"),
-)
+DEFAULT = AlgorithmConfig()
+BINOMIAL = AlgorithmConfig("binomial")
+LINEAR = AlgorithmConfig("linear")
 CHOICES = (DEFAULT, BINOMIAL, LINEAR)
 SIZES = tuple(4**k for k in range(4, 9))
 FLAT = "{name: flat, nodes: 8, latency: 10us, bandwidth: 100MB/s}"

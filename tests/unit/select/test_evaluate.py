@@ -43,7 +43,8 @@ from tuner.select.evaluate import (
 pytestmark = pytest.mark.slow
 
 HEAD = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_us"
-COUNTS, SIZES = (2, 4, 8, 16), tuple(4**k for k in range(2, 10))
+COUNTS = (2, 4, 8, 16)
+SIZES = tuple(4**k for k in range(2, 10))
 
 
 def microseconds(nodes: int, nbytes: int, algorithm: str) -> float:

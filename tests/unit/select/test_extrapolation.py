@@ -19,11 +19,9 @@ from tuner.select.extrapolation import (
 from tuner.select.hockney_baseline import design_row, fit_per_algorithm, fit_pooled
 from tuner.select.selector import Selector, train
 
-DEFAULT, BINOMIAL, LINEAR = (
-    AlgorithmConfig(),
-    AlgorithmConfig("binomial"),
-    AlgorithmConfig("linear"),
-)
+DEFAULT = AlgorithmConfig()
+BINOMIAL = AlgorithmConfig("binomial")
+LINEAR = AlgorithmConfig("linear")
 CHOICES = (DEFAULT, BINOMIAL, LINEAR)
 SIZES = tuple(2**k for k in range(4, 24, 2))
 

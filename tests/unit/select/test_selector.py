@@ -34,12 +34,10 @@ from tuner.select.significance import compare_all_with_default, compare_with_def
 
 CLUSTER = Cluster("ares", nodes=1, cores=4, cpu="any cpu", memory=2**30)
 LADDER = tuple(4**k for k in range(2, 11))  # 16 B to 1 MiB
-DEFAULT, TREE, RING, LINEAR = (
-    AlgorithmConfig(),
-    AlgorithmConfig("binomial"),
-    AlgorithmConfig("ring", {"segment": 4096}),
-    AlgorithmConfig("linear"),
-)
+DEFAULT = AlgorithmConfig()
+TREE = AlgorithmConfig("binomial")
+RING = AlgorithmConfig("ring", {"segment": 4096})
+LINEAR = AlgorithmConfig("linear")
 Times = Mapping[AlgorithmConfig, Callable[[int], float]]
 # The tree starts fast, the ring moves bytes fast: they cross where 9 us = 0.9 ns * nbytes: 10 kB.
 CROSSING: Times = {

@@ -35,7 +35,8 @@ from tuner.topology.readers import nominal_calibration
 from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
-ALPHA, BETA = 2e-6, 1 / 12.5e9
+ALPHA = 2e-6
+BETA = 1 / 12.5e9
 GAMMA = ReductionCost(Estimate.exact(0.0), Estimate.exact(1e-10))
 
 

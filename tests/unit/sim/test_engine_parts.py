@@ -28,7 +28,8 @@ from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 ENGINES = pytest.mark.parametrize("engine", ["fast", "events"])
-ALPHA, BETA = 1e-6, 1e-9
+ALPHA = 1e-6
+BETA = 1e-9
 
 
 def star(p: int) -> Placement:

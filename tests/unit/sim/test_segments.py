@@ -15,7 +15,8 @@ from tuner.sim import simulate
 from tuner.topology import Link, Node, Placement, Topology
 from tuner.topology.readers.probed_topology import nominal_calibration
 
-LATENCY, RATE = 2e-6, 1e9
+LATENCY = 2e-6
+RATE = 1e9
 ENGINES = ["fast", "events"]
 
 

@@ -19,7 +19,8 @@ from tuner.topology import MEMORY_BUS, Placement
 from tuner.topology.readers import single_node_topology, single_switch_topology, topology_for
 
 FOUR = Cluster("ares", nodes=4, cores=8, cpu="any cpu", memory=2**30)
-ALPHA, RATE = 5e-5, 1e8
+ALPHA = 5e-5
+RATE = 1e8
 PATHS = {
     ("node", "host"): PathCost.from_alpha_beta(1e-6, 1e-9),
     ("network", "host"): PathCost.from_alpha_beta(ALPHA, 1 / RATE),

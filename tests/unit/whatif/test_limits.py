@@ -38,7 +38,8 @@ from tuner.whatif.study_runner import run_study
 from tuner.whatif.study_spec import FileResolver, study_from_record, study_record
 from tuner.whatif.study_summary import limits_by_size
 
-ALPHA, RATE = 4e-6, 1e9
+ALPHA = 4e-6
+RATE = 1e9
 FLAT = {"name": "flat", "nodes": 8, "latency": "4us", "bandwidth": "1GB/s"}
 H100 = "preset:dgx-h100:32"
 

@@ -26,16 +26,17 @@ COMPILER_FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 MAX_PATH_BYTES = 254  # NCCL cuts longer values of NCCL_TUNER_PLUGIN (plugin_open.cc)
 TIMEOUT_S = 120  # for the compiler, and for the trial
 FORCING_VARIABLES = ("NCCL_ALGO", "NCCL_PROTO")  # the plugin does nothing where these are set
-_FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+_FNV_START = 0xCBF29CE484222325  # offset basis of 64-bit FNV-1a
+_FNV_PRIME = 0x100000001B3
 
 
 @dataclass(frozen=True)
 class Installed:
     """The result of `install`.
 
-    digest      of the rules, as the plugin logs it on every rank
-    rows        number of rules
-    checked     number of calls that the compiled plugin decided as the rules say
+    digest          of the rules, as the plugin logs it on every rank
+    n_rules         number of rules
+    tested_calls    number of calls that the compiled plugin decided as the rules say
     """
 
     library: Path

@@ -26,9 +26,8 @@ HAN, TUNED = COMPONENTS = ("han", "tuned")
 TOPOLOGY_LEVEL = "global_communicator"
 # For these `han` counts the bytes that one rank sends or receives, `tuned` the whole buffer.
 PER_RANK_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER)
-SUPPORTED_MAJOR_VERSIONS = (
-    "5",
-)  # major versions in which `han` comes first and knows components by name
+# Major versions in which `han` comes first and knows components by name.
+SUPPORTED_MAJOR_VERSIONS = ("5",)
 ComponentsBySize = tuple[tuple[int, str], ...]
 HanRules = Mapping[Collective, tuple[tuple[int, ComponentsBySize], ...]]
 

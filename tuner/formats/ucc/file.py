@@ -51,7 +51,7 @@ class Section:
     cpus        conditions on the processor, of CPU_CONDITIONS; the file alone does not tell whether
                 they are met
     variables   values by name
-    tokens      parsed TUNE string
+    tune_tokens parsed TUNE string
     """
 
     ranges: Mapping[str, IntRange]

@@ -16,9 +16,14 @@ RING, TREE, PAT = "ring", "tree", "pat"
 COLLNET_DIRECT, COLLNET_CHAIN = "collnet_direct", "collnet_chain"
 NVLS, NVLS_TREE = "nvls", "nvls_tree"
 LL, LL128, SIMPLE = PROTOCOLS = ("LL", "LL128", "Simple")
-US, GB = 1e-6, 1e9
+US = 1e-6  # seconds
+GB = 1e9  # bytes
 
-VOLTA, AMPERE, HOPPER, BLACKWELL = 70, 80, 90, 100  # compute capabilities that begin a table row
+# Compute capabilities that begin a table row.
+VOLTA = 70
+AMPERE = 80
+HOPPER = 90
+BLACKWELL = 100
 AMD, INTEL, POWER, ARM = "amd", "intel", "power", "arm"
 
 

@@ -42,9 +42,8 @@ from tuner.topology import (
     Placement,
 )
 
-MIN_NIC_EFFICIENCY = (
-    0.79  # of the machines in `tuner/machines` Aries reaches least, 10 of 12.5 GB/s
-)
+# Of the machines in `tuner/machines` Aries reaches least, 10 of 12.5 GB/s.
+MIN_NIC_EFFICIENCY = 0.79
 MIN_SPEED_RATIO = 0.49  # speeds are tried while above this fraction of the best one found
 
 

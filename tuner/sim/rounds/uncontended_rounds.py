@@ -28,10 +28,11 @@ from tuner.sim.rounds.round_state import SOME_CHUNKS_LONGER
 class RoundCosts(NamedTuple):
     """Costs of the messages of a permutation round, if no row crosses a border between segments.
 
-    flow_seconds,       seconds of flowing, of alpha with the lag, of reducing, if none (0) or all
-    latency,            (1) of a row's chunks are longer ones; shape (sizes, 2, rows)
-    reduction_seconds
-    rate, alpha, lag,   shape (sizes, rows)
+    flow_seconds,       seconds of flowing, of alpha with the latency of the bytes, of reducing, if
+    latency,            none (0) or all (1) of a row's chunks are longer ones; shape
+    reduction_seconds   (sizes, 2, rows)
+    rate, alpha,        shape (sizes, rows)
+    latency_per_byte,
     overhead, eager,
     completion_delay,
     mode

@@ -30,7 +30,9 @@ from tuner.topology.readers.safe_xml import XmlElement, parse_xml
 VERSIONS = ("1", "2")  # the second is RCCL's
 GPU_CLASSES = ("0x03", "0x12")  # displays and accelerators
 NIC_CLASS, NVSWITCH_CLASS, POWER_CLASS = "0x02", "0x0680", "0x068001"  # the last one: a POWER9 CPU
-MAX_LANES, MAX_LINK_COUNT, MAX_BANDWIDTH_MB_S = 32, 64, 10_000_000  # the last one in MB/s
+MAX_LANES = 32
+MAX_LINK_COUNT = 64
+MAX_BANDWIDTH_MB_S = 10_000_000
 LINK_SPEED = re.compile(r"([0-9]+(?:\.[0-9])?) GT/s(?: PCIe)?")
 
 

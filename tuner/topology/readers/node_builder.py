@@ -33,9 +33,11 @@ XGMI_BANDWIDTHS = {"90a": 36e9, "940": 48e9, "941": 48e9, "942": 48e9, "950": 48
 DEFAULT_XGMI_BANDWIDTH = 24e9
 MIN_SHARP_LINKS = 18  # per GPU: NVSwitches with this many (since H100) also reduce
 
-# The bus between CPUs: two UPI links of 10.4 GT/s, three xGMI-2 links of 16 lanes at 16 GT/s, the
-# X-bus of POWER9. These are nominal values; no file says how many links a board has.
-SOCKET_BANDWIDTH, SOCKET_BANDWIDTH_AMD, SOCKET_BANDWIDTH_POWER = 41.6e9, 96e9, 64e9
+# The bus between CPUs, in bytes per second. These are nominal values; no file says how many links a
+# board has.
+SOCKET_BANDWIDTH = 41.6e9  # two UPI links of 10.4 GT/s
+SOCKET_BANDWIDTH_AMD = 96e9  # three xGMI-2 links of 16 lanes at 16 GT/s
+SOCKET_BANDWIDTH_POWER = 64e9  # the X-bus of POWER9
 
 
 def nvlink_bandwidth(capability: int) -> float:

@@ -46,7 +46,9 @@ ORDERS = tuple(
     if len({first, second, third}) == 3
 )
 EXPERTS = "experts"  # ends the names of layers whose work the experts do
-LEAST_BUCKET, BUCKET_PER_REPLICA = 40_000_000, 1_000_000  # elements; Megatron-LM's defaults
+# Megatron-LM's defaults, in elements.
+LEAST_BUCKET = 40_000_000
+BUCKET_PER_REPLICA = 1_000_000
 BLOCK_CALLS = 2  # of tensor parallelism, per block and pass
 
 

@@ -7,7 +7,10 @@ from tuner.training.models.image_layers import ImageNetwork, Maps, Sides, join, 
 from tuner.training.models.plain_cnns import CLASSES
 
 _IMAGE = Maps(3, 299, 299)
-_ROW7, _COLUMN7, _ROW3, _COLUMN3 = (1, 7), (7, 1), (1, 3), (3, 1)
+_ROW7 = (1, 7)
+_COLUMN7 = (7, 1)
+_ROW3 = (1, 3)
+_COLUMN3 = (3, 1)
 Step = tuple[int, Sides]  # channels and kernel of a convolution that keeps the spatial size
 
 

@@ -11,7 +11,8 @@ from tuner.base.atomic_io import dataclass_from_record, load_json, write_atomica
 from tuner.base.errors import InputError
 from tuner.core.table import TuningTable, table_from_record, table_record
 
-PLAN_KIND, FORMAT_VERSION = "replay-plan", 1
+PLAN_KIND = "replay-plan"
+FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)

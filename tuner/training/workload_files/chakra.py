@@ -42,7 +42,10 @@ MAX_DEPENDENCIES = 10_000_000  # of all steps together
 MAX_NBYTES = 1 << 60
 MICROSECONDS = 1e6  # in a second
 METADATA, MEM_LOAD, MEM_STORE, COMP, COMM_SEND, COMM_RECV, COMM_COLL = range(1, 8)  # NodeType
-ALL_GATHER, GATHER, BARRIER = 2, 3, 9  # CollectiveCommType
+# Values of CollectiveCommType.
+ALL_GATHER = 2
+GATHER = 3
+BARRIER = 9
 _COLLECTIVES = {
     0: Collective.ALLREDUCE.value,
     1: Collective.REDUCE.value,
@@ -58,7 +61,8 @@ _COLLECTIVES = {
 _COMM_TYPES = {name: number for number, name in reversed(_COLLECTIVES.items())}
 _INTEGERS = {5, 7, 9, 11, 13}  # fields of an attribute with a varint; 15 and 17 are zigzag
 _ZIGZAG = {15, 17}
-_STRING, _UINT64_LIST = 29, 14
+_STRING = 29
+_UINT64_LIST = 14
 _GROUP = "group "
 _PAIRS = "pairs at distance "
 

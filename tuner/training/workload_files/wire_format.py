@@ -11,7 +11,10 @@ from collections.abc import Iterator
 
 from tuner.base.errors import InputError
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+VARINT = 0
+FIXED64 = 1
+BYTES = 2
+FIXED32 = 5
 _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 _MAX_VARINT_BYTES = 10
 _UINT64 = (1 << 64) - 1

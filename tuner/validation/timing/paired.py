@@ -31,7 +31,8 @@ from tuner.validation.timing.program import TimingProgram
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
 WRONG_RESULT = "wrong"
-STOP, STOP_OFFSET = struct.pack("=i", 1), 4  # of `stop` in the shared file (`struct turns`)
+STOP = struct.pack("=i", 1)  # value of `stop` in the shared file (`struct turns`)
+STOP_OFFSET = 4  # bytes before it
 LINE_TIMEOUT_S = 300.0  # from one line of a launch to the next; the other launch measures meanwhile
 VERSION_PREFIX = "library: "  # begins the first line of a launch
 SEED = 20261122
@@ -168,7 +169,7 @@ def time_pairs(
     launches    number of rounds
     seconds     measuring time of each call, condition and side in a round
     directory   seen by all hosts
-    on_message  called with a message about launches that failed and are repeated
+    on_warning  called with a message about launches that failed and are repeated
 
     Raises ProbeError when the same ranks fail again, and when they have another library.
     """

@@ -10,9 +10,8 @@ from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.launch.rank_program import rank_arguments
 
 SOURCE = Path(__file__).with_name("collectives.c")
-PYTHON_PROGRAM = (
-    "tuner.rank_programs.collective_times"  # takes the same arguments, prints the same lines
-)
+# Takes the same arguments, prints the same lines.
+PYTHON_PROGRAM = "tuner.rank_programs.collective_times"
 TIMEOUT_S = 60.0  # for the compiler
 USAGE_STATUS = 2  # exit status of the program without arguments, for which it needs no launcher
 

@@ -25,7 +25,8 @@ import numpy as np
 OPEN = os.environ.get("CUPY_STANDIN_ADDRESSES") == "open"
 DEVICES = int(os.environ.get("CUPY_STANDIN_DEVICES", "1"))
 LEGACY = 0  # the default stream, which waits for all others but those that do not block
-NONE, USUAL = 0, mmap.PROT_READ | mmap.PROT_WRITE
+NONE = 0
+USUAL = mmap.PROT_READ | mmap.PROT_WRITE
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype, _libc.munmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t)

@@ -25,7 +25,9 @@ from tuner.training.models import Architecture, build_model, gpt, llama
 from tuner.training.recorded import COMPUTE
 from tuner.training.timeline import BACKWARD, FORWARD, UPDATE, Timeline
 
-BLOCKS, WIDTH, SEQUENCE = 16, 64, 32
+BLOCKS = 16
+WIDTH = 64
+SEQUENCE = 32
 
 
 class SameTimes:
