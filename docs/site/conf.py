@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import FunctionType
 from typing import Any
 
 from docs.site.prose import restructured
@@ -42,15 +43,21 @@ html_domain_indices = html_use_index = False
 def setup(app: Any) -> None:
     """Read docstrings as the plain text that they are, and those of tuner alone."""
     app.connect("autodoc-process-docstring", _plain_docstring)
-    app.connect("autodoc-skip-member", _is_foreign)
+    app.connect("autodoc-skip-member", _skips_member)
 
 
-def _is_foreign(
+def _skips_member(
     app: object, what: str, name: str, obj: object, skip: bool, options: object
 ) -> bool | None:
-    """Return True for what a module has from another library, else None: autodoc decides."""
-    module = getattr(obj, "__module__", None) or getattr(type(obj), "__module__", "")
-    return None if str(module).partition(".")[0] in ("tuner", "builtins") else True
+    """Return True for what another library made, else None: autodoc decides.
+
+    It leaves out what has no docstring, but methods and properties whose name says all are listed.
+    """
+    called = getattr(obj, "fget", None) or getattr(obj, "func", obj)
+    module = getattr(called, "__module__", None) or getattr(type(called), "__module__", "")
+    if str(module).partition(".")[0] not in ("tuner", "builtins"):
+        return True
+    return False if isinstance(called, FunctionType) and not name.startswith("_") else None
 
 
 def _plain_docstring(

@@ -21,7 +21,6 @@ class BinaryBlocks:
 
     @classmethod
     def of(cls, p: int) -> BinaryBlocks:
-        """Return the blocks of ranks 0..p-1."""
         sizes = [1 << bit for bit in reversed(range(p.bit_length())) if p >> bit & 1]
         starts = np.cumsum([0, *sizes[:-1]])
         return cls(

@@ -46,12 +46,10 @@ class Butterfly:
 
     @cached_property
     def _senders(self) -> Int32Array:
-        """The senders of every round."""
         return column(self.ranks)
 
     @cached_property
     def _receivers(self) -> list[Int32Array]:
-        """The receivers of each round."""
         return [column(self.ranks[partner]) for partner in self.partners]
 
     @cached_property

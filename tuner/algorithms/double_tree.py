@@ -71,7 +71,6 @@ def _alternate_rounds(hops: trees.Hops) -> IntArray:
 
 
 def _segments_per_half(nbytes: int, segment: int) -> int:
-    """Return the number of segments of one half of the message."""
     return count_segments(-(-nbytes // 2), segment)
 
 

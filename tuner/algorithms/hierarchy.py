@@ -56,17 +56,14 @@ class Hierarchy:
 
     @property
     def p(self) -> int:
-        """Number of ranks."""
         return len(self.rank_of_role)
 
     @property
     def n_groups(self) -> int:
-        """Number of groups."""
         return len(self.leader_roles)
 
     @property
     def max_group_size(self) -> int:
-        """Number of ranks in the largest group."""
         return int(self.group_sizes.max())
 
     def check_round_size(self, parts: int) -> None:

@@ -39,7 +39,6 @@ class MultiLeader:
 
     @property
     def n_chunks(self) -> int:
-        """Number of chunks of the whole vector."""
         return self.n_parts * self.chunks_per_part
 
     @cached_property

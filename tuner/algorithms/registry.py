@@ -55,7 +55,6 @@ class Algorithm:
 
     @property
     def summary(self) -> str:
-        """The description in a few words."""
         return self._description[0]
 
     @property
@@ -207,7 +206,6 @@ def build(
 
 @cache
 def _parameter_names(builder: Callable[..., Schedule]) -> frozenset[str]:
-    """Return the names of the builder's parameters."""
     return frozenset(inspect.signature(builder).parameters)
 
 

@@ -47,7 +47,6 @@ class RequestedFormat:
         return FORMAT_BY_MEDIA_TYPE[self.media_type]
 
     def export_options(self, generic: mpich.GenericTreeLoader) -> ExportOptions:
-        """Return the options for the export of a table in this format."""
         return ExportOptions(
             self.operators == "commutative", self.fallback_algorithm, self.ranks, generic
         )

@@ -42,7 +42,6 @@ def _add_problems_and_scopes(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inline_definitions(schema: type[ProblemDetails]) -> dict[str, Any]:
-    """Return the JSON schema with its definitions inlined."""
     made = schema.model_json_schema()
     parts = made.pop("$defs")
     made["properties"]["errors"]["items"] = parts["FieldError"]

@@ -52,11 +52,9 @@ class DatabaseResolver:
         )
 
     def calibration(self, name: str) -> Calibration:
-        """Return the calibration of an id."""
         return self._load(db.load_calibration, name)
 
     def table(self, name: str) -> TuningTable:
-        """Return the table of a version."""
         return self._load(db.load_table, name)
 
     def _load(self, load: Callable[[db.Session, int], Found], name: str) -> Found:

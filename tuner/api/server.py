@@ -200,7 +200,6 @@ def _background_threads(settings: Settings) -> Iterator[None]:
 
 
 def _serve_requests(settings: Settings, listener: socket.socket, stopping: _Shutdown) -> None:
-    """Serve the requests of one process."""
     gc.disable()  # enabled again once the application runs: importing makes no garbage to collect
     from tuner.api.app import create_app  # not needed by processes that only supervise or run jobs
 

@@ -50,7 +50,6 @@ class Settings:
 
     @property
     def job_kinds(self) -> tuple[str, ...]:
-        """Return the kinds of jobs that this service runs."""
         return (*JOB_KINDS, PROBE) if self.measures else JOB_KINDS
 
     @property

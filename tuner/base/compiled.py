@@ -51,7 +51,6 @@ class _Installed(_SourceFileBackedLocatorMixin, _CacheLocator):
         self._py_file, self._lineno = file, function.__code__.co_firstlineno
 
     def get_cache_path(self) -> str:
-        """Return the folder."""
         return str(Path(self._py_file).parent / "__pycache__")
 
     def ensure_cache_path(self) -> None:

@@ -85,7 +85,6 @@ def _are_valid_shapes(records: object) -> bool:
 
 
 def _intra_node_classes(topology: Topology | None, ppn: int) -> Iterator[str]:
-    """Yield the path classes between ranks of one node."""
     if topology is None:
         yield NODE
         return

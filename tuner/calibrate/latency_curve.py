@@ -51,7 +51,6 @@ class LatencyCurve:
 
     @property
     def name(self) -> str:
-        """The name of the curve in messages."""
         return self.path if self.memory == "host" else f"{self.path} ({self.memory})"
 
     def fitted_times(self) -> FloatArray:

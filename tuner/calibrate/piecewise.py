@@ -44,7 +44,6 @@ class AlphaBetaFit:
     weights: tuple[float, ...]
 
     def seconds(self, nbytes: float) -> float:
-        """Return the seconds of a message of `nbytes`."""
         return self.alpha + self.beta * nbytes
 
     @property

@@ -114,7 +114,6 @@ def run_compare(options: argparse.Namespace) -> int:
 
 
 def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
-    """Return the table, the launcher of its ranks, and the hosts."""
     from tuner.workflows.acceptance import LIBRARIES  # as above
 
     importlib.import_module("scipy.special")  # if it is missing, say so before anything is measured

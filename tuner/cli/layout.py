@@ -152,7 +152,6 @@ class TableLayout:
         return widths
 
     def least_widths(self) -> list[int]:
-        """Return the width that each column needs at least."""
         return [self._least(column) for column in zip(*self.cells, strict=True)]
 
     def _least(self, column: TextRow) -> int:

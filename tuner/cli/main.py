@@ -86,7 +86,6 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _print_help(options: argparse.Namespace) -> None:
-    """Print the help of a command, or of all."""
     words = [word for word in options.command if word != "help"]
     build_parser(words).parse_args([*words, "--help"])
 

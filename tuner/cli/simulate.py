@@ -313,7 +313,6 @@ class _Predictor:
     def simulation_arguments(
         self, made: Schedule
     ) -> tuple[Schedule, Placement, Calibration, int, int]:
-        """Return the arguments of the simulator for a schedule."""
         return made, self.placement, self.calibration, self.nbytes, self.options.itemsize
 
     def variants(self, name: str) -> list[Candidate]:

@@ -145,7 +145,6 @@ def _require_targets(options: argparse.Namespace, answers: Path) -> None:
 
 
 def _named_files(path: Path) -> list[Path]:
-    """Return the files that the study names."""
     written = read_yaml(path)
     return [path.parent / text for name in FILE_KEYS if isinstance(text := written.get(name), str)]
 

@@ -76,7 +76,6 @@ class PathCost:
     early_push_limit: float = field(default=0.0, metadata=formerly("ahead_limit"))
 
     def segment(self, nbytes: float) -> CostSegment:
-        """Return the segment that contains a message of `nbytes`."""
         return next(s for s in self.segments if s.start_bytes <= nbytes < s.stop_bytes)
 
     def seconds(self, nbytes: float) -> float:

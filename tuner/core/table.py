@@ -65,7 +65,6 @@ class AlgorithmConfig:
 
     @property
     def is_default(self) -> bool:
-        """Return whether this is the library default."""
         return self.algorithm == DEFAULT
 
     def __str__(self) -> str:
@@ -114,7 +113,6 @@ class RuleKey(PlacementMixin):
 
     @property
     def p(self) -> int:
-        """Number of ranks of the communicator."""
         return self.nodes * self.ppn
 
 
@@ -167,7 +165,6 @@ class TuningTable:
 
     @property
     def keys(self) -> tuple[RuleKey, ...]:
-        """Return every key that has rules."""
         return tuple(self._rules_by_key)
 
     def rules_for(self, key: RuleKey) -> tuple[Rule, ...]:

@@ -43,7 +43,6 @@ class JobSummary:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the job is in a final state."""
         return self.state in (DONE, FAILED, CANCELLED)
 
 

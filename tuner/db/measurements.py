@@ -233,7 +233,6 @@ def _measurement(
 
 
 def _file_lines(measurements: Measurements) -> Iterator[str]:
-    """Yield the lines of the measurements file."""
     about = (measurements.cluster, measurements.library, measurements.provenance)
     yield header_line(*about) + "\n"
     for series in measurements.series:

@@ -60,7 +60,6 @@ class Diagnosis:
         )
 
     def to_record(self) -> dict[str, Any]:
-        """Return the diagnosis as JSON data."""
         return {
             "able": self.is_usable,
             "findings": {one.topic: list(one.lines) for one in self.findings},

@@ -127,7 +127,6 @@ class EmulatedCluster:
 
     @property
     def _namespace_names(self) -> list[str]:
-        """The names of the hosts' namespaces."""
         return [f"{self.cluster_id}-{host}" for host in self.network.hosts]
 
     def _require_same(self) -> None:

@@ -70,7 +70,6 @@ class Format:
 
     @property
     def is_json(self) -> bool:
-        """Return whether its files are JSON."""
         return self.media_type.endswith("+json")
 
     def emit(self, table: TuningTable, options: ExportOptions) -> tuple[str, tuple[str, ...]]:

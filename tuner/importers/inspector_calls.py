@@ -91,7 +91,6 @@ class InspectorCalls:
         times.seconds.append(record.seconds)
 
     def __bool__(self) -> bool:
-        """Return whether there are any calls."""
         return bool(self._times)
 
     def results(self, metadata: UserMetadata) -> Iterator[BenchmarkResult]:

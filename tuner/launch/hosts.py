@@ -35,7 +35,6 @@ class Hosts:
 
     @property
     def is_local(self) -> bool:
-        """Return whether ranks run on this computer only."""
         return not self.names
 
     def first(self, count: int) -> Hosts:

@@ -28,7 +28,6 @@ class MultiHostLauncher:
 
     @property
     def library(self) -> str:
-        """The MPI library of the launcher."""
         return self.launcher.library
 
     def run(

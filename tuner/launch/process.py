@@ -45,7 +45,6 @@ class Watchdog:
             self._timer.start()
 
     def stop(self) -> None:
-        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 

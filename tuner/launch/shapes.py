@@ -20,7 +20,6 @@ class ShapeLauncher:
 
     @property
     def is_local(self) -> bool:
-        """Return whether all ranks are on this computer."""
         return self.hosts.is_local
 
     def run(
@@ -35,7 +34,6 @@ class ShapeLauncher:
         on_line: Callable[[str], float],
         silence_timeout: float,
     ) -> CompletedRun:
-        """Run the program to its end; see `Launcher.run`."""
         hosts = self.hosts if self.is_local else self.hosts.first(nodes)
         return self.launcher.run(
             nodes * ppn,

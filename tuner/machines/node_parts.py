@@ -45,19 +45,16 @@ class NodeSpec:
     device_links: tuple[DeviceLink, ...]
 
     def to_node_topology(self) -> NodeTopology:
-        """Return the interior of a node."""
         return NodeTopology(
             self.devices, tuple(link for edge in self.device_links for link in edge.links())
         )
 
     def device_names(self, kind: str) -> list[str]:
-        """Return the names of the devices of one kind."""
         return [device.name for device in self.devices if device.kind == kind]
 
     def with_links(
         self, device_links: Iterable[DeviceLink], devices: Iterable[Device] = ()
     ) -> NodeSpec:
-        """Return a copy with further links and devices."""
         return NodeSpec((*self.devices, *devices), (*self.device_links, *device_links))
 
 

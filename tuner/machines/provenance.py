@@ -54,7 +54,6 @@ class SourcedPathCost:
     overhead: SourcedValue = SourcedValue(0.0, "s", "contained in alpha", "computed")
 
     def to_path_cost(self) -> PathCost:
-        """Return the cost for a calibration."""
         ends = [*(line.min_bytes for line in self.segments[1:]), math.inf]
         return PathCost(
             tuple(
@@ -88,7 +87,6 @@ class SourcedReduction:
     rate: SourcedValue
 
     def to_reduction_cost(self) -> ReductionCost:
-        """Return the cost for a calibration."""
         return ReductionCost(
             Estimate.exact(self.launch.value), Estimate.exact(1.0 / self.rate.value)
         )

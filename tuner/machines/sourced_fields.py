@@ -97,7 +97,6 @@ class SourcedReader:
         )
 
     def path_cost(self, what: str, value: Any) -> SourcedPathCost:
-        """Return the cost of messages on one path class."""
         found = self._part(what, value)
         single = not (isinstance(found, dict) and "segments" in found)
         keys = {"alpha", "rate"} if single else {"segments"}

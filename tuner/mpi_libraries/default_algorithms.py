@@ -52,7 +52,6 @@ class DefaultAlgorithms(PlacementMixin):
 
     @property
     def placed_collective(self) -> PlacedCollective:
-        """The collective, shape and placement."""
         return self.collective, self.nodes, self.ppn, self.placement
 
     def config_at(self, nbytes: int) -> AlgorithmConfig | None:

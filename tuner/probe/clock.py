@@ -73,7 +73,6 @@ class SharedClock:
         return len(self._leaders) == 1
 
     def now(self) -> float:
-        """Return the shared time."""
         here = self._read()
         return here - self._offset(here)
 

@@ -112,7 +112,6 @@ def make_concurrent(spec: ProbeSpec, points: Iterable[ProbePoint]) -> Iterator[P
 
 
 def _first_hosts(spec: ProbeSpec, nodes: int) -> list[int]:
-    """Return the first host of each copy."""
     if spec.topology is None:
         return list(range(0, spec.nodes - nodes + 1, nodes))
     return ProbedHosts(spec.topology, spec.hosts.names).find_equivalent_sets(nodes)

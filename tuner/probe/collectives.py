@@ -44,11 +44,9 @@ class CallBuffers(Protocol):
     def ones(self, nbytes: int) -> Any:
         """Return a float32 buffer of ones, for many calls."""
 
-    def from_numpy(self, values: AnyArray) -> Any:
-        """Return a buffer with these values."""
+    def from_numpy(self, values: AnyArray) -> Any: ...
 
-    def to_numpy(self, buffer: Any) -> AnyArray:
-        """Return the values of a buffer."""
+    def to_numpy(self, buffer: Any) -> AnyArray: ...
 
     def bind_collective(
         self,
@@ -68,11 +66,9 @@ class HostBuffers:
         return page_aligned_ones(nbytes)
 
     def from_numpy(self, values: AnyArray) -> AnyArray:
-        """Return the values themselves."""
         return values
 
     def to_numpy(self, buffer: AnyArray) -> AnyArray:
-        """Return the buffer itself."""
         return buffer
 
     def bind_collective(

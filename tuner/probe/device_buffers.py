@@ -29,11 +29,9 @@ class DeviceBuffers:
         return self._device.upload(np.ones(nbytes // 4, np.float32))
 
     def from_numpy(self, values: AnyArray) -> DeviceArray:
-        """Return a device buffer with these values."""
         return self._device.upload(values)
 
     def to_numpy(self, buffer: DeviceArray) -> AnyArray:
-        """Return the values of a device buffer."""
         values = np.empty(buffer.size, buffer.dtype)
         self._device.download(buffer, values)
         return values
@@ -56,7 +54,6 @@ class DeviceBuffers:
         *buffers: tuple[Any, BufferAccess],
         trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
-        """Return a call of an MPI method on device buffers."""
         device = self._device
 
         def direct() -> None:

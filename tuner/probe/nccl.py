@@ -66,6 +66,5 @@ class NcclBuffers(DeviceBuffers):
         *buffers: tuple[Any, BufferAccess],
         trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
-        """Return the call of NCCL on these buffers."""
         method = comm.nccl.bcast if collective is Collective.BCAST else comm.nccl.allreduce
         return partial(method, *(buffer for buffer, _ in buffers), *trailing_args)

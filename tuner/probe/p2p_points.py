@@ -131,7 +131,6 @@ def _pair_params(spec: ProbeSpec, pair: HostPair) -> dict[str, int]:
 
 
 def _on_hosts(point: ProbePoint, pair: HostPair) -> ProbePoint:
-    """Return the point between these hosts."""
     return replace(point, hosts=() if pair == (0, 1) else pair)
 
 

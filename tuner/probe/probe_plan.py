@@ -55,7 +55,6 @@ class ProbeCandidate:
 
     @property
     def config(self) -> AlgorithmConfig:
-        """The algorithm config of the candidate, as a table names it."""
         return AlgorithmConfig(self.algorithm, self.params, self.runner)
 
     @property
@@ -117,7 +116,6 @@ class ProbePoint(PlacementMixin):
 
     @property
     def key(self) -> PointKey:
-        """The key that identifies the point in its plan."""
         return (
             self.launch,
             self.kind,
@@ -151,7 +149,6 @@ class ProbePoint(PlacementMixin):
         return self.nbytes if candidate.nbytes is None else candidate.nbytes
 
     def to_measurement(self, candidate: ProbeCandidate, samples: Sequence[float]) -> Measurement:
-        """Return the measurement of one candidate."""
         kind = SCHEDULE if candidate.runner == SCHEDULE else self.kind
         return Measurement(
             kind=kind,
@@ -205,7 +202,6 @@ class ProbePlan:
 
     @property
     def total_weight(self) -> float:
-        """The sum of the weights of all points."""
         return sum(point.weight for point in self.points)
 
     @property
@@ -288,7 +284,6 @@ class ProbePlan:
         return replace(self, points=tuple(q for q in self.points if q.key not in done))
 
     def drop_points(self, keys: Collection[Sequence[object]]) -> ProbePlan:
-        """Return the plan without the points of these keys."""
         dropped = {tuple(key) for key in keys}
         return replace(self, points=tuple(q for q in self.points if q.key not in dropped))
 
@@ -318,7 +313,6 @@ def _placement_suffix(placement: str) -> tuple[str, ...]:
 def _missing_candidates(
     point: ProbePoint, measured: Collection[tuple[object, ...]]
 ) -> list[ProbeCandidate]:
-    """Return the candidates of a point that were not measured."""
     return [
         arm
         for arm in point.candidates

@@ -37,7 +37,6 @@ class ProbeShape(PlacementMixin):
 
     @property
     def ranks(self) -> int:
-        """The number of ranks of the communicator."""
         return self.nodes * self.ppn
 
     def __str__(self) -> str:
@@ -81,7 +80,6 @@ class ProbeSpec:
 
     @property
     def nodes(self) -> int:
-        """The number of hosts."""
         return len(self.hosts.names)
 
 

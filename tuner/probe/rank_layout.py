@@ -36,7 +36,6 @@ class RankLayout:
 
     @property
     def host_of_rank(self) -> list[int]:
-        """The host number of every rank."""
         numbers = [0] * sum(map(len, self.ranks))
         for host, ranks in enumerate(self.ranks):
             for rank in ranks:

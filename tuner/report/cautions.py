@@ -60,7 +60,6 @@ def _losses(changed: Sequence[Record]) -> list[str]:
 
 
 def _smallest_ratio(record: Record) -> float:
-    """Return the smallest of the ratios that make a call slower."""
     conditions = record.get("conditions", {}).values()
     return min(float(one["ratio"]) for one in conditions or (record,) if one.get("slower", True))
 

@@ -127,7 +127,6 @@ def _boxes_of(names: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _node_of_port(topology: Topology) -> dict[str, str]:
-    """Return the name of the node of each port."""
     return {port: node.name for node in topology.nodes for port in node.ports}
 
 

@@ -55,7 +55,6 @@ class PlotFrame:
         return LEFT + (WIDTH - LEFT - RIGHT) * (share + 0.03) / 1.06
 
     def y(self, value: float) -> float:
-        """Return the place of a value."""
         return TOP + (self.bottom - TOP) * math.log(self.high / value) / math.log(
             self.high / self.low
         )

@@ -52,7 +52,6 @@ class PageSection:
 
     @property
     def html(self) -> str:
-        """Return the section with its title."""
         return (
             f'<section id="{self.anchor}" class="level{self.level}"{self.attributes}>'
             f"<h{self.level + 1}>{escape(self.title)}</h{self.level + 1}>{self.content}</section>\n"

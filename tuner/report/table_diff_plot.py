@@ -47,7 +47,6 @@ class TableDiffFigure:
 
     @property
     def height(self) -> float:
-        """The height of the figure in inches."""
         return MARGIN_IN + ROW_HEIGHT_IN * len(self.changes) if self.changes else TITLE_HEIGHT_IN
 
 

@@ -45,7 +45,6 @@ class TimeBreakdown:
 
     @property
     def seconds(self) -> float:
-        """Return the sum of all parts in seconds."""
         return sum(self.parts.values())
 
 

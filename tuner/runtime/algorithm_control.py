@@ -122,7 +122,6 @@ class AlgorithmControl:
         self._comms.clear()
 
     def read_variable(self, name: str) -> int | str:
-        """Return the value of one variable of the library."""
         return self._variables.read(name)
 
     def _write_variables(self, settings: Settings) -> dict[str, int | str]:

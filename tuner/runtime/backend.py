@@ -72,12 +72,10 @@ class Backend:
 
     @cached_property
     def device_memory(self) -> DeviceMemory:
-        """The device memory for calls of this backend."""
         return DeviceMemory()
 
     @cached_property
     def _spaces(self) -> tuple[ScratchPool, ScratchPool]:
-        """The scratch pools of the host and of the device."""
         return ScratchPool(HOST_MEMORY), ScratchPool(self.device_memory)
 
     def set_up_algorithm(

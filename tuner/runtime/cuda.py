@@ -64,32 +64,26 @@ class CupyDevice:
 
     @property
     def number(self) -> int:
-        """See DeviceInterface."""
         return int(cupy.cuda.runtime.getDevice())
 
     def select(self, number: int) -> None:
-        """See DeviceInterface."""
         cupy.cuda.Device(number % cupy.cuda.runtime.getDeviceCount()).use()
 
     @property
     def pci_bus_id(self) -> str:
-        """See DeviceInterface."""
         return str(cupy.cuda.Device().pci_bus_id)
 
     @property
     def nccl_version(self) -> str:
-        """See DeviceInterface."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # CuPy warns where the library is not installed
             from cupy.cuda import nccl  # not an attribute of cupy.cuda before it is imported
         return _nccl_version(nccl.get_version()) if nccl.available else ""
 
     def has_nvlink(self, one: str, other: str) -> bool:
-        """See DeviceInterface."""
         return has_nvlink(one, other)
 
     def provenance(self) -> dict[str, str]:
-        """See DeviceInterface."""
         runtime = cupy.cuda.runtime
         name = runtime.getDeviceProperties(runtime.getDevice())["name"]
         return {
@@ -103,11 +97,9 @@ class CupyDevice:
         }
 
     def device_array(self, elements: AnyArray) -> DeviceArray:
-        """See DeviceInterface."""
         return _wrap(elements.ctypes.data, elements.shape, elements.dtype, elements)
 
     def allocate(self, nbytes: int) -> ByteArray:
-        """See DeviceInterface."""
         return np.asarray(_AddressOnly(cupy.empty(nbytes, np.uint8)))
 
     def allocate_shared(self, nbytes: int) -> tuple[ByteArray, bytes]:
@@ -123,7 +115,6 @@ class CupyDevice:
             raise InputError(f"memory cannot be shared with other ranks: {reason}") from None
 
     def open_shared(self, handle: bytes, nbytes: int) -> ByteArray:
-        """See DeviceInterface."""
         try:
             pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
         except cupy.cuda.runtime.CUDARuntimeError as reason:
@@ -134,43 +125,36 @@ class CupyDevice:
         return np.asarray(address)
 
     def empty_like(self, like: DeviceArray) -> DeviceArray:
-        """See DeviceInterface."""
         return cupy.empty_like(like)
 
     def copy_async(self, source: DeviceArray, target: DeviceArray) -> None:
-        """See DeviceInterface."""
         target.data.copy_from_device_async(source.data, source.nbytes)
 
     def upload(self, array: AnyArray) -> DeviceArray:
-        """See DeviceInterface."""
         copy = cupy.array(array)
         self.synchronise()
         return copy
 
     def download(self, source: DeviceArray, target: AnyArray) -> None:
-        """See DeviceInterface."""
         self.synchronise()
         source.data.copy_to_host(target.ctypes.data, source.nbytes)
 
     def allocate_pinned(self, nbytes: int) -> NDArray[np.uint8]:
-        """See DeviceInterface; allocates outside CuPy's pool, which never frees memory."""
+        # Outside CuPy's pool, which never frees memory.
         memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(nbytes), 0)
         return np.frombuffer(memory, np.uint8, nbytes)
 
     def copy_to_host_async(self, source: DeviceArray, target: AnyArray) -> None:
-        """See DeviceInterface."""
         source.data.copy_to_host_async(target.ctypes.data, source.nbytes)
 
     def copy_to_device_async(self, source: AnyArray, target: DeviceArray) -> None:
-        """See DeviceInterface."""
         target.data.copy_from_host_async(source.ctypes.data, source.nbytes)
 
     def synchronise(self) -> None:
-        """See DeviceInterface."""
         cupy.cuda.get_current_stream().synchronize()
 
     def synchronise_buffers(self, *buffers: Any) -> None:
-        """See DeviceInterface; CuPy's own arrays are written on the current stream."""
+        # CuPy's own arrays are written on the current stream.
         self.synchronise()
         for buffer in buffers:
             number = find_device(buffer, self.pointer_cache.device)
@@ -181,7 +165,6 @@ class CupyDevice:
                 _wait_for_producer(buffer)
 
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
-        """See DeviceInterface."""
         expression, kinds = EXPRESSIONS.get(handle_of(op), ("", ""))
         if dtype.kind not in kinds or not expression:
             return None

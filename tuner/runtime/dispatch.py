@@ -77,12 +77,10 @@ class Dispatch:
         return self._tables[key].table
 
     def library_method(self, method: str) -> Action:
-        """Return this method of the library's own communicator."""
         own: Action = getattr(self._comm, method)
         return own
 
     def leaves_to_library(self, table: DispatchTable, nbytes: int, method: str) -> bool:
-        """Return whether the library makes a call of `nbytes` by this method."""
         return table.uses_library(nbytes, self.library_method(method))
 
     def release(self) -> None:

@@ -68,7 +68,6 @@ class CountingDispatchTable(DispatchTable):
         self.counters = counters
 
     def action(self, nbytes: int) -> Action:
-        """Count a call of `nbytes` and return its action."""
         place = bisect_right(self.bounds, nbytes) - 1
         self.counters[place][0] += 1
         return self.actions[place]

@@ -49,7 +49,6 @@ class CallSummary:
     max_s: float
 
     def record(self) -> dict[str, object]:
-        """Return the record that is sent to the service."""
         return {
             **omit_default_placement(self.kind._asdict()),
             "calls": self.calls,

@@ -69,23 +69,19 @@ class ByteConverter:
         self.convert: Callable[..., ConvertedArguments] = getattr(self, collective.value)
 
     def bcast(self, buf: Any, root: int = 0) -> ConvertedArguments:
-        """Convert the arguments of `Comm.Bcast`."""
         content, unpack = self._convert_buffer(buf, is_source=self._rank == root_rank(root))
         return (content, root), unpack
 
     def allgather(self, sendbuf: Any, recvbuf: Any) -> ConvertedArguments:
-        """Convert the arguments of `Comm.Allgather`."""
         return self._convert_gather(sendbuf, recvbuf)
 
     def gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> ConvertedArguments:
-        """Convert the arguments of `Comm.Gather`."""
         if self._rank == root_rank(root):
             return self._convert_gather(sendbuf, recvbuf, root)
         given, _ = self._convert_buffer(sendbuf, is_source=True)
         return (given, recvbuf, root), do_nothing
 
     def scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> ConvertedArguments:
-        """Convert the arguments of `Comm.Scatter`."""
         given, at_root = sendbuf, self._rank == root_rank(root)
         if at_root:
             given, _ = self._convert_buffer(sendbuf, is_source=True, blocks=self._size)

@@ -49,17 +49,14 @@ class HostMemory:
     wait_functions = ()
 
     def empty(self, nbytes: int) -> ByteArray:
-        """See Memory."""
         return np.empty(nbytes, np.uint8)
 
     def copy(self, source: ByteArray, target: ByteArray) -> None:
-        """See Memory."""
         target[...] = source
 
     def reduce(
         self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: ByteArray, second: ByteArray
     ) -> None:
-        """See Memory."""
         op.Reduce_local([first, count, datatype], [second, count, datatype])
 
 
@@ -81,22 +78,19 @@ class DeviceMemory:
 
     @property
     def wait_functions(self) -> tuple[Callable[[], None], ...]:
-        """See Memory."""
         return (self.staging.device.synchronise,)
 
     def empty(self, nbytes: int) -> ByteArray:
-        """See Memory."""
         return self.staging.device.allocate(nbytes)
 
     def copy(self, source: ByteArray, target: ByteArray) -> None:
-        """See Memory."""
         device = self.staging.device
         device.copy_async(device.device_array(source), device.device_array(target))
 
     def reduce(
         self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: ByteArray, second: ByteArray
     ) -> None:
-        """See Memory; runs a kernel or reduces on the host, whichever is faster."""
+        # A kernel runs, or the host reduces, whichever is faster.
         over = self.staging.device.device_array
         one, two = (over(elements_of(part, count, datatype)) for part in (first, second))
         self._reducer.reduce(op, datatype, one, two)

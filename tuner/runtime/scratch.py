@@ -27,7 +27,6 @@ class ScratchBuffer:
 
     @property
     def nbytes(self) -> int:
-        """The size of the buffer in bytes."""
         return 0 if self._content is None else len(self._content)
 
     def reserve(self, nbytes: int) -> ByteArray:

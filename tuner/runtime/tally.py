@@ -45,7 +45,6 @@ class CallTally:
                 print(line, file=sys.stderr, flush=True)
 
     def summary_line(self) -> str:
-        """Return all counts in one line."""
         counted = {key: entry[0] for key, entry in self._counts.items() if entry[0]}
         rules = [
             (calls, f"{collective} {choice}")

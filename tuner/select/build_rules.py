@@ -50,7 +50,6 @@ class RuleListSet:
 
     @property
     def n_rules(self) -> int:
-        """Return the total number of rules."""
         return sum(len(ladder.rules) for ladder in self.rule_lists)
 
 

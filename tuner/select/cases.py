@@ -36,11 +36,9 @@ class EvaluationCase:
 
     @property
     def best_seconds(self) -> float:
-        """Return the seconds of the fastest candidate."""
         return min(row.seconds for row in self.observations.values())
 
     def regret(self, choice: AlgorithmConfig) -> float:
-        """Return the regret of a config relative to the fastest."""
         return self.observations[choice].seconds / self.best_seconds - 1
 
 

@@ -34,7 +34,6 @@ class CallPoint(PlacementMixin):
 
     @property
     def p(self) -> int:
-        """Number of ranks of the communicator."""
         return self.nodes * self.ppn
 
     @property
@@ -53,7 +52,6 @@ class CallPoint(PlacementMixin):
         return RuleKey(collective, self.nodes, self.ppn, self.memory, operators, self.placement)
 
     def with_size(self, nbytes: int) -> CallPoint:
-        """Return the same call with another size."""
         return replace(self, nbytes=nbytes)
 
     def __str__(self) -> str:
@@ -149,7 +147,6 @@ def is_incorrect(pair: PointConfig, incorrect: IncorrectSet) -> bool:
 def _samples_by_candidate(
     measurements: Measurements,
 ) -> dict[PointConfig, dict[int, tuple[float, ...]]]:
-    """Return the samples of every launch of every candidate."""
     found: dict[PointConfig, dict[int, tuple[float, ...]]] = defaultdict(dict)
     for entry in measurements.series:
         if entry.kind not in RUNNER_OF_KIND:

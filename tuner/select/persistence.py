@@ -107,7 +107,6 @@ class TrainingTable:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Return the names of the groups."""
         return tuple(map(str, np.unique(self.group)))
 
     def train_selector(self, simulate: SimulateFunction, group: str = "") -> Selector:

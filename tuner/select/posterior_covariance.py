@@ -49,7 +49,6 @@ class PosteriorCovariance:
         )
 
     def copy(self) -> PosteriorCovariance:
-        """Return an independent copy."""
         return deepcopy(self)
 
     def correlated_points(self, index: int) -> NDArray[np.intp]:

@@ -58,7 +58,6 @@ class RuleList:
 
     @property
     def n_sizes(self) -> int:
-        """Return the number of probed sizes."""
         return sum(len(run.comparisons) for run in self.size_ranges)
 
     @property

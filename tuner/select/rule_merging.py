@@ -44,7 +44,6 @@ class SizePartition:
 
     @property
     def total_regret(self) -> float:
-        """Return the sum of the expected regrets at all sizes."""
         return sum(group.total_regret for group in self.groups)
 
     @property
@@ -112,8 +111,7 @@ class RuleAlternative(Protocol):
     """One of several ways to make rules for some calls."""
 
     @property
-    def n_rules(self) -> int:
-        """Return the number of rules."""
+    def n_rules(self) -> int: ...
 
     @property
     def total_regret(self) -> float:

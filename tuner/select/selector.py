@@ -121,7 +121,6 @@ class Selector:
         return self._models[point.kind].prior_seconds(point, choice)
 
     def posterior_model(self, kind: CallKind) -> PosteriorModel:
-        """Return the posterior model for calls of one kind."""
         if kind not in self._models:
             self._models[kind] = PosteriorModel([], self._simulate)
         return self._models[kind]

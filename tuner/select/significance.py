@@ -78,7 +78,6 @@ class MeasuredComparison(Comparison):
     launch_sd_ratio: LaunchSdRatio
 
     def basis(self, choice: AlgorithmConfig) -> str:
-        """Return MEASURED."""
         return MEASURED
 
     def interval(

@@ -116,7 +116,6 @@ class RuleChange:
 
     @property
     def _only_rules_limited(self) -> bool:
-        """Return whether the number of rules is the only constraint."""
         return set(self.constraints) <= {"rules"}
 
 

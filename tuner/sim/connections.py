@@ -180,7 +180,6 @@ class _RouteColumns:
         self._load = _UniformColumns(n, 1, 1.0)
 
     def set_rows(self, rows: IntArray, paths: Paths) -> None:
-        """Set the routes of some rows."""
         width = paths.links.shape[1]
         wider = max(0, width - self._links.shape[1])
         if wider:
@@ -195,7 +194,6 @@ class _RouteColumns:
         return self.routes()
 
     def routes(self) -> Routes:
-        """Return the routes."""
         return Routes(self._links, self._load.values)
 
 

@@ -89,7 +89,6 @@ class Explanation:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the whole run."""
         return math.fsum(self.components.values())
 
 

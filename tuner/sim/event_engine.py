@@ -204,7 +204,6 @@ def _run_to_end(transfers: TransferTable, longest: float = math.inf) -> _EngineS
 
 
 def _contended_resources(transfers: TransferTable) -> BoolArray:
-    """Return which resources flows compete for."""
     rate = np.zeros(len(transfers.links))
     with np.errstate(divide="ignore"):
         port_seconds = transfers.beta * transfers.port_share.min(axis=1)

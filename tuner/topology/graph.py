@@ -34,8 +34,7 @@ class Edge(Protocol):
         """Name of the vertex where the link ends."""
 
     @property
-    def latency(self) -> float:
-        """Latency in seconds."""
+    def latency(self) -> float: ...
 
 
 class RouteGraph:
@@ -85,7 +84,6 @@ class RouteGraph:
         return np.asarray(part, dtype=np.int64)[on]
 
     def is_reachable(self, a: int, b: int) -> bool:
-        """Return whether a route leads from vertex a to vertex b."""
         from scipy.sparse.csgraph import dijkstra
 
         distance = dijkstra(self._matrix(np.arange(len(self.source))), indices=a, unweighted=True)

@@ -74,7 +74,6 @@ class NodeTopology:
             raise InputError(f"inside a node {b} cannot be reached from {a}; add the missing link")
 
     def device_indices(self, kind: str) -> IntArray:
-        """Return the numbers of the devices of one kind."""
         return np.array([i for i, d in enumerate(self.devices) if d.kind == kind], dtype=np.int64)
 
     @cached_property
@@ -213,7 +212,6 @@ class Topology:
 
     @property
     def has_gpus(self) -> bool:
-        """Return whether every node has at least one GPU."""
         return all(
             n.node_topology is not None and len(n.node_topology.device_indices(GPU))
             for n in self.nodes

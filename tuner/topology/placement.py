@@ -69,7 +69,6 @@ class Placement:
 
     @property
     def p(self) -> int:
-        """Number of ranks."""
         return len(self.node_of)
 
     @cached_property

@@ -70,7 +70,6 @@ class PendingWork(Work):
         return self._failure
 
     def synchronize(self) -> None:
-        """Wait for the work."""
         self.wait()
 
     def result(self) -> list[torch.Tensor]:

@@ -10,8 +10,7 @@ class Sized(Protocol):
     """Something with a size, such as a gradient."""
 
     @property
-    def nbytes(self) -> int:
-        """Bytes."""
+    def nbytes(self) -> int: ...
 
 
 Member = TypeVar("Member", bound=Sized)

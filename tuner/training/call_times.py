@@ -79,15 +79,12 @@ class CallTimes:
 
     @property
     def nodes(self) -> int:
-        """The number of nodes of all ranks."""
         return self.placement.shape[0]
 
     def knows(self, call: Call) -> bool:
-        """Return whether a call is timed already."""
         return call in self._chosen
 
     def seconds(self, call: Call) -> float:
-        """Return the seconds of a call; see `timed`."""
         return self.timed(call).seconds
 
     def timed(self, call: Call) -> TimedAlgorithm:

@@ -58,7 +58,6 @@ class TrainingJob:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
         return self.times.placement.p
 
     @property
@@ -95,7 +94,6 @@ class TrainingJob:
     def add_forward(
         self, timeline: Timeline, ready: Sequence[int | None], slowdown: FloatArray
     ) -> None:
-        """Add the forward pass of all layers."""
         for layer, first, seconds in zip(self.model.layers, ready, self.forward, strict=True):
             after = () if first is None else (first,)
             timeline.add(layer.name, COMPUTE, FORWARD, seconds * slowdown, after)

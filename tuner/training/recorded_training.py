@@ -56,7 +56,6 @@ class RecordedTraining:
         return self.batch * ranks if self.batch else 1.0
 
     def call_times(self, ranks: int) -> CallTimes:
-        """Return the times of calls of a number of ranks."""
         machine, placement = place_ranks(self.machine, self.ppn, ranks)
         return CallTimes(placement, machine.calibration, self.memory, self.policy)
 

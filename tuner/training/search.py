@@ -116,7 +116,6 @@ class TrainingSearch:
         return predict_iteration(changed, self.ranks, self._times[policy])
 
     def with_settings(self, settings: Settings) -> Workload:
-        """Return the workload with other settings of its framework."""
         framework = with_settings(self.workload.framework, settings)
         return replace(self.workload, framework=framework)
 
@@ -125,7 +124,6 @@ class TrainingSearch:
         return self._times[number].policy
 
     def given(self) -> dict[str, Any]:
-        """Return the given settings."""
         return settings_of(self.workload.framework)
 
 

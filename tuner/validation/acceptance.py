@@ -48,7 +48,6 @@ class RuleCall:
 
     @property
     def timed_call(self) -> TimedCall:
-        """The call to time."""
         key = self.rule.key
         return TimedCall(key.collective, key.nodes, key.ppn, self.nbytes)
 

@@ -85,7 +85,6 @@ class HeldoutResult:
 
     @property
     def timed_call(self) -> TimedCall:
-        """The call that was timed."""
         return TimedCall(self.collective, self.nodes, self.ppn, self.nbytes)
 
     @property

@@ -128,7 +128,6 @@ class LoggedCalls:
 
     @property
     def has_plugin_messages(self) -> bool:
-        """Return whether our plugin wrote any message."""
         return bool(self.rule_digests or self.declining_messages)
 
     def executed_calls(self) -> Iterator[tuple[ExecutedCollective, int]]:

@@ -38,11 +38,9 @@ class LoggedProcess:
 
     @property
     def n_entries(self) -> int:
-        """The number of entries kept."""
         return len(self.communicators) + len(self.pending_calls) + len(self.call_shapes)
 
     def add_communicator(self, comm: bytes, rank: int, shape: CommunicatorShape) -> None:
-        """Record a new communicator."""
         self.remove_communicator(comm)
         self.communicators[comm] = (rank, shape)
         if rank == 0 and shape[0] > 1:

@@ -102,7 +102,6 @@ class ValidationCall:
 
     @property
     def collective(self) -> Collective:
-        """The collective called."""
         return self.rule.key.collective
 
 
@@ -135,7 +134,6 @@ class CrashedRun:
 
     @property
     def n_answered(self) -> int:
-        """The number of calls that were answered."""
         return len(self.error_classes)
 
 

@@ -84,14 +84,11 @@ ALLOWED_KEYS = REQUIRED_KEYS | {
 class ResourceResolver(Protocol):
     """A resolver of the names in a study; each method raises InputError for an unknown name."""
 
-    def machine(self, name: str) -> Machine:
-        """Return the machine of that name."""
+    def machine(self, name: str) -> Machine: ...
 
-    def calibration(self, name: str) -> Calibration:
-        """Return the calibration of that name."""
+    def calibration(self, name: str) -> Calibration: ...
 
-    def table(self, name: str) -> TuningTable:
-        """Return the tuning table of that name."""
+    def table(self, name: str) -> TuningTable: ...
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,6 @@ class Study:
 
     @property
     def topology(self) -> Topology:
-        """The machine's topology."""
         return self.machine.topology
 
     @property

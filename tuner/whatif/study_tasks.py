@@ -176,7 +176,6 @@ class TaskEvaluator:
         return of_nccl.choice(planned.collective, planned.of_nccl, planned.nbytes)
 
     def _changed_machine(self, grid_index: int) -> Machine:
-        """Return the machine at one point of the grid."""
         return apply_axes(self._study.machine, self._study.grid[grid_index])
 
     def _placed_machine(
@@ -224,7 +223,6 @@ class StudyPlan:
 
     @property
     def core_seconds(self) -> float:
-        """The estimated seconds of one core."""
         return sum(task.core_seconds for task in self.tasks)
 
 

@@ -84,7 +84,6 @@ class LibraryPipeline:
         return title_of(self.name)
 
     def path_of(self, name: str) -> Path:
-        """Return the path of a file of this library."""
         return self.stages.out / self.name / name
 
     @property

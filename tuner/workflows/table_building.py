@@ -63,7 +63,6 @@ class TableBuilder:
         self.simulator = Simulator(found, where, decisions)
 
     def build(self, measurements: Measurements) -> None:
-        """Make the table of these measurements."""
         self.on_step("making the table")
         simulator = self.simulator
         if simulator is not None:

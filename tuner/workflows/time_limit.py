@@ -54,7 +54,6 @@ class TimeLimit:
             self.slowdown = slowdown_between(now, before)
 
     def record_step(self, step: str, seconds: float) -> None:
-        """Record how long a step took."""
         self._durations[step] = seconds
 
     def latest_duration(self, step: str, idle: float = 0.0) -> float:

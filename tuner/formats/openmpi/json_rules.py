@@ -59,7 +59,6 @@ class CommunicatorRule:
     messages: tuple[MessageRule, ...]
 
     def matches(self, nodes: int, ppn: int) -> bool:
-        """Return whether it applies to a communicator of this shape."""
         spread = {ANY_DISTRIBUTION: True, SINGLE_NODE: nodes == 1, ONE_PER_NODE: ppn == 1}[
             self.distribution
         ]

@@ -39,7 +39,6 @@ class Team:
 
     @property
     def p(self) -> int:
-        """The number of ranks."""
         return self.nodes * self.ppn
 
 

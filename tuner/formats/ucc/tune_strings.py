@@ -68,7 +68,6 @@ class TuneToken:
         )
 
     def __str__(self) -> str:
-        """Return the token as written in a TUNE string."""
         sizes = ",".join(
             f"{lo}-{'inf' if hi == INFINITE_BYTES else hi}" for lo, hi in self.size_ranges
         )

@@ -72,12 +72,10 @@ class Speeds:
 
     @property
     def inside(self) -> list[float]:
-        """Those inside a node."""
         return self._tried(INTRA_NODE_SPEEDS_GB_S)
 
     @property
     def between(self) -> list[float]:
-        """Those between nodes."""
         return self._tried(INTER_NODE_SPEEDS_GB_S)
 
     def _tried(self, table: Mapping[int, tuple[float, ...]]) -> list[float]:
@@ -119,7 +117,6 @@ class NcclSystem:
 
     @property
     def p(self) -> int:
-        """The number of ranks."""
         return self.nodes * self.ppn
 
 

@@ -84,7 +84,6 @@ class RoundSimulation:
 
     @cached_property
     def round_types(self) -> RoundTypes:
-        """The types of the rounds."""
         return known_round_types(
             self.schedule,
             self.placement.node_of,

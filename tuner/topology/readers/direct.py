@@ -44,7 +44,6 @@ class Dragonfly:
 
     @property
     def summary(self) -> str:
-        """Description in one line."""
         shape = " x ".join(map(str, self.group_shape))
         return f"dragonfly, groups of {shape} routers, {self.nodes_per_router} nodes per router"
 
@@ -127,7 +126,6 @@ class Torus:
 
     @property
     def summary(self) -> str:
-        """Description in one line."""
         return f"torus {' x '.join(map(str, self.shape))}"
 
     def cabling(self, ports: NodePorts) -> Cabling:

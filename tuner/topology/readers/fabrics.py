@@ -78,7 +78,6 @@ class OneSwitch:
 
     @property
     def summary(self) -> str:
-        """Description in one line."""
         return "one switch"
 
     def cabling(self, ports: NodePorts) -> Cabling:
@@ -117,7 +116,6 @@ class FatTree:
 
     @property
     def summary(self) -> str:
-        """Description in one line."""
         taper = "non-blocking" if self.taper <= 1 else f"{self.taper:g}:1 above the leaves"
         rails = ", one rail per NIC" if self.rails else ""
         levels = f"{len(self.down) + 1} levels, {self.down[0]} ports per leaf"

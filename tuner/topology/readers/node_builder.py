@@ -101,7 +101,6 @@ class NodeBuilder:
             self.links[b, a] = Link(b, a, capacity, 0.0, kind, count)
 
     def connect_cpus(self, cpus: Sequence[str], capacity: float) -> None:
-        """Link each pair of CPUs."""
         for number, a in enumerate(cpus):
             for b in cpus[:number]:
                 self.connect(b, a, capacity, "socket")

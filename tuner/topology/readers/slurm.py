@@ -148,7 +148,6 @@ def _check_unique(switch: _Switch, seen: dict[str, int]) -> None:
 
 
 def _connect_switches(switches: dict[str, _Switch]) -> None:
-    """Set the parents of each switch."""
     for switch in switches.values():
         for name in switch.switches:
             if name not in switches:

@@ -171,7 +171,6 @@ class ModelParallel:
         )
 
     def replicas(self, job: TrainingJob) -> int:
-        """Return the number of replicas of the model."""
         return job.ranks // self.replica_ranks
 
     def group(self, job: TrainingJob, dimension: str) -> Group:

@@ -35,7 +35,6 @@ class PipelineSchedule:
     name: str
 
     def steps(self, stage: int, microbatches: int) -> list[Step]:
-        """Return the steps of a stage in their order."""
         count = microbatches * self.chunks
         forward = [self._step(FORWARD, number) for number in range(count)]
         backward = [self._step(BACKWARD, number) for number in range(count)]

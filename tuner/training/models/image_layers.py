@@ -26,7 +26,6 @@ class Maps:
 
     @property
     def elements(self) -> int:
-        """Number of elements per image."""
         return self.channels * self.height * self.width
 
 

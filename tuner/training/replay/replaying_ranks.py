@@ -42,7 +42,6 @@ class _CallKey(NamedTuple):
 
     @classmethod
     def of_step(cls, step: ReplayStep) -> _CallKey:
-        """Return the key of the call of a step."""
         return cls(step.operation, step.nbytes, step.size, step.stride)
 
 

@@ -73,8 +73,7 @@ class ShapeStarter(Protocol):
     """Starts ranks of a shape, as `ShapeLauncher` of `tuner.launch` does."""
 
     @property
-    def is_local(self) -> bool:
-        """Return whether all ranks are on this computer."""
+    def is_local(self) -> bool: ...
 
     def run(
         self,
@@ -112,7 +111,6 @@ class PairedTimes:
     wrong_calls: set[TimedCall] = field(default_factory=set)
 
     def add(self, others: PairedTimes) -> None:
-        """Add the rounds of `others` to these."""
         for mine, more in (self.default, others.default), (self.tuned, others.tuned):
             for place, seconds in more.items():
                 mine.setdefault(place, []).extend(seconds)
@@ -223,7 +221,6 @@ class _PairedLaunch:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks in each launch."""
         return math.prod(self.calls[0].shape)
 
     def _run(self, first: Sequence[int], times: PairedTimes) -> None:
