@@ -59,9 +59,9 @@ def _rank_below(n: int, level: float) -> int:
     return max(j - 1, 0)
 
 
-def relative_half_width(samples: Sequence[float], level: float = CONFIDENCE) -> float:
+def relative_half_width(samples: Sequence[float]) -> float:
     """Return half the width of the median's interval over the median; infinite below 6 samples."""
     if len(samples) < 6:
         return float("inf")
-    median, low, high = median_interval(samples, level)
+    median, low, high = median_interval(samples)
     return (high - low) / 2 / median

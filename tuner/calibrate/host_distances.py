@@ -14,9 +14,8 @@ import numpy as np
 
 from tuner.base.errors import InputError
 from tuner.base.units import format_time, plural
-from tuner.calibrate.series_index import LaunchSeries, param
 from tuner.core.path_classes import PATH_CLASSES
-from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, find_paths
+from tuner.topology import HOST, Paths, Placement, Topology, find_paths
 from tuner.topology.host_names import node_indices
 
 MAX_RANKS_PER_NODE = 64  # on a node, among which a pair of a path class is searched
@@ -68,16 +67,6 @@ class HostDistances:
         found = find_paths(placement, memory, np.zeros_like(target), target)
         mine = np.flatnonzero(found.path_class == PATH_CLASSES.index(path_class))
         return _make_host_distance(found, int(mine[0])) if len(mine) else None
-
-    def for_pingpong(self, launches: LaunchSeries) -> HostDistance | None:
-        """Return the distance of a ping-pong's pair.
-
-        Between nodes these are the hosts `first` and `second` of the series, by default 0 and 1.
-        """
-        one = launches[0]
-        if one.subject in PATH_CLASSES and one.subject != NETWORK:
-            return self.within(one.subject, one.memory, one.ppn)
-        return self.between(param(launches, "first", 0), param(launches, "second", 1), one.memory)
 
     def farthest(self, memory: str = HOST) -> HostDistance:
         """Return the distance from host 0 to the first of those with most links in between."""

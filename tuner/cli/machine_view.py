@@ -18,6 +18,7 @@ from tuner.topology import HOST, Link, NodeTopology, Topology
 COSTS_FROM_TOPOLOGY = "as the topology says"
 RATE_FROM_FILE = "as the file says, or nominal"
 SOURCE_COLUMN = "source of the rate"
+MAX_NAMES = 4  # of links that a row names
 TextRow = tuple[str, ...]
 
 
@@ -171,9 +172,9 @@ def _print_links(interior: NodeTopology, known: MachineSpec | None) -> None:
     )
 
 
-def _abbreviate(names: list[str], most: int = 4) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+def _abbreviate(names: list[str]) -> str:
+    rest = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _print_assumed_costs(topology: Topology) -> None:

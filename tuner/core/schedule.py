@@ -171,7 +171,7 @@ def make_schedule(
     return Schedule(collective, p, n_chunks, lambda: kept, root=root)
 
 
-def concat(collective: Collective, *parts: Schedule, root: int = 0) -> Schedule:
+def concat(collective: Collective, *parts: Schedule) -> Schedule:
     """Join schedules one after another; each rank enters the next part by itself.
 
     Raises ScheduleError unless all parts have the same p and n_chunks.
@@ -190,7 +190,6 @@ def concat(collective: Collective, *parts: Schedule, root: int = 0) -> Schedule:
         p,
         n_chunks,
         make,
-        root=root,
         staged=any(part.staged for part in parts),
         in_network=any(part.in_network for part in parts),
         fire_and_forget=all(part.fire_and_forget for part in parts),

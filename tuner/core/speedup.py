@@ -33,15 +33,13 @@ SEED = 20240229  # intervals of the same samples are the same on every run
 LaunchSamples = Sequence[Sequence[float]]  # the samples of each launch
 
 
-def mean_over_launches(
-    launches: LaunchSamples, level: float = CONFIDENCE
-) -> tuple[float, float, float]:
+def mean_over_launches(launches: LaunchSamples) -> tuple[float, float, float]:
     """Return the typical time and its interval: the geometric mean of the launches' midmeans."""
     if len(launches) == 1:
-        return _with_launch_variance(*_single_launch_mean(tuple(launches[0]), level), level)
-    return _geometric_mean_interval(
-        np.log([float(midmean(samples)) for samples in launches]), level
-    )
+        mean = _single_launch_mean(tuple(launches[0]), CONFIDENCE)
+        return _with_launch_variance(*mean, CONFIDENCE)
+    logs = np.log([float(midmean(samples)) for samples in launches])
+    return _geometric_mean_interval(logs, CONFIDENCE)
 
 
 def paired_speedup(
@@ -93,17 +91,17 @@ def not_slower_p_value(default: Sequence[float], chosen: Sequence[float]) -> flo
     )
 
 
-def holm(p_values: Sequence[float], level: float = CONFIDENCE) -> list[bool]:
+def holm(p_values: Sequence[float]) -> list[bool]:
     """Return which hypotheses Holm's step-down procedure rejects.
 
-    With probability `level` no true one is among them (Holm, Scandinavian Journal of Statistics 6,
-    1979).
+    With probability CONFIDENCE no true one is among them (Holm, Scandinavian Journal of Statistics
+    6, 1979).
 
     p_values    p-value of each hypothesis
     """
     rejected = [False] * len(p_values)
     for rank, number in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        if p_values[number] > (1 - level) / (len(p_values) - rank):
+        if p_values[number] > (1 - CONFIDENCE) / (len(p_values) - rank):
             break
         rejected[number] = True
     return rejected

@@ -30,9 +30,7 @@ SCHEDULERS = (  # variable set in a job, program on PATH, name
 OPENMPI_FRAMEWORKS = ("pml", "btl", "mtl", "coll")  # whose components are listed
 
 
-def command_output(
-    command: Sequence[str | Path], environment: Mapping[str, str] | None = None
-) -> str:
+def command_output(command: Sequence[str | Path]) -> str:
     """Return what a program prints on both streams; "" where it cannot be started or hangs."""
     try:
         run = subprocess.run(
@@ -43,7 +41,6 @@ def command_output(
             check=False,
             timeout=COMMAND_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
-            env=None if environment is None else dict(environment),
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

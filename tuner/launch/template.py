@@ -57,11 +57,6 @@ class LauncherTemplate:
             )
         return cls(words)
 
-    @property
-    def names_hosts(self) -> bool:
-        """Return whether the command names the hosts; else the launcher must know them."""
-        return any(f"{{{name}}}" in word for word in self.words for name in ("hosts", "slots"))
-
     def command(
         self, program: Sequence[str], environment: Mapping[str, str], hosts: Hosts, ppn: int
     ) -> list[str]:

@@ -76,14 +76,6 @@ class SharedClock:
         here = self._read()
         return here - self._offset(here)
 
-    def to_local(self, shared: float) -> float:
-        """Return what this rank's own clock shows at a shared time."""
-        return shared + self._offset(shared + self._readings[-1].offset)
-
-    def read_local(self) -> float:
-        """Return this rank's own time."""
-        return self._read()
-
     def measure(self) -> None:
         """Take a new reading of every clock; collective."""
         mine = ClockReading(self._read(), 0.0, 0.0)

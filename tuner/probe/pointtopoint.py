@@ -255,14 +255,14 @@ def measure_message(comm: MPI.Comm, nbytes: int) -> float:
     return (time.monotonic() - begin) / 2
 
 
-def measure_late_receives(comm: MPI.Comm, nbytes: int, allocate: Allocator = zeros) -> list[float]:
+def measure_late_receives(comm: MPI.Comm, nbytes: int) -> list[float]:
     """Return the seconds of each Recv that rank 1 posted after the message could have arrived.
 
     Both ranks return them. If they are much shorter than the message takes, it was pushed before
     the receive was posted, whether or not its sender waits for the receive. Until then the receiver
     is inside the library.
     """
-    buffer, taken, away = allocate(nbytes), list[float](), 0.0
+    buffer, taken, away = zeros(nbytes), list[float](), 0.0
     for trial in range(1 + EAGER_TRIALS):
         comm.Barrier()
         begin = time.monotonic()

@@ -83,12 +83,12 @@ def optimal_partitions(
     return _pareto_front(whole)
 
 
-def smallest_within_loss(
-    partitions: Sequence[SizePartition], loss: float = MAX_ADDED_REGRET
-) -> SizePartition:
-    """Return the partition with fewest rules that adds at most `loss` to the mean regret."""
+def smallest_within_loss(partitions: Sequence[SizePartition]) -> SizePartition:
+    """Return the partition with fewest rules that adds at most MAX_ADDED_REGRET to the mean."""
     return next(
-        plan for plan in partitions if plan.total_regret <= loss * plan.n_sizes + _TOLERANCE
+        plan
+        for plan in partitions
+        if plan.total_regret <= MAX_ADDED_REGRET * plan.n_sizes + _TOLERANCE
     )
 
 

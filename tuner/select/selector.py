@@ -181,14 +181,11 @@ class Selector:
         ).choose
 
     def choose_significant(
-        self,
-        point: CallPoint,
-        allowed: Collection[AlgorithmConfig] | None = None,
-        min_gain: float = MIN_GAIN,
+        self, point: CallPoint, allowed: Collection[AlgorithmConfig] | None = None
     ) -> AlgorithmConfig:
         """Choose as `choose` among the configs that are surely faster, or else the default."""
         candidates = self.candidates(point, allowed, max_extrapolation=1.0)
-        ahead = self.significant_winners(point, candidates, min_gain)
+        ahead = self.significant_winners(point, candidates)
         return self.choose(point, ahead) if ahead else AlgorithmConfig()
 
     def significant_winners(

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tuner.base.errors import InputError
 
-FLOPS, SECONDS = WORK_UNITS = ("flops", "seconds")
+FLOPS, SECONDS = "flops", "seconds"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.base.errors import InputError
 
-COMPUTE, COMMUNICATION = STREAMS = ("compute", "communication")
+COMPUTE, COMMUNICATION = "compute", "communication"
 WORLD = "world"
 ALLTOALL, SEND = "alltoall", "send"
 # A barrier counts as an allreduce of one float, as PyTorch carries it out with NCCL

@@ -26,7 +26,7 @@ from tuner.whatif.study_candidates import Candidate, build_schedule
 
 MAX_CROSSED_LINKS = 1_000_000  # of all paths together
 TICKS_DIGITS = 9  # of the whole call in ticks, so that times are short whole numbers
-COPYING, REDUCING = WORK_KINDS = ("copying", "reducing")
+COPYING, REDUCING = "copying", "reducing"
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _path_columns(table: TransferTable) -> dict[str, list[Any]]:
 
 
 def _work_columns(run: Explanation, tick: float) -> dict[str, list[int]]:
-    """Return the copies and reductions of the ranks; kinds are those of `WORK_KINDS`."""
+    """Return the copies and reductions of the ranks; kinds are `COPYING` and `REDUCING`."""
     own = run.timeline
     begin = np.concatenate([own.entered, own.completed])
     end = np.concatenate([own.copied, own.exited])

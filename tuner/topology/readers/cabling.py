@@ -22,10 +22,10 @@ class NetworkCable:
     capacity: float
     latency: float = 0.0
 
-    def links_between(self, a: str, b: str, count: int = 1) -> tuple[Link, Link]:
-        """Return the two links that `count` of these cables between a and b form."""
-        there = Link(a, b, self.capacity * count, self.latency, "network", count)
-        return there, Link(b, a, there.capacity, self.latency, "network", count)
+    def links_between(self, a: str, b: str) -> tuple[Link, Link]:
+        """Return the links from a to b and back."""
+        there = Link(a, b, self.capacity, self.latency, "network")
+        return there, Link(b, a, self.capacity, self.latency, "network")
 
 
 @dataclass(frozen=True)

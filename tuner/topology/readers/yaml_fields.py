@@ -148,9 +148,9 @@ def _parse_named_cable(key: str, value: Any) -> NetworkCable:
     return _parse_cable(value)
 
 
-def _parse_ints(value: dict[str, Any], key: str, default: Any = None) -> tuple[int, ...]:
+def _parse_ints(value: dict[str, Any], key: str) -> tuple[int, ...]:
     """Return one integer or a list of integers as a tuple; raise InputError otherwise."""
-    given = value.get(key, default)
+    given = value.get(key)
     listed = given if isinstance(given, list) else [given]
     if not 1 <= len(listed) <= MAX_DIMENSIONS:
         raise InputError(f"fabric: {key} must be a list of 1 to {MAX_DIMENSIONS} numbers")

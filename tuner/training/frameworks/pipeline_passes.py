@@ -9,7 +9,7 @@ from tuner.training.frameworks.pipeline_schedule import PipelineSchedule, Step
 from tuner.training.groups import Call
 from tuner.training.job import TrainingJob
 from tuner.training.recorded import COMPUTE
-from tuner.training.timeline import BACKWARD, CALL, FORWARD, Operation, Timeline
+from tuner.training.timeline import BACKWARD, CALL, FORWARD, Timeline
 
 
 class StageWork(NamedTuple):
@@ -118,18 +118,6 @@ class PipelinePasses:
         stream = f"stage {stage} {step.phase} messages"
         sent = add_call(self._timeline, self._job, stream, self._message, [after])
         self._arrivals[to, Step(step.phase, chunk, step.microbatch)] = sent
-
-
-def bubble_seconds(operations: Sequence[Operation]) -> float:
-    """Return how long a stage has nothing to do between its first and last step, on average."""
-    stages: dict[str, list[Operation]] = {}
-    for one in operations:
-        if one.phase in (FORWARD, BACKWARD) or (one.phase == CALL and one.stream in stages):
-            stages.setdefault(one.stream, []).append(one)
-    begun = min(float(own[0].start[0]) for own in stages.values())
-    ended = max(float(own[-1].end[0]) for own in stages.values())
-    busy = sum(float(one.end[0] - one.start[0]) for own in stages.values() for one in own)
-    return ended - begun - busy / len(stages)
 
 
 def _stream_of(stage: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,13 +18,12 @@ from tuner.base.errors import InputError
 from tuner.training.call_times import CallTimes
 from tuner.training.frameworks import framework_from_record, model_parallel
 from tuner.training.frameworks.model_parallel import ModelParallel
-from tuner.training.frameworks.pipeline_passes import bubble_seconds
 from tuner.training.frameworks.stage_blocks import divide_blocks
 from tuner.training.groups import Call, Group
 from tuner.training.job import TrainingJob
 from tuner.training.models import Architecture, build_model, gpt, llama
 from tuner.training.recorded import COMPUTE
-from tuner.training.timeline import BACKWARD, FORWARD, UPDATE, Timeline
+from tuner.training.timeline import BACKWARD, CALL, FORWARD, UPDATE, Operation, Timeline
 
 BLOCKS = 16
 WIDTH = 64
@@ -40,6 +40,18 @@ class SameTimes:
     def seconds(self, call: Call) -> float:
         assert call.nbytes > 0
         return self._seconds if call.group.size > 1 else 0.0
+
+
+def bubble_seconds(operations: Sequence[Operation]) -> float:
+    """Return how long a stage has nothing to do between its first and last step, on average."""
+    stages: dict[str, list[Operation]] = {}
+    for one in operations:
+        if one.phase in (FORWARD, BACKWARD) or (one.phase == CALL and one.stream in stages):
+            stages.setdefault(one.stream, []).append(one)
+    begun = min(float(own[0].start[0]) for own in stages.values())
+    ended = max(float(own[-1].end[0]) for own in stages.values())
+    busy = sum(float(one.end[0] - one.start[0]) for own in stages.values() for one in own)
+    return ended - begun - busy / len(stages)
 
 
 def job_of(
