@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tuner.core.table import AlgorithmConfig
-from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, SimulateFunction, group_by_point
+from tuner.select.dataset import CallPoint, Observation, SimulateFunction, group_by_point
 from tuner.select.experiment_design import ExperimentDesign, RegretBound, measurement_cost
 
 
@@ -45,9 +45,9 @@ class Grid:
             for point, own in group_by_point(self.rows).items()
         }
 
-    def design(self, seed: int = 1, noise: float = MIN_GAIN) -> ExperimentDesign:
+    def design(self, seed: int = 1) -> ExperimentDesign:
         """One that knows nothing of the grid yet but its simulated times."""
-        return ExperimentDesign(self.choices, self.simulate, min_gain=noise, seed=seed)
+        return ExperimentDesign(self.choices, self.simulate, seed=seed)
 
     def regret(self, design: ExperimentDesign) -> float:
         """The true mean regret of the table that would be made."""

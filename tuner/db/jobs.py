@@ -41,10 +41,6 @@ class JobSummary:
     started_at: datetime | None
     ended_at: datetime | None
 
-    @property
-    def has_ended(self) -> bool:
-        return self.state in (DONE, FAILED, CANCELLED)
-
 
 @dataclass(frozen=True)
 class Job(JobSummary):

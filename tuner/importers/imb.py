@@ -68,7 +68,6 @@ class _Table(BenchmarkTable):
     has_groups: bool = False
 
     def read_comment(self, line: str) -> None:
-        """Read a line that begins with #."""
         if processes := PROCESSES.search(line):
             self.p = int(processes[1])
         elif waiting := WAITING.search(line):

@@ -77,7 +77,6 @@ class _Table(BenchmarkTable):
     window: int = WINDOW_MESSAGES
 
     def read_comment(self, line: str) -> None:
-        """Read a line that begins with #."""
         if pairs := PAIRS.search(line):
             self.pairs = int(pairs[1])
             self.window = 0 if pairs[2] == "varied" else int(pairs[2] or WINDOW_MESSAGES)

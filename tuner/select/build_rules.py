@@ -143,7 +143,6 @@ def table_from_comparisons(
     selector: Selector,
     preserves_operand_order: PreservesOperandOrder,
     constraints: Constraints = UNCONSTRAINED,
-    min_gain: float = MIN_GAIN,
     effective_algorithm: EffectiveAlgorithm = lambda _collective, choice, _p, _nbytes: choice,
     min_call_bytes: MinCallBytes = lambda _choice: 0,
 ) -> TuningTable:
@@ -153,7 +152,6 @@ def table_from_comparisons(
     operands, and, if it pays, another one for `commutative` operators. Raises InputError where
     there are no comparisons, and where the constraints leave no table.
 
-    min_gain                recorded in the provenance
     effective_algorithm     the config that the library runs where one is requested
     min_call_bytes          smallest call, in bytes, that may run a config
     """
@@ -178,7 +176,7 @@ def table_from_comparisons(
     provenance = {
         **_METHOD,
         "level": CONFIDENCE,
-        "noise": min_gain,
+        "noise": MIN_GAIN,
         "points": sum(map(len, points.values())),
         "compaction": _merging_record(calls, chosen),
         "constraints": constraints.record(),

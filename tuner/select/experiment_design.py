@@ -18,7 +18,6 @@ from tuner.base.errors import InputError
 from tuner.core.table import AlgorithmConfig
 from tuner.select.acquisition import AcquisitionCandidate, AcquisitionQueue, Experiment
 from tuner.select.dataset import (
-    MIN_GAIN,
     CallPoint,
     IncorrectSet,
     Observation,
@@ -71,7 +70,6 @@ class ExperimentDesign:
     candidates              configs at every point that the table is for; the default is added
     simulate                prior times of configs, before and besides measurements
     measurement_cost        seconds to measure one config, from the seconds of one call
-    min_gain                gains up to this do not count
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured
     """
 
@@ -80,18 +78,13 @@ class ExperimentDesign:
         candidates: Mapping[CallPoint, Sequence[AlgorithmConfig]],
         simulate: SimulateFunction,
         measurement_cost: Callable[[float], float] = measurement_cost,
-        min_gain: float = MIN_GAIN,
         seed: int = 1,
         uses_unmeasured_costs: Callable[[CallPoint], bool] = lambda _: False,
     ) -> None:
         if not candidates:
             raise InputError("there is no point to probe: name collectives, shapes and sizes")
         self._candidates = dict[CallPoint, tuple[AlgorithmConfig, ...]]()
-        self._simulate, self._measurement_cost, self._min_gain = (
-            simulate,
-            measurement_cost,
-            min_gain,
-        )
+        self._simulate, self._measurement_cost = simulate, measurement_cost
         self._observations, self._seed, self._uses_unmeasured_costs = (
             dict[PointConfig, Observation](),
             seed,
@@ -181,11 +174,7 @@ class ExperimentDesign:
         )
         self._estimates = {
             point: RegretEstimate(
-                self._posterior(point),
-                self._min_gain,
-                self._draws,
-                self._supported(point),
-                frozenset(known[point]),
+                self._posterior(point), self._draws, self._supported(point), frozenset(known[point])
             )
             for point in points
         }
@@ -198,7 +187,7 @@ class ExperimentDesign:
         covered = self._selector.candidates(point, max_extrapolation=1.0)
         if AlgorithmConfig() not in covered:
             return frozenset()
-        return self._selector.consistent_with_neighbours(point, covered, self._min_gain)
+        return self._selector.consistent_with_neighbours(point, covered)
 
     def _posterior(self, point: CallPoint) -> Posterior:
         known = self._selector.posterior_model(point.kind)

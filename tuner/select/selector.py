@@ -189,7 +189,7 @@ class Selector:
         return self.choose(point, ahead) if ahead else AlgorithmConfig()
 
     def significant_winners(
-        self, point: CallPoint, choices: Sequence[AlgorithmConfig], min_gain: float = MIN_GAIN
+        self, point: CallPoint, choices: Sequence[AlgorithmConfig]
     ) -> frozenset[AlgorithmConfig]:
         """Return the configs that may replace the default: faster by more than noise, with 95 %.
 
@@ -200,11 +200,11 @@ class Selector:
         """
         if AlgorithmConfig() not in choices:
             return frozenset()
-        ahead = value_of_information.significant_winners(self.posterior(point, choices), min_gain)
-        return self.consistent_with_neighbours(point, ahead, min_gain)
+        ahead = value_of_information.significant_winners(self.posterior(point, choices))
+        return self.consistent_with_neighbours(point, ahead)
 
     def consistent_with_neighbours(
-        self, point: CallPoint, choices: Collection[AlgorithmConfig], min_gain: float = MIN_GAIN
+        self, point: CallPoint, choices: Collection[AlgorithmConfig]
     ) -> frozenset[AlgorithmConfig]:
         """Return the configs that the neighbouring shapes do not contradict.
 
@@ -220,7 +220,7 @@ class Selector:
             if self._simulation_transfers(point, choice)
             or (
                 self.coverage.covers_on_all_sides(point, choice)
-                and all(own[choice] > math.log1p(min_gain) for own in gains)
+                and all(own[choice] > math.log1p(MIN_GAIN) for own in gains)
             )
         )
 

@@ -45,7 +45,6 @@ class Comparison(ABC):
     simulated_seconds   of the same; NaN without a schedule
     gains               candidate -> default time / candidate time
     winners             the candidates whose gain is significant
-    min_gain            smallest gain that counts, as a ratio minus 1
     """
 
     point: CallPoint
@@ -53,7 +52,6 @@ class Comparison(ABC):
     simulated_seconds: Mapping[AlgorithmConfig, float]
     gains: Mapping[AlgorithmConfig, float]
     winners: frozenset[AlgorithmConfig]
-    min_gain: float
 
     @abstractmethod
     def basis(self, choice: AlgorithmConfig) -> str:
@@ -114,20 +112,17 @@ class PredictedComparison(Comparison):
 
 
 def compare_all_with_default(
-    observations: Sequence[Observation], min_gain: float = MIN_GAIN, adaptive: bool = False
+    observations: Sequence[Observation], adaptive: bool = False
 ) -> list[Comparison]:
     """Return one comparison for each measured point."""
     return [
-        compare_with_default(point, own, min_gain, adaptive)
+        compare_with_default(point, own, adaptive)
         for point, own in group_by_point(observations).items()
     ]
 
 
 def compare_with_default(
-    point: CallPoint,
-    observations: Sequence[Observation],
-    min_gain: float = MIN_GAIN,
-    adaptive: bool = False,
+    point: CallPoint, observations: Sequence[Observation], adaptive: bool = False
 ) -> Comparison:
     """Compare with the default every candidate measured at `point` in each of its launches.
 
@@ -153,9 +148,9 @@ def compare_with_default(
     winners = frozenset(
         choice
         for choice, row in candidates.items()
-        if gains[choice] > 1 + min_gain
+        if gains[choice] > 1 + MIN_GAIN
         and _n_paired_samples(default, row, adaptive) >= _MIN_SAMPLES
-        and _speedup_interval(default, row, level, apart)[0] > 1 + min_gain
+        and _speedup_interval(default, row, level, apart)[0] > 1 + MIN_GAIN
     )
     known = {AlgorithmConfig(): default, **candidates}
     return MeasuredComparison(
@@ -164,7 +159,6 @@ def compare_with_default(
         {choice: row.simulated_seconds for choice, row in known.items()},
         gains,
         winners,
-        min_gain,
         known,
         apart,
     )
@@ -187,11 +181,8 @@ def needs_more_launches(comparison: Comparison) -> bool:
     return any(
         len(slow) > 1
         and min(map(len, slow)) >= _MIN_SAMPLES
-        and all(
-            paired_speedup([s], [f])[0] > 1 + comparison.min_gain
-            for s, f in zip(slow, fast, strict=True)
-        )
-        and paired_speedup(2 * slow, 2 * fast, level)[1] > 1 + comparison.min_gain
+        and all(paired_speedup([s], [f])[0] > 1 + MIN_GAIN for s, f in zip(slow, fast, strict=True))
+        and paired_speedup(2 * slow, 2 * fast, level)[1] > 1 + MIN_GAIN
         for choice in comparison.gains
         for slow, fast in [
             _paired_samples(
@@ -202,10 +193,7 @@ def needs_more_launches(comparison: Comparison) -> bool:
 
 
 def predict_comparison(
-    point: CallPoint,
-    selector: Selector,
-    choices: Collection[AlgorithmConfig],
-    min_gain: float = MIN_GAIN,
+    point: CallPoint, selector: Selector, choices: Collection[AlgorithmConfig]
 ) -> Comparison | None:
     """Return the predicted comparison at a point without measurements.
 
@@ -222,10 +210,8 @@ def predict_comparison(
     del gains[AlgorithmConfig()]
     simulated = {choice: selector.simulated_seconds(point, choice) for choice in candidates}
     supported = frozenset(filter(partial(selector.coverage.covers, point), candidates))
-    winners = selector.significant_winners(point, candidates, min_gain)
-    return PredictedComparison(
-        point, seconds, simulated, gains, winners, min_gain, belief, supported
-    )
+    winners = selector.significant_winners(point, candidates)
+    return PredictedComparison(point, seconds, simulated, gains, winners, belief, supported)
 
 
 def _bonferroni_confidence(n_candidates: int) -> float:

@@ -17,6 +17,7 @@ from scipy.linalg import cholesky
 from tuner.base.arrays import FloatArray
 from tuner.base.statistics import NORMAL_95
 from tuner.core.table import AlgorithmConfig
+from tuner.select.dataset import MIN_GAIN
 from tuner.select.posterior import Posterior
 
 _JITTER = 1e-9  # variance added to make covariances positive definite
@@ -32,12 +33,12 @@ class Selection:
     sd: float
 
 
-def significant_winners(posterior: Posterior, min_gain: float) -> frozenset[AlgorithmConfig]:
+def significant_winners(posterior: Posterior) -> frozenset[AlgorithmConfig]:
     """Return the configs that may replace the default.
 
     Their gain is above noise, and its 95 % interval is above 1.
     """
-    safe = _is_significant(posterior, posterior.mean[None], posterior.covariance, min_gain)[0]
+    safe = _is_significant(posterior, posterior.mean[None], posterior.covariance)[0]
     return frozenset(posterior.configs[n] for n in np.flatnonzero(safe))
 
 
@@ -51,7 +52,6 @@ class RegretEstimate:
     """
 
     posterior: Posterior
-    min_gain: float
     unit_draws: FloatArray
     supported: frozenset[AlgorithmConfig]
     measured: frozenset[AlgorithmConfig] = frozenset()
@@ -77,9 +77,7 @@ class RegretEstimate:
         weights = np.linalg.solve(c[np.ix_(seen, seen)] + np.diag(variances), c[seen])
         means = mean + (self._log_time_draws[:, seen] - mean[seen]) @ weights
         tried = self.measured.union(self.posterior.configs[n] for n in seen)
-        then = _selected_indices(
-            self.posterior, means, c - c[:, seen] @ weights, self.min_gain, tried
-        )
+        then = _selected_indices(self.posterior, means, c - c[:, seen] @ weights, tried)
         return float(np.mean(self._regrets - _regrets(self._log_time_draws, then)))
 
     @cached_property
@@ -95,9 +93,7 @@ class RegretEstimate:
     def _selected_index(self) -> int:
         belief = self.posterior
         among = self.measured or self.supported
-        return int(
-            _selected_indices(belief, belief.mean[None], belief.covariance, self.min_gain, among)[0]
-        )
+        return int(_selected_indices(belief, belief.mean[None], belief.covariance, among)[0])
 
     @cached_property
     def _regrets(self) -> FloatArray:
@@ -109,24 +105,21 @@ def _selected_indices(
     posterior: Posterior,
     means: FloatArray,
     covariance: FloatArray,
-    min_gain: float,
     among: Collection[AlgorithmConfig],
 ) -> FloatArray:
     """Return the index of the selected config for every row of means."""
     known = [choice in among for choice in posterior.configs]
-    open_to = np.logical_and(_is_significant(posterior, means, covariance, min_gain), known)
+    open_to = np.logical_and(_is_significant(posterior, means, covariance), known)
     open_to[:, posterior.configs.index(AlgorithmConfig())] = True
     return np.asarray(np.where(open_to, -means, -np.inf).argmax(axis=1))
 
 
-def _is_significant(
-    posterior: Posterior, means: FloatArray, covariance: FloatArray, min_gain: float
-) -> FloatArray:
+def _is_significant(posterior: Posterior, means: FloatArray, covariance: FloatArray) -> FloatArray:
     """Return which configs may replace the default, (rows of means, k)."""
     default, variance = posterior.configs.index(AlgorithmConfig()), np.diag(covariance)
     spread = np.sqrt(np.maximum(variance + variance[default] - 2 * covariance[default], 0.0))
     gains = means[:, default, None] - means
-    return np.asarray(gains > np.maximum(NORMAL_95 * spread, math.log1p(min_gain)))
+    return np.asarray(gains > np.maximum(NORMAL_95 * spread, math.log1p(MIN_GAIN)))
 
 
 def _regrets(draws: FloatArray, chosen: FloatArray) -> FloatArray:

@@ -26,12 +26,10 @@ class Edge(Protocol):
     """Interface of a link in a `RouteGraph`."""
 
     @property
-    def source(self) -> str:
-        """Name of the vertex where the link begins."""
+    def source(self) -> str: ...
 
     @property
-    def target(self) -> str:
-        """Name of the vertex where the link ends."""
+    def target(self) -> str: ...
 
     @property
     def latency(self) -> float: ...

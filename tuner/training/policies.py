@@ -166,7 +166,6 @@ class TableChoice:
     otherwise: AlgorithmPolicy
 
     def choose(self, call: Call, times: CallTimes) -> TimedAlgorithm:
-        """Return the choice of the table for groups of this shape."""
         nodes, ppn = times.shape(call.group)
         key = RuleKey(Collective(call.operation), nodes, ppn, times.memory, placement=BLOCK)
         config = look_up_exported(self.table, key, call.nbytes).choice

@@ -40,8 +40,7 @@ class CompletedLaunch(Protocol):
         """Return 0 when every rank ended normally."""
 
     @property
-    def stderr(self) -> str:
-        """The standard error of the ranks and their launcher."""
+    def stderr(self) -> str: ...
 
 
 class RankStarter(Protocol):

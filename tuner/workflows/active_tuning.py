@@ -186,7 +186,6 @@ class _ActiveTuning:
         )
 
     def run(self) -> TuningResult:
-        """Measure, make the table and return the result."""
         self._check()
         earlier = self._resume()
         self._require_time(earlier)

@@ -549,16 +549,16 @@ def test_a_gain_counts_when_it_is_above_noise_and_surely_one() -> None:
     choices = (DEFAULT, BINOMIAL, LINEAR, AlgorithmConfig("chain"))
     mean = np.array([0.0, -0.5, -0.5, -0.03])
     covariance = np.diag([1e-4, 1e-4, 0.25, 1e-6])
-    assert significant_winners(Posterior(choices, mean, covariance), min_gain=0.05) == {BINOMIAL}
+    assert significant_winners(Posterior(choices, mean, covariance)) == {BINOMIAL}
     together = covariance + 4.0  # what all share cancels
-    assert significant_winners(Posterior(choices, mean, together), min_gain=0.05) == {BINOMIAL}
+    assert significant_winners(Posterior(choices, mean, together)) == {BINOMIAL}
 
 
 def test_measuring_what_may_be_faster_saves_the_regret_of_not_knowing() -> None:
     """Both unsure by 30 %: the default stays until they are measured, and well enough."""
     belief = Posterior((DEFAULT, BINOMIAL), np.array([0.0, -0.2]), np.diag([0.09, 0.09]))
     normal = np.random.default_rng(1).standard_normal((2000, 2))
-    outlook = RegretEstimate(belief, 0.05, normal, frozenset([BINOMIAL]))
+    outlook = RegretEstimate(belief, normal, frozenset([BINOMIAL]))
     assert outlook.selection.config == DEFAULT
     precise, rough, hopeless = (outlook.expected_saving([0, 1], [v, v]) for v in (1e-6, 0.03, 10.0))
     assert precise == pytest.approx(outlook.selection.regret, rel=0.05)
@@ -591,7 +591,7 @@ def test_between_node_counts_the_default_is_left_for_what_beats_it_on_both_sides
     ]
     selector = train(rows, lambda _point, _choice: math.nan)
     point = CallPoint("bcast", 5, 1, "host", SIZES[2])
-    assert significant_winners(selector.posterior(point, CHOICES), min_gain=0.05) == {BINOMIAL}
+    assert significant_winners(selector.posterior(point, CHOICES)) == {BINOMIAL}
     assert selector.significant_winners(point, CHOICES) == ({BINOMIAL} if replaced else set())
     assert selector.choose_significant(point) == (BINOMIAL if replaced else DEFAULT)
 

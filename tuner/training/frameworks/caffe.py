@@ -35,7 +35,6 @@ class SCaffe:
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
     ) -> list[int | None]:
-        """Add an iteration; return the operation after which each layer can be used again."""
         slowdown = job.slowdown(timeline)
         received = self._broadcast(job, timeline, ready)
         gradients = job.add_passes(timeline, received, slowdown)
@@ -85,7 +84,6 @@ class GatherAverage:
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
     ) -> list[int | None]:
-        """Add an iteration; return the operation after which each layer can be used again."""
         slowdown = job.slowdown(timeline)
         last = [job.add_passes(timeline, ready, slowdown)[-1].made_by]
         if self.averages == WEIGHTS:
@@ -173,7 +171,6 @@ class BroadcastExchange:
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
     ) -> list[int | None]:
-        """Add an iteration; return the operation after which each layer can be used again."""
         slowdown = job.slowdown(timeline)
         gradients = job.add_passes(timeline, ready, slowdown)
         last = gradients[-1].made_by

@@ -54,7 +54,6 @@ class Horovod:
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
     ) -> list[int | None]:
-        """Add an iteration; return the operation after which each layer can be used again."""
         slowdown = job.slowdown(timeline)
         begin = timeline.end_of(COMPUTE)
         gradients = job.add_passes(timeline, ready, slowdown)
@@ -156,7 +155,6 @@ class Ddp:
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
     ) -> list[int | None]:
-        """Add an iteration; return the operation after which each layer can be used again."""
         slowdown = job.slowdown(timeline)
         gradients = job.add_passes(timeline, ready, slowdown)
         calls = []

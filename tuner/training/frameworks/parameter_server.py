@@ -61,7 +61,6 @@ class ParameterServer:
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
     ) -> list[int | None]:
-        """Add an iteration; return the operation after which each layer can be used again."""
         if job.ranks == 1:
             slowdown = job.slowdown(timeline)
             job.add_passes(timeline, ready, slowdown)

@@ -43,7 +43,6 @@ class Zero:
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
     ) -> list[int | None]:
-        """Add an iteration; return the operation after which each layer can be used again."""
         slowdown = job.slowdown(timeline)
         if self.stage == 3:
             return self._add_gathering(job, timeline, ready, slowdown)

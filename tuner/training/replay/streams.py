@@ -105,7 +105,6 @@ class ComputeStream(threading.Thread):
         self.ends: list[float] = []
 
     def run(self) -> None:
-        """Compute all iterations."""
         try:
             due = time.monotonic()
             for iteration, factor in enumerate(self._slowdown):
