@@ -29,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.emulation.topologies import private_cluster
+from tests.replay.planned_steps import make_plan
+from tests.replay.replay_plan import plan_from_text, write_plan
 from tuner.base.units import format_size, format_time
 from tuner.calibrate import calibrate
 from tuner.core.calibration import Calibration
@@ -54,8 +56,6 @@ from tuner.training.groups import Call, Group
 from tuner.training.model import Model
 from tuner.training.models import build_model
 from tuner.training.policies import LibraryDefault, TableChoice
-from tuner.training.replay.planned_steps import make_plan
-from tuner.training.replay.replay_plan import plan_from_text, write_plan
 from tuner.training.workload import Workload, workload_from_record
 
 RANKS = 8
@@ -180,7 +180,7 @@ def launched(cluster: EmulatedCluster, plans: list[Path], *words: str) -> dict[s
         *launch.launch_command(cluster, "openmpi", mpirun, RANKS),
         sys.executable,
         "-m",
-        "tuner.training.replay",
+        "tests.replay",
         *map(str, plans),
         *words,
         "--json",

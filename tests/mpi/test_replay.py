@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.replay.__main__ import main
 from tests.support.ladders import CLUSTER
 from tests.support.launches import ROOT
 from tests.support.waiting import patience
@@ -23,7 +24,6 @@ from tuner.core.table import (
     write_table,
 )
 from tuner.launch import CompletedRun, Launcher
-from tuner.training.replay.__main__ import main
 
 ENVIRONMENT = {"PYTHONPATH": str(ROOT)}
 LIBRARIES = [("launcher", 3), ("mpich_launcher", 2)]
@@ -77,7 +77,7 @@ def workload(folder: Path, ranks: int, framework: str, **changes: Any) -> Path:
 def replayed(launcher: Launcher, ranks: int, *words: str, check: bool = True) -> CompletedRun:
     return launcher.run(
         ranks,
-        ["-m", "tuner.training.replay", *words],
+        ["-m", "tests.replay", *words],
         timeout=patience(),
         environment=ENVIRONMENT,
         check=check,
@@ -125,8 +125,8 @@ def test_another_number_of_ranks_is_one_sentence(launcher: Launcher, tmp_path: P
 DYING = """
 import os, signal, sys
 from mpi4py import MPI
-from tuner.training.replay import replaying_ranks
-from tuner.training.replay.__main__ import main
+from tests.replay import replaying_ranks
+from tests.replay.__main__ import main
 
 def dies(self, *_):
     if MPI.COMM_WORLD.rank == 1:

@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 TESTS = ROOT / "tests"
 WAITING = TESTS / "support" / "waiting.py"
 # Measured or used by hand, and a stand-in for a library: no tests.
-NO_TESTS = (TESTS / "bench", TESTS / "field", TESTS / "support" / "cupy_standin")
+NO_TESTS = (TESTS / "bench", TESTS / "field", TESTS / "replay", TESTS / "support" / "cupy_standin")
 LIMITS = {"timeout", "silence_timeout"}
 WAITS = {"wait", "join", "result", "poll", "settimeout"}
 LISTENS = {"bind", "create_server", "Server", "TCPServer", "HTTPServer", "ThreadingHTTPServer"}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tests.replay.replay_plan import ReadyTensor, ReplayCycles, ReplayPlan, ReplayStep
 from tuner.base.errors import InputError
 from tuner.core.table import TuningTable
 from tuner.training.call_times import AlgorithmPolicy
@@ -15,7 +16,6 @@ from tuner.training.iteration import make_job, predict_iteration
 from tuner.training.job import TrainingJob
 from tuner.training.policies import FastestKnown, TableChoice
 from tuner.training.recorded import COMPUTE
-from tuner.training.replay.replay_plan import ReadyTensor, ReplayCycles, ReplayPlan, ReplayStep
 from tuner.training.timeline import CALL, UPDATE, Operation
 from tuner.training.workload import Workload
 

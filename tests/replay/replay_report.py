@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from tests.replay.replay_plan import ReplayPlan
 from tuner.base.statistics import median_interval
 from tuner.base.units import format_time
-from tuner.training.replay.replay_plan import ReplayPlan
 
 
 def replay_report(

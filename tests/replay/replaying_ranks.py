@@ -14,21 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from tests.replay.replay_plan import ReadyTensor, ReplayCycles, ReplayPlan, ReplayStep
+from tests.replay.streams import SPIN, ComputeStream, Progress, awaited, sleep_until, spin_until
 from tuner.base.arrays import AnyArray, FloatArray
 from tuner.core.collective import Collective
 from tuner.probe.collectives import CollectiveRun, page_aligned_ones
 from tuner.runtime import tune
 from tuner.training.buckets import fill_buckets
 from tuner.training.recorded import ALLTOALL, SEND
-from tuner.training.replay.replay_plan import ReadyTensor, ReplayCycles, ReplayPlan, ReplayStep
-from tuner.training.replay.streams import (
-    SPIN,
-    ComputeStream,
-    Progress,
-    awaited,
-    sleep_until,
-    spin_until,
-)
 
 ELEMENT_BYTES = 4
 TAG = 1

@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from tests.replay.replay_plan import ReplayStep
 from tuner.base.arrays import FloatArray
-from tuner.training.replay.replay_plan import ReplayStep
 
 SLEEP, SPIN = COMPUTE_KINDS = ("sleep", "spin")
 SPUN_BYTES = bytes(1 << 14)  # hashed at once, some 20 us in which other threads run Python

@@ -12,22 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.replay.__main__ import load_plan, main
+from tests.replay.planned_steps import make_plan
+from tests.replay.replay_plan import ReplayPlan, ReplayStep, plan_from_text, plan_text
+from tests.replay.replay_report import print_report, replay_report
+from tests.replay.streams import ComputeStream, Progress, StreamFailedError, sleep_until, spin_until
 from tests.support.ladders import CLUSTER
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, write_table
 from tuner.training.iteration import predict_iteration
-from tuner.training.replay.__main__ import load_plan, main
-from tuner.training.replay.planned_steps import make_plan
-from tuner.training.replay.replay_plan import ReplayPlan, ReplayStep, plan_from_text, plan_text
-from tuner.training.replay.replay_report import print_report, replay_report
-from tuner.training.replay.streams import (
-    ComputeStream,
-    Progress,
-    StreamFailedError,
-    sleep_until,
-    spin_until,
-)
 from tuner.training.workload import Workload, workload_from_record
 
 RANKS = 4

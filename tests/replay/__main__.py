@@ -1,8 +1,8 @@
 """Replay the communication of a training workload with a real MPI.
 
-    mpirun -n 8 python -m tuner.training.replay FILE.yaml [--table table.json] [--json]
-    python -m tuner.training.replay FILE.yaml --ranks 8 --write-plan plan.json
-    mpiexec -n 8 python -m tuner.training.replay plan.json
+    mpirun -n 8 python -m tests.replay FILE.yaml [--table table.json] [--json]
+    python -m tests.replay FILE.yaml --ranks 8 --write-plan plan.json
+    mpiexec -n 8 python -m tests.replay plan.json
 
 A rank sleeps or spins instead of computing and makes the collective calls that the prediction has,
 with the fusion of the workload's framework. Times per iteration are printed beside the predicted
@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.replay.replay_plan import ReplayPlan, plan_from_text, plan_text, write_plan
+from tests.replay.replay_report import print_report, replay_report
+from tests.replay.streams import COMPUTE_KINDS, SLEEP
 from tuner.base.errors import InputError, TunerError
-from tuner.training.replay.replay_plan import ReplayPlan, plan_from_text, plan_text, write_plan
-from tuner.training.replay.replay_report import print_report, replay_report
-from tuner.training.replay.streams import COMPUTE_KINDS, SLEEP
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
-        prog="python -m tuner.training.replay",
+        prog="python -m tests.replay",
         description=__doc__,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -87,8 +87,8 @@ def load_plan(path: Path, ranks: int, table: Path | None) -> ReplayPlan:
 
 
 def _plan_of_workload(path: Path, ranks: int, table: Path | None) -> ReplayPlan:
+    from tests.replay.planned_steps import make_plan
     from tuner.core.table import read_table
-    from tuner.training.replay.planned_steps import make_plan
     from tuner.training.workload import read_workload
 
     workload = read_workload(path)
@@ -142,7 +142,7 @@ def _replay_together(options: argparse.Namespace, world: MPI.Intracomm) -> int:
         return 1
     from mpi4py import MPI
 
-    from tuner.training.replay.replaying_ranks import ReplayingRank
+    from tests.replay.replaying_ranks import ReplayingRank
 
     ranks = [ReplayingRank(plan, world, options.compute) for plan in plans]
     seconds: list[list[float]] = [[] for _ in plans]

@@ -1,1 +1,0 @@
-"""Replays of training: the calls of a workload with a real MPI, and sleeping for computing."""
