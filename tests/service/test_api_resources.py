@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from tests.service.serving import a_study, a_table, good, probe_file, problem, publish, served
-from tuner import __version__, algorithms
+from tuner import algorithms
 from tuner.api.routes import calibrations, measurements, tables
 from tuner.api.settings import Settings
+from tuner.base.code_digest import code_version
 from tuner.core.collective import Collective
 from tuner.machines import preset
 from tuner.machines.catalog import preset_record
@@ -345,16 +346,14 @@ def test_predictions_are_made_once(client: httpx.Client) -> None:
     assert "no topology 99" in problem(missing, 404)
 
 
-def test_another_version_of_tuner_predicts_anew(
-    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_code_predicts_anew(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     topology = good(client.post("/v1/topologies", content=FLAT), 201)["id"]
     question = {"topology": topology, "collective": "bcast", "sizes": [1024], "p": 2}
     first = good(client.post("/v1/predictions", json=question), 201)
-    monkeypatch.setattr("tuner.api.routes.predictions.__version__", "99")
+    monkeypatch.setattr("tuner.api.routes.predictions.CODE_VERSION", "99")
     second = good(client.post("/v1/predictions", json=question), 201)
     assert second["id"] != first["id"]
-    assert (first["question"]["tuner"], second["question"]["tuner"]) == (__version__, "99")
+    assert (first["question"]["tuner"], second["question"]["tuner"]) == (code_version(), "99")
     assert good(client.post("/v1/predictions", json=question)) == second
     assert good(client.get(f"/v1/predictions/{first['id']}")) == first
 

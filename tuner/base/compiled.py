@@ -1,5 +1,8 @@
 """Functions that numba compiles, and whose machine code it keeps in its cache.
 
+Machine code contains what a function calls from other modules, so it is used only as long as no
+module of the package `tuner` that has the function changes; numba itself looks at one module.
+
 Before numba loads anything from its cache it fills the registries of its compiler, which takes
 longer than most predictions. Functions decorated here are loaded without; the compiler fills the
 registries by itself when it needs them.
@@ -28,6 +31,7 @@ from numba.core.caching import (
 )
 from numba.core.runtime.nrt import _nrt, ll  # type: ignore[attr-defined]  # an extension
 
+from tuner.base.code_digest import PACKAGE, code_digest
 from tuner.base.signals import DEFERRED_INTERRUPT
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -50,6 +54,13 @@ class _Installed(_SourceFileBackedLocatorMixin, _CacheLocator):
     def __init__(self, function: Callable[..., Any], file: str) -> None:
         self._py_file, self._lineno = file, function.__code__.co_firstlineno
 
+    def get_source_stamp(self) -> Any:
+        """Return a digest of the sources of the function and of all that it may call."""
+        path = Path(self._py_file).resolve()
+        if PACKAGE in path.parents:
+            return code_digest(PACKAGE / path.relative_to(PACKAGE).parts[0])
+        return super().get_source_stamp()  # type: ignore[no-untyped-call]
+
     def get_cache_path(self) -> str:
         return str(Path(self._py_file).parent / "__pycache__")
 
@@ -70,9 +81,12 @@ class _MachineCodeCache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
-        locator = _Installed(function, inspect.getfile(function))
-        self._installed = IndexDataCacheFile(
-            locator.get_cache_path(), self._impl.filename_base, locator.get_source_stamp()
+        installed = _Installed(function, inspect.getfile(function))
+        self._cache_file, self._installed = (
+            IndexDataCacheFile(
+                locator.get_cache_path(), self._impl.filename_base, installed.get_source_stamp()
+            )
+            for locator in (self._impl.locator, installed)
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

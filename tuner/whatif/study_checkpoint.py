@@ -1,8 +1,8 @@
 """The checkpoint file of a running study, kept beside the study's file.
 
-It has lines of JSON: the first identifies the study, each further one is a task's number and its
-seconds. A line that was cut off when the study was killed is dropped. The file is deleted when the
-study is done.
+It has lines of JSON: the first identifies the study and the code, each further one is a task's
+number and its seconds. A line that was cut off when the study was killed is dropped. The file is
+deleted when the study is done.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from tuner.base.code_digest import code_version
 from tuner.base.errors import InputError
 from tuner.whatif.study_spec import Study
 from tuner.whatif.study_tasks import StudyTask, TaskTimes
 
-FORMAT_VERSION = 3  # 2: NCCL's own expectation; 1: times of 0.1, of ports kept busy too long
+CODE_VERSION = code_version()
 FILE_KIND = {"kind": "partial study"}
 HEADER_PREFIX = json.dumps(FILE_KIND)[:-1]
 
@@ -65,7 +66,7 @@ def checkpoint_file(path: Path) -> Iterator[OpenCheckpoint]:
             file = stack.enter_context(_open_locked(own))
             header = {
                 **FILE_KIND,
-                "version": FORMAT_VERSION,
+                "tuner": CODE_VERSION,
                 "study": study.digest,
                 "tasks": len(tasks),
             }
@@ -144,7 +145,10 @@ def _read_times(
 def _describe_foreign_file(first: str) -> str:
     """Describe a file with another first line."""
     if first.startswith(HEADER_PREFIX):
-        return "holds the answers of another study, or of this one before it was changed"
+        return (
+            "holds the answers of another study, of this one before it was changed, or of another"
+            " version of tuner"
+        )
     return "is in the way of the answers of the study, and was not written by one"
 
 

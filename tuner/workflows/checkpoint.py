@@ -7,15 +7,16 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tuner import __version__
 from tuner.base.atomic_io import write_atomically
+from tuner.base.code_digest import code_version
 from tuner.base.errors import InputError
 
 CHECKPOINT_FILE = "stages.json"
+CODE_VERSION = code_version()
 
 
 class StageCheckpoint:
-    """A record, in `out/stages.json`, of the inputs that each finished stage had.
+    """A record, in `out/stages.json`, of the code and the inputs that each finished stage had.
 
     Raises InputError when the file cannot be read or written.
     """
@@ -47,7 +48,7 @@ class StageCheckpoint:
         return True
 
     def _digest(self, inputs: Sequence[Path | str]) -> str:
-        digest = hashlib.sha256(__version__.encode())
+        digest = hashlib.sha256(CODE_VERSION.encode())
         for entry in inputs:
             content = entry.read_bytes() if isinstance(entry, Path) else entry.encode()
             digest.update(hashlib.sha256(content).digest())

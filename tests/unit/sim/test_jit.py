@@ -89,6 +89,40 @@ def test_what_is_cached_is_loaded_without_the_compiler_which_still_works(tmp_pat
     assert ran(tmp_path, ALLOCATING) == "5.0 False\n5.0"
 
 
+INNER = """
+from tuner.sim.jit import njit_no_alloc
+
+@njit_no_alloc()
+def scaled(number):
+    return FACTOR * number
+"""
+OUTER = """
+from tuner.sim.inner import scaled
+from tuner.sim.jit import njit_no_alloc
+
+@njit_no_alloc()
+def more(number):
+    return 1 + scaled(number)
+"""
+
+
+def test_a_function_is_compiled_again_when_one_that_it_calls_has_changed(tmp_path: Path) -> None:
+    program = "from tuner.sim.outer import more\nprint(more(2))"
+    ran(tmp_path, "")
+    folder = tmp_path / "copy" / "tuner" / "sim"
+    (folder / "outer.py").write_text(OUTER)
+    for factor in (2, 30):
+        (folder / "inner.py").write_text(INNER.replace("FACTOR", str(factor)))
+        assert ran(tmp_path, program) == str(1 + 2 * factor)
+        assert ran(tmp_path, f"{FORBIDDEN}{program}") == str(1 + 2 * factor)
+
+
+FORBIDDEN = """
+from tuner.sim import jit
+jit._compile_listener.is_allowed = False
+"""
+
+
 def said(program: Path) -> str:
     """What it prints on standard error."""
     places = {"NUMBA_CACHE_DIR": str(program.parent), "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -224,11 +224,21 @@ def test_a_changed_study_is_not_resumed(tmp_path: Path) -> None:
     interrupted_after(path, 3)
     before = path.read_bytes()
     with (
-        pytest.raises(InputError, match="of another study, or of this one before it was changed"),
+        pytest.raises(InputError, match="of another study, of this one before it was changed"),
         checkpoint_file(path) as keep,
     ):
         run_study(made(sizes=["2KiB"]), open_checkpoint=keep)
     assert path.read_bytes() == before
+
+
+def test_a_study_is_not_resumed_by_other_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s.partial"
+    interrupted_after(path, 3)
+    monkeypatch.setattr("tuner.whatif.study_checkpoint.CODE_VERSION", "0.2.0+changed")
+    with pytest.raises(InputError, match="or of another version of tuner: delete the file"):
+        resumed(path, run_study(made()))
 
 
 def test_two_at_once_are_told(tmp_path: Path) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from tuner import __version__, algorithms, db
+from tuner import algorithms, db
 from tuner.api.problems import Problem, problem_responses
 from tuner.api.resolve import complete_record
 from tuner.api.schemas import (
@@ -28,6 +28,7 @@ from tuner.api.schemas import (
     SizeInBytes,
 )
 from tuner.api.service import ServiceDep
+from tuner.base.code_digest import code_version
 from tuner.base.errors import LimitExceededError, MissingCostError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
@@ -42,14 +43,19 @@ from tuner.whatif.study_candidates import Candidate, estimate_transfers, segment
 router = APIRouter(
     prefix=f"{API_PREFIX}/predictions", tags=["predictions"], responses=problem_responses()
 )
+CODE_VERSION = code_version()
+EXAMPLE_QUESTION = {
+    "topology": 1,
+    "collective": "allreduce",
+    "sizes": [1048576],
+    "tuner": "0.2.0+5e6a1c0b9d3f",
+}
 MAX_RANKS = 512
 MAX_TRANSFERS = 200_000  # in all schedules of one request, which takes a second or two
 
 
 class PredictionRequest(RequestBody):
     """A collective on a topology; costs from the calibration, else from the topology or preset."""
-
-    former_names: ClassVar[Mapping[str, str]] = {"via": "runner"}
 
     topology: Id = Field(examples=[1])
     calibration: Id | None = Field(None, examples=[None])
@@ -83,12 +89,10 @@ class PredictedTime(BaseModel):
 
 
 class PredictionSummary(BaseModel):
-    """A request, and the version of tuner that answered it."""
+    """A request, and the version and sources of tuner that answered it."""
 
     id: int = Field(examples=[1])
-    question: dict[str, Any] = Field(
-        examples=[{"topology": 1, "collective": "allreduce", "sizes": [1048576], "tuner": "0.1.0"}]
-    )
+    question: dict[str, Any] = Field(examples=[EXAMPLE_QUESTION])
     stored_at: datetime = Field(examples=[EXAMPLE_TIMESTAMP])
 
 
@@ -107,9 +111,9 @@ class Prediction(PredictionSummary):
 def create_prediction(service: ServiceDep, wanted: PredictionRequest, response: Response) -> Any:
     """Simulate; the same question again is answered with 200 and the same id.
 
-    Another version of tuner may simulate otherwise: it answers anew.
+    Another version of tuner, or one with other sources, may simulate otherwise: it answers anew.
     """
-    question = wanted.model_dump(mode="json") | {"tuner": __version__}
+    question = wanted.model_dump(mode="json") | {"tuner": CODE_VERSION}
     with db.read_session(service.engine) as session:
         known = db.find_prediction(session, question)
         if known is not None:
