@@ -1,3 +1,3 @@
 """tuner: the fastest algorithm for every collective call of one cluster, with validation."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -1,18 +1,16 @@
-"""Migrations forward, back and forward on data, by one process or several; errors of a server."""
+"""Databases of earlier versions; new ones by one process or several; errors of a server."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Callable
-from dataclasses import asdict, replace
-from datetime import timedelta
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -21,115 +19,40 @@ from sqlalchemy import Engine, create_engine, inspect, make_url, text
 from tests.conftest import ROOT
 from tests.support.children import Child, open_and_check
 from tests.support.postgres import new_database
-from tests.support.stored import LIBRARY, calibration, measurements_file, probe, table
+from tests.support.stored import (
+    CLUSTER,
+    LIBRARY,
+    calibration,
+    measurements_file,
+    probe,
+    report,
+    table,
+)
 from tuner import db
-from tuner.base.atomic_io import encode_infinities
 from tuner.base.errors import InputError
-from tuner.core.path_classes import CYCLIC
-from tuner.core.table import Evidence
+from tuner.core.table import table_record
 from tuner.db import UnavailableError
-from tuner.db.migrate import migration_settings
-from tuner.db.models import Base, utc_now
+from tuner.db.models import Base
+from tuner.machines.topology_files import parse_topology
+from tuner.topology.readers.serialization import topology_from_record
 
-# Rows of every table that the first schema had.
-OLD: dict[str, list[dict[str, Any]]] = {
-    "clusters": [
-        {"id": 1, "name": "ares", "nodes": 1, "cores": 2, "cpu": "any cpu", "memory": 2**40}
-    ],
-    "probes": [
-        {
-            "id": 1,
-            "cluster_id": 1,
-            "library": LIBRARY,
-            "digest": "old",
-            "provenance": {"seed": 7, "launches": ["one"]},
-        }
-    ],
-    "series": [
-        {
-            "id": i + 1,
-            "probe_id": 1,
-            "ordinal": i,
-            "kind": "collective",
-            "subject": "bcast",
-            "nodes": 1,
-            "ppn": 4,
-            "p": 4,
-            "nbytes": 2**33 + i,
-            "algorithm": "chain",
-            "params": {"segment": 4096, "chains": 4},
-            "memory": "host",
-            "launch": 0,
-            "samples": [0.1 + i / 3, 1e-7],
-        }
-        for i in range(3)
-    ],
-    "tuning_tables": [
-        {
-            "version": version,
-            "cluster_id": 1,
-            "probe_id": 1,
-            "library": LIBRARY,
-            "provenance": {"noise": 0.02},
-        }
-        for version in (1, 2, 3)
-    ],
-    "rules": [
-        {
-            "version": version,
-            "ordinal": 0,
-            "collective": "bcast",
-            "nodes": 1,
-            "ppn": 4,
-            "memory": "host",
-            "operators": "any",
-            "lo": 0,
-            "hi": None,
-            "algorithm": algorithm,
-            "params": {},
-            "evidence": encode_infinities(asdict(Evidence("measured", (8,), gain=1.5))),
-        }
-        for version, algorithm in ((1, "chain"), (2, "chain"), (3, "pipeline"))
-    ],
-    "proofs": [
-        {
-            "version": 2,
-            "collective": "bcast",
-            "p": 4,
-            "nbytes": 8,
-            "expected": "chain",
-            "executed": "chain",
-            "confirmed": True,
-            "reason": "",
-        }
-    ],
-}
+DUMPS = Path(__file__).parent / "databases"  # of each kind, by the program of schema 0008
 
 
-def migrate(engine: Engine, direction: str, revision: str) -> None:
-    with engine.begin() as connection:
-        getattr(command, direction)(migration_settings(connection), revision)
-
-
-def fill_old(engine: Engine) -> None:
-    """Data as the first schema held it."""
-    with engine.begin() as connection:
-        for name, rows in OLD.items():
-            for row in rows:
-                values: dict[str, Any] = {
-                    key: json.dumps(value) if isinstance(value, dict | list) else value
-                    for key, value in row.items()
-                    if key != "id" and (key, name) != ("version", "tuning_tables")
-                }  # the database counts them, from 1
-                if name in ("probes", "tuning_tables"):
-                    values["stored_at"] = "2026-01-01 00:00:00"
-                names = ", ".join(values)
-                marks = ", ".join(f":{key}" for key in values)
-                connection.execute(text(f"insert into {name} ({names}) values ({marks})"), values)
-
-
-def table_names(engine: Engine) -> set[str]:
-    return set(inspect(engine).get_table_names())
+@pytest.fixture
+def filled(empty_url: str) -> Iterator[Engine]:
+    """A database that version 0.2.0 filled, with rows in every table, opened again."""
+    url = make_url(empty_url)
+    dump = (DUMPS / f"0008.{url.get_backend_name()}.sql").read_text()
+    if url.get_backend_name() == "sqlite":
+        with closing(sqlite3.connect(str(url.database))) as connection:
+            connection.executescript(dump)
+    else:
+        with psycopg.connect(empty_url, autocommit=True) as server:
+            server.execute(dump.encode())
+    engine = db.open_database(empty_url)
+    yield engine
+    engine.dispose()
 
 
 def schema(engine: Engine) -> dict[str, dict[str, list[str]]]:
@@ -153,21 +76,27 @@ def described(part: Any) -> str:
     return repr(sorted((key, str(value)) for key, value in part.items()))
 
 
-def test_a_new_database_has_the_schema_to_which_all_migrations_lead(engine: Engine) -> None:
-    new = schema(engine)
-    migrate(engine, "downgrade", "base")
-    migrate(engine, "upgrade", "head")
-    assert len(new) > 10
-    assert schema(engine) == new
-    with engine.connect() as connection:
+def test_a_new_database_has_the_schema_to_which_all_migrations_lead(filled: Engine) -> None:
+    migrated = schema(filled)
+    with filled.connect() as connection:
         settings = {"compare_type": True, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=settings)
         assert compare_metadata(context, Base.metadata) == []
+    with filled.begin() as connection:
+        Base.metadata.drop_all(connection)
+        connection.execute(text("drop table alembic_version"))
+    with pytest.raises(UnavailableError, match="has schema None"):
+        db.check_ready(filled)
+    again = db.open_database(filled.url.render_as_string(hide_password=False))
+    db.check_ready(again)
+    assert len(migrated) > 10
+    assert schema(again) == migrated
+    again.dispose()
 
 
 def test_names_of_scripts_begin_with_their_revisions() -> None:
     scripts = list(ScriptDirectory(str(ROOT / "db")).walk_revisions())
-    assert len(scripts) > 1
+    assert [script.revision for script in scripts][-1] == "0008"
     for script in scripts:
         assert Path(script.path).name.startswith(f"{script.revision}_")
     assert [script.revision for script in scripts] == sorted(
@@ -175,115 +104,58 @@ def test_names_of_scripts_begin_with_their_revisions() -> None:
     )
 
 
-def test_old_data_comes_along_and_goes_back(engine: Engine, tmp_path: Path) -> None:
-    migrate(engine, "downgrade", "0001")
-    fill_old(engine)
-    migrate(engine, "upgrade", "head")
-    content = measurements_file(tmp_path / "m.ndjson", probe()).read_bytes()
-    with db.transaction(engine) as session:
+def test_old_measurements_and_tables_come_along(filled: Engine) -> None:
+    with db.transaction(filled) as session:
         assert db.load_measurements(session, 1) == probe()
-        described = db.describe_measurements(session, 1)
-        assert (described.series, described.digest) == (3, hashlib.sha256(content).hexdigest())
-        assert [entry.version for entry in db.list_tables(session).items] == [1, 2, 3]
-        assert db.load_table(session, 2).rules == db.load_table(session, 1).rules
-        assert db.store_table(session, db.load_table(session, 1)).id == 2  # the newest of equals
-        assert db.store_table(session, db.load_table(session, 3)).id == 3
-        assert len(db.load_validations(session, 2)) == 1
-        foreign = db.store_table(session, table(via="schedule")).id
-        db.publish(session, foreign)
-        db.store_calibration(session, calibration(), 1)
-    spaced = tmp_path / "spaced.ndjson"
-    spaced.write_bytes(content.replace(b'"samples"', b' "samples"'))
-    assert db.ingest(engine, spaced).is_new
-    migrate(engine, "downgrade", "0001")
-    with engine.connect() as connection:
-        versions = connection.scalars(text("select version from tuning_tables order by version"))
-        assert versions.all() == [1, 2, 3]
-        assert connection.scalars(text("select id from probes")).all() == [1]
-        assert connection.scalar(text("select count(*) from series")) == 3
-        assert connection.scalar(text("select count(*) from calibrations")) == 1
-        assert connection.scalar(text("select digest from probes")) == OLD_DIGEST
-    assert "jobs" not in table_names(engine)
-    migrate(engine, "upgrade", "head")
-    with db.read_session(engine) as session:
-        assert db.load_measurements(session, 1) == probe()
-        assert len(db.load_validations(session, 2)) == 1
-    with db.transaction(engine) as session:
+        assert db.load_calibration(session, 1) == calibration()
+        for version, expected in ((1, table()), (2, table(via="schedule"))):
+            assert table_record(db.load_table(session, version)) == table_record(expected)
+        published = db.current_publication(session, CLUSTER.name, LIBRARY)
+        assert published is not None
+        assert (published.version, published.by) == (2, "ada")
+        assert len(db.load_validations(session, 1)) == 1
+        assert len(db.load_heldout(session, 1)) == 1
+        assert len(db.list_feedback(session, 1).items) == 1
+        topology = db.load_topology(session, 1)
+        assert topology_from_record(topology.record) == parse_topology(topology.source)[1]
+
+
+def test_old_content_that_comes_again_is_known(filled: Engine, tmp_path: Path) -> None:
+    assert not db.ingest(filled, measurements_file(tmp_path / "m.ndjson", probe())).is_new
+    with db.transaction(filled) as session:
         assert not db.store_calibration(session, calibration(), 1).is_new
-
-
-# SHA-256 of {"cluster", "library", "provenance", "series"} of `probe()` as JSON with sorted keys.
-OLD_DIGEST = hashlib.sha256(
-    json.dumps(
-        {
-            "cluster": {
-                key: OLD["clusters"][0][key] for key in ("name", "nodes", "cores", "cpu", "memory")
-            },
-            "library": LIBRARY,
-            "provenance": OLD["probes"][0]["provenance"],
-            "series": [
-                {
-                    key: value
-                    for key, value in row.items()
-                    if key not in ("id", "probe_id", "ordinal")
-                }
-                for row in OLD["series"]
-            ],
-        },
-        sort_keys=True,
-    ).encode()
-).hexdigest()
-
-
-def test_cyclic_ranks_are_not_taken_for_consecutive_ones_by_a_schema_without_either(
-    engine: Engine,
-) -> None:
-    dealt = replace(probe().series[0], nodes=2, ppn=2, placement=CYCLIC)
-    with db.transaction(engine) as session:
-        number = db.store_measurements(session, replace(probe(), series=(dealt,))).id
-    with pytest.raises(ValueError, match="series: other placements than consecutive"):
-        migrate(engine, "downgrade", "0004")
-    with db.read_session(engine) as session:
-        assert db.load_measurements(session, number).series == (dealt,)
-
-
-def test_tokens_from_before_there_was_an_expiry_go_on(engine: Engine) -> None:
-    migrate(engine, "downgrade", "0005")
-    token = "tuner_of-an-earlier-version"
-    values = {"digest": hashlib.sha256(token.encode()).hexdigest(), "at": "2026-01-01 00:00:00"}
-    with engine.begin() as connection:
-        insert = "insert into tokens (name, scopes, digest, created_at) values"
-        connection.execute(text(f"{insert} ('old', '[\"read\"]', :digest, :at)"), values)
-    migrate(engine, "upgrade", "head")
-    known = db.check_token(engine, token)
-    assert known is not None
-    assert (known.name, known.expires_at, known.expired) == ("old", None, False)
-
-
-def test_a_token_that_expires_does_not_last_for_ever_without_the_column(engine: Engine) -> None:
-    with db.transaction(engine) as session:
-        brief = db.create_token(session, "brief", ["read"], utc_now() + timedelta(days=90))
-        lasting = db.create_token(session, "lasting", ["read"])
-    migrate(engine, "downgrade", "0005")
-    migrate(engine, "upgrade", "head")
-    assert db.check_token(engine, brief) is None
-    assert db.check_token(engine, lasting) is not None
-
-
-def test_everything_can_be_taken_back(engine: Engine) -> None:
-    with db.transaction(engine) as session:
-        probed = db.store_measurements(session, probe()).id
-        db.store_table(session, table(), probed)
-    migrate(engine, "downgrade", "base")
-    assert table_names(engine) == {"alembic_version"}
-    with pytest.raises(UnavailableError, match="has schema None"):
-        db.check_ready(engine)
-    url = engine.url.render_as_string(hide_password=False)
-    again = db.open_database(url)
-    with db.transaction(again) as session:
         assert db.store_table(session, table()).id == 1
-    db.check_ready(again)
-    again.dispose()
+        assert not db.store_feedback(session, 1, report(1.0)).is_new
+
+
+def test_old_jobs_and_tokens_go_on(filled: Engine) -> None:
+    with db.read_session(filled) as session:
+        jobs = [(job.kind, job.state) for job in db.list_jobs(session).items]
+        assert sorted(jobs) == [("study", "queued"), ("tune", "done")]
+        assert [entry.text for entry in db.list_job_log(session, 2).items] == ["fitting"]
+    known = db.check_token(filled, "tuner_of-an-earlier-version")
+    assert known is not None
+    assert (known.name, known.expires_at, known.expired) == ("nightly", None, False)
+    assert db.check_token(filled, "tuner_that-was-revoked") is None
+    brief = db.check_token(filled, "tuner_that-expires")
+    assert brief is not None
+    assert brief.expires_at is not None
+
+
+@pytest.mark.parametrize(
+    ("revision", "sentence"),
+    [
+        ("0007", "schema 0007, from before version 0.2.0: give another database"),
+        ("9999", "schema 9999, which is newer than this program: update tuner"),
+    ],
+)
+def test_a_schema_without_a_migration_is_refused(
+    engine: Engine, revision: str, sentence: str
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("update alembic_version set version_num = :it"), {"it": revision})
+    with pytest.raises(InputError, match=sentence):
+        db.open_database(engine.url.render_as_string(hide_password=False))
 
 
 def test_several_processes_open_a_new_database_at_once(empty_url: str) -> None:

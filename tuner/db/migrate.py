@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def migrate(engine: Engine) -> None:
     """Give a database the newest schema; other processes that open it meanwhile wait.
 
-    Raises InputError for a schema that is newer than the program.
+    Raises InputError for a schema that is newer than the program, or older than its migrations.
     """
     known = _all_revisions(resources.data_directory("db"))
     with connect_read_only(engine) as connection:
@@ -38,10 +38,13 @@ def migrate(engine: Engine) -> None:
 
             command.upgrade(migration_settings(connection), "head")
         else:
-            raise InputError(
-                f"the database has schema {current}, which is newer than this program: update"
-                " tuner, or give another database"
-            )
+            raise InputError(f"the database has schema {current}, {_refusal(current < known[-1])}")
+
+
+def _refusal(is_older: bool) -> str:
+    if is_older:
+        return "from before version 0.2.0: give another database, and store your files there again"
+    return "which is newer than this program: update tuner, or give another database"
 
 
 def _create_schema(connection: Connection, revision: str) -> None:

@@ -1,7 +1,7 @@
 """The tables of the database as SQLAlchemy classes; times are in seconds, sizes in bytes.
 
-A new database gets its schema from these classes. The migrations in `db/versions` lead older ones
-to it; a test checks that the two agree.
+A new database gets its schema from these classes. The migrations in `db/versions` lead those of
+earlier versions to it; a test checks that the two agree.
 """
 
 from tuner.db.models.base import Base, utc_now
