@@ -36,7 +36,6 @@ from tests.service.serving import (
 )
 from tests.support.probed import SHORT
 from tests.support.waiting import until
-from tuner import db
 from tuner.api.settings import Settings
 from tuner.whatif.study_result import result_from_record
 
@@ -351,20 +350,11 @@ CONSTRAINTS = {
     "reproducible": True,
     "commutative_only": True,
 }
-FORMER_CONSTRAINTS = {
-    "forbid": ["binomial"],
-    "rules": 9,
-    "reproducible": True,
-    "commutative_only": True,
-}
 
 
-@pytest.mark.parametrize("given", [{"constraints": CONSTRAINTS}, {"wishes": FORMER_CONSTRAINTS}])
-def test_a_job_keeps_to_the_constraints_of_its_table(
-    own: httpx.Client, file_url: str, given: dict[str, Any]
-) -> None:
+def test_a_job_keeps_to_the_constraints_of_its_table(own: httpx.Client, file_url: str) -> None:
     source = good(own.post("/v1/measurements", content=probe_file()), 201)["id"]
-    wanted = {"kind": "tune", "measurements": source, **given}
+    wanted = {"kind": "tune", "measurements": source, "constraints": CONSTRAINTS}
     number = good(own.post("/v1/jobs", json=wanted), 202)["id"]
     with running(file_url):
         job = ended(own, number)
@@ -377,20 +367,6 @@ def test_a_job_keeps_to_the_constraints_of_its_table(
         "commutative_only": True,
     }
     assert {rule["choice"]["algorithm"] for rule in table["rules"]} == {"default"}
-
-
-def test_a_job_that_version_0_1_queued_keeps_to_its_constraints(
-    own: httpx.Client, file_url: str
-) -> None:
-    source = good(own.post("/v1/measurements", content=probe_file()), 201)["id"]
-    spec = {"measurements": source, "topology": None, "publish": False, "by": ""}
-    with db.transaction(db.open_database(file_url)) as session:
-        number = db.enqueue_job(session, "tune", {**spec, "wishes": FORMER_CONSTRAINTS})
-    with running(file_url):
-        job = ended(own, number)
-    assert job["error"] is None
-    table = good(own.get(f"/v1/tables/{job['result']['table']}"))
-    assert table["provenance"]["constraints"]["forbidden"] == ["binomial"]
 
 
 @pytest.mark.parametrize(

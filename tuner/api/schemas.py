@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.base.atomic_io import current_names
 from tuner.core.collective import Collective
 
 Item = TypeVar("Item")
@@ -65,29 +63,17 @@ def example_config(**fields: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [fields]})
 
 
-class _RequestModel(BaseModel):
-    """Part of a request, with nothing unknown in it: a misspelt name would change the question.
+class RequestBody(BaseModel):
+    """A request body, in which every value has its own type.
 
-    former_names    name of today by the name of version 0.1, which is accepted, too
+    It has nothing unknown in it: a misspelt name would change the question.
     """
-
-    former_names: ClassVar[Mapping[str, str]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def accept_former_names(cls, data: Any) -> Any:
-        """Return the data under the names of today."""
-        return current_names(data, cls.former_names) if isinstance(data, Mapping) else data
-
-
-class RequestBody(_RequestModel):
-    """A request body, in which every value has its own type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class QueryParameters(_RequestModel):
-    """The parameters of a query."""
+class QueryParameters(BaseModel):
+    """The parameters of a query, with nothing unknown among them."""
 
     model_config = ConfigDict(extra="forbid")
 

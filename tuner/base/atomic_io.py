@@ -19,7 +19,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from tuner.base.errors import InputError, shortened_repr
 
 Record = TypeVar("Record")
-_FORMER_NAME = "former_name"  # key in the metadata of a dataclass field
 
 
 def load_json(text: str | bytes) -> Any:
@@ -169,15 +168,12 @@ def dataclass_from_record(kind: type[Record], record: Mapping[str, Any]) -> Reco
     """Make a dataclass from a JSON object, checking every value against its field's type.
 
     "inf" is an infinite float; true and false are not accepted as numbers, and neither is NaN.
-    A key may also be the former name of a field (`formerly`). Raises ValueError or TypeError for a
-    missing or unknown field and for a value of another type.
+    Raises ValueError or TypeError for a missing or unknown field and for a value of another type.
     """
     dataclass: type = kind
     hints = _field_types(dataclass)
     if not isinstance(record, Mapping):
         raise ValueError(f"the {_type_label(kind)} must be a mapping, got {shortened_repr(record)}")
-    if former := _former_names(dataclass):
-        record = current_names(record, former)
     if unknown := record.keys() - hints.keys():
         named = ", ".join(map(shortened_repr, sorted(unknown)))
         raise ValueError(f"unknown in the {_type_label(kind)}: {named}")
@@ -194,22 +190,6 @@ def dataclass_from_record(kind: type[Record], record: Mapping[str, Any]) -> Reco
         if not lacking:
             raise
         raise ValueError(f"a {_type_label(kind)} lacks {', '.join(lacking)}") from None
-
-
-def formerly(name: str) -> dict[str, str]:
-    """Return the metadata of a dataclass field that version 0.1 wrote under another name."""
-    return {_FORMER_NAME: name}
-
-
-def current_names(record: Mapping[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
-    """Return a record with the keys that version 0.1 wrote under the names of today.
-
-    former      name of today by former name; a record that has both keeps both, and is refused
-    """
-    return {
-        key if former.get(key, key) in record else former[key]: value
-        for key, value in record.items()
-    }
 
 
 def encode_infinities(value: Any) -> Any:
@@ -236,16 +216,6 @@ def _required_fields(kind: Any) -> set[str]:
         each.name
         for each in fields(kind)
         if each.default is MISSING and each.default_factory is MISSING
-    }
-
-
-@cache
-def _former_names(kind: Any) -> dict[str, str]:
-    """Return the name of each field that has a former name, by that name."""
-    return {
-        each.metadata[_FORMER_NAME]: each.name
-        for each in fields(kind)
-        if _FORMER_NAME in each.metadata
     }
 
 

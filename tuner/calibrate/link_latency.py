@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tuner.base.atomic_io import dataclass_from_record, formerly
+from tuner.base.atomic_io import dataclass_from_record
 from tuner.base.errors import InputError
 from tuner.calibrate.bootstrap import interval_estimate
 from tuner.calibrate.point_to_point import PathFit
@@ -24,8 +24,8 @@ class LoopbackTimes:
     hold_times      (seconds for which each rank holds a message, further one-way seconds)
     """
 
-    frame_bytes: float = field(metadata=formerly("frame"))
-    hold_times: tuple[tuple[float, float], ...] = field(metadata=formerly("held"))
+    frame_bytes: float
+    hold_times: tuple[tuple[float, float], ...]
 
     def software_seconds(self, short_message_s: float) -> float:
         """Return the software's seconds of a message of `short_message_s` between hosts.

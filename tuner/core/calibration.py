@@ -15,7 +15,6 @@ from typing import Any
 from tuner.base.atomic_io import (
     dataclass_from_record,
     encode_infinities,
-    formerly,
     load_json,
     write_atomically,
 )
@@ -47,13 +46,13 @@ class CostSegment:
     time; Hockney's formula has no `latency_per_byte`.
     """
 
-    start_bytes: float = field(metadata=formerly("lo"))
-    stop_bytes: float = field(metadata=formerly("hi"))
+    start_bytes: float
+    stop_bytes: float
     alpha: Estimate  # s, from first byte sent to last byte received, beyond the flow itself
     beta: Estimate  # s per byte
     staged: bool = False  # copied through host memory at both ends
     # s per byte of delay while the ports are free
-    latency_per_byte: Estimate = field(default=Estimate(0.0, 0.0, 0.0), metadata=formerly("lag"))
+    latency_per_byte: Estimate = Estimate(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,8 @@ class PathCost:
     segments: tuple[CostSegment, ...]
     eager_limit: float = 0.0
     overhead: Estimate = field(default_factory=lambda: Estimate.exact(0.0))
-    sync_ack_threshold: float = field(default=math.inf, metadata=formerly("acknowledged_from"))
-    early_push_limit: float = field(default=0.0, metadata=formerly("ahead_limit"))
+    sync_ack_threshold: float = math.inf
+    early_push_limit: float = 0.0
 
     def segment(self, nbytes: float) -> CostSegment:
         return next(s for s in self.segments if s.start_bytes <= nbytes < s.stop_bytes)
@@ -134,12 +133,12 @@ class Calibration:
     paths: Mapping[tuple[str, str], PathCost]
     reduction: Mapping[str, ReductionCost] = field(default_factory=dict)
     capacities: Mapping[str, Estimate] = field(default_factory=dict)
-    port_sharing_threshold: float = field(default=math.inf, metadata=formerly("shared_from"))
-    separate_network_port: bool = field(default=False, metadata=formerly("network_port"))
-    striping_threshold: float = field(default=math.inf, metadata=formerly("stripe_from"))
-    pointer_query_seconds: float = field(default=0.0, metadata=formerly("pointer_query"))
-    header_bytes: float = field(default=0.0, metadata=formerly("envelope"))
-    nominal: bool = field(default=False, metadata=formerly("given"))
+    port_sharing_threshold: float = math.inf
+    separate_network_port: bool = False
+    striping_threshold: float = math.inf
+    pointer_query_seconds: float = 0.0
+    header_bytes: float = 0.0
+    nominal: bool = False
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -19,7 +19,6 @@ from typing import Any
 from tuner.base.atomic_io import (
     dataclass_from_record,
     encode_infinities,
-    formerly,
     load_json,
     write_atomically,
 )
@@ -50,7 +49,7 @@ class AlgorithmConfig:
 
     algorithm: str = DEFAULT
     params: Mapping[str, int] = field(default_factory=dict)
-    runner: str = field(default=LIBRARY, metadata=formerly("via"))
+    runner: str = LIBRARY
 
     def __post_init__(self) -> None:
         if self.runner not in RUNNERS or (self.is_default and self.runner != LIBRARY):
@@ -121,8 +120,8 @@ class Rule:
     """A rule that calls under `key` of [start_bytes, stop_bytes) use `choice`."""
 
     key: RuleKey
-    start_bytes: int = field(metadata=formerly("lo"))
-    stop_bytes: float = field(metadata=formerly("hi"))
+    start_bytes: int
+    stop_bytes: float
     choice: AlgorithmConfig
     evidence: Evidence
 

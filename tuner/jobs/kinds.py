@@ -19,7 +19,6 @@ PROBE = "probe"  # the kind that only services run that may measure
 FractionCallback = Callable[[float, str], None]  # (fraction done, what is happening)
 LogCallback = Callable[[str, Any], None]  # (what happened, the same for programs or None)
 JobSpec = Mapping[str, Any]  # the parameters of a job
-FORMER_SPEC_NAMES = {"wishes": "constraints"}  # by the names of version 0.1
 StoreResult = Callable[[db.Session], dict[str, Any]]  # stores and returns the result of the job
 
 

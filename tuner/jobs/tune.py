@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from tuner import db
-from tuner.base.atomic_io import current_names
 from tuner.base.processes import available_cores
 from tuner.base.units import plural
 from tuner.calibrate import calibrate
 from tuner.core.table import TuningTable
 from tuner.jobs.inputs import load_inputs
-from tuner.jobs.kinds import FORMER_SPEC_NAMES, JobReport, JobSpec, StoreResult, counting_callback
+from tuner.jobs.kinds import JobReport, JobSpec, StoreResult, counting_callback
 from tuner.select.build_table import make_table
 from tuner.select.constraints import UNCONSTRAINED, Constraints, constraints_from_options
 
 
 def _constraints(spec: JobSpec) -> Constraints:
-    """Return the constraints of a job; the first jobs of version 0.1 had none."""
-    options = current_names(spec, FORMER_SPEC_NAMES).get("constraints")
+    """Return the constraints of a job, which need not have any."""
+    options = spec.get("constraints")
     return UNCONSTRAINED if options is None else constraints_from_options(options)
 
 

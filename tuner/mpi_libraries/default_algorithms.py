@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from tuner.base.atomic_io import dataclass_from_record, encode_infinities, formerly
+from tuner.base.atomic_io import dataclass_from_record, encode_infinities
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, PlacementMixin, omit_default_placement
@@ -38,8 +38,8 @@ class DefaultAlgorithms(PlacementMixin):
     collective: Collective
     nodes: int
     ppn: int
-    max_bytes: int = field(metadata=formerly("most"))
-    thresholds: tuple[int, ...] = field(metadata=formerly("starts"))
+    max_bytes: int
+    thresholds: tuple[int, ...]
     choices: tuple[AlgorithmConfig | None, ...]
     placement: str = BLOCK
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner import mpi_libraries
-from tuner.base.atomic_io import current_names
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.interpret import interpret
@@ -98,19 +97,15 @@ class Constraints:
 
 
 UNCONSTRAINED = Constraints()
-# by the names of version 0.1, which stand in jobs that it queued
-FORMER_OPTION_NAMES = {"forbid": "excluded_algorithms", "rules": "max_rules"}
 
 
 def constraints_from_options(options: Mapping[str, Any]) -> Constraints:
     """Return the constraints of the options of `tuner tune`.
 
-    options     with `excluded_algorithms`, `reproducible`, `max_rules` and `commutative_only`, or
-                with the names that version 0.1 gave them
+    options     with `excluded_algorithms`, `reproducible`, `max_rules` and `commutative_only`
 
     Raises InputError as `Constraints` does.
     """
-    options = current_names(options, FORMER_OPTION_NAMES)
     return Constraints(
         options["commutative_only"],
         options["reproducible"],

@@ -40,9 +40,7 @@ from tuner.select.selector import Selector, train
 SELECTOR_FILE, MANIFEST_FILE = "selector.skops", "manifest.json"
 VERSIONED_PACKAGES = ("numpy", "scipy", "scikit-learn", "skops")  # recorded in a manifest
 MAX_UNPACKED_BYTES = 256 << 20  # of a file, unpacked
-_SCHEMA = "schema.json"  # skops' description of the objects in a file
 VERSION = 2
-OBJECT_VERSION = 1  # files of this version hold an object instead of its columns
 # Raised by zipfile, zlib, numpy and skops for invalid files.
 _DECODE_ERRORS = (
     zipfile.BadZipFile,
@@ -191,10 +189,7 @@ def read_selector(directory: Path) -> tuple[TrainingTable, Manifest]:
 def _manifest(path: Path) -> Manifest:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        if record.pop("kind") != "selector" or record.pop("version") not in (
-            OBJECT_VERSION,
-            VERSION,
-        ):
+        if record.pop("kind") != "selector" or record.pop("version") != VERSION:
             raise ValueError("of another kind or version")
         return dataclass_from_record(Manifest, record)
     except OSError as reason:
@@ -210,7 +205,6 @@ def _load(data: bytes) -> TrainingTable:
             size = sum(entry.file_size for entry in archive.infolist())
             if size > MAX_UNPACKED_BYTES:
                 raise InputError(f"would unpack to {size} bytes, more than {MAX_UNPACKED_BYTES}")
-            data = _columns_only(data, archive)
         foreign = skops.io.get_untrusted_types(data=data)
         if foreign:
             raise InputError(f"names {sorted(foreign)[0]}, which no selector needs: not loaded")
@@ -220,23 +214,6 @@ def _load(data: bytes) -> TrainingTable:
     if not _is_consistent(found):
         raise InputError("is not a trained selector: its columns do not fit together")
     return found
-
-
-def _columns_only(data: bytes, archive: zipfile.ZipFile) -> bytes:
-    """Return the file with the columns only, if it holds an object with these columns.
-
-    Files of version 1 name the class and the module that it was in.
-    """
-    schema = json.loads(archive.read(_SCHEMA))
-    if not isinstance(schema, dict) or schema.get("__class__") != "Trained":
-        return data
-    plain = {**schema["content"], **{name: schema[name] for name in ("protocol", "_skops_version")}}
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w") as copy:
-        for entry in archive.infolist():
-            content = json.dumps(plain) if entry.filename == _SCHEMA else archive.read(entry)
-            copy.writestr(entry.filename, content)
-    return written.getvalue()
 
 
 def _is_consistent(table: TrainingTable) -> bool:

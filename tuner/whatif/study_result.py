@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, is_dataclass
 from itertools import pairwise
 from typing import Any
 
-from tuner.base.atomic_io import dataclass_from_record, formerly
+from tuner.base.atomic_io import dataclass_from_record
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.machines.model_accuracy import SIMULATION
@@ -65,12 +65,12 @@ class StudyPoint:
                     resources as in `RESOURCE_NAMES`
     """
 
-    axis_values: GridPoint = field(metadata=formerly("at"))
+    axis_values: GridPoint
     collective: Collective
     nbytes: int
-    candidates: tuple[TimedCandidate, ...] = field(metadata=formerly("timings"))
-    skipped: tuple[str, ...] = field(default=(), metadata=formerly("left_out"))
-    table_regret: TableRegret | None = field(default=None, metadata=formerly("kept"))
+    candidates: tuple[TimedCandidate, ...]
+    skipped: tuple[str, ...] = ()
+    table_regret: TableRegret | None = None
     nccl_choice: str = ""
     network_limit: str = ""
     sensitivities: Mapping[str, float] = field(default_factory=dict)
@@ -116,11 +116,11 @@ class Crossover:
 
     axis: str
     collective: Collective
-    axis_values: GridPoint = field(metadata=formerly("at"))
-    lower_value: AxisValue = field(metadata=formerly("below"))
-    upper_value: AxisValue = field(metadata=formerly("above"))
-    lower_best: Candidate = field(metadata=formerly("before"))
-    upper_best: Candidate = field(metadata=formerly("after"))
+    axis_values: GridPoint
+    lower_value: AxisValue
+    upper_value: AxisValue
+    lower_best: Candidate
+    upper_best: Candidate
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,10 @@ class AxisStep:
 class TableRegretSummary:
     """The regret of a table, in fractions of the best time, over the points where it is known."""
 
-    mean_regret: float = field(metadata=formerly("mean"))
-    max_regret: float = field(metadata=formerly("worst"))
-    known_points: int = field(metadata=formerly("points"))
-    unknown_points: int = field(metadata=formerly("unknown"))
+    mean_regret: float
+    max_regret: float
+    known_points: int
+    unknown_points: int
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,8 @@ class StudyResult:
     topology: str
     axes: Mapping[str, tuple[AxisValue, ...]]
     points: tuple[StudyPoint, ...]
-    crossovers: tuple[Crossover, ...] = field(metadata=formerly("switches"))
-    table_regret: TableRegretSummary | None = field(default=None, metadata=formerly("keeping"))
+    crossovers: tuple[Crossover, ...]
+    table_regret: TableRegretSummary | None = None
     axis_steps: tuple[AxisStep, ...] = ()
     machine_values: tuple[MachineValue, ...] = ()
     summary: str = ""

@@ -160,8 +160,8 @@ def test_a_record_holds_everything(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"kind": "table"}, "of kind topology and version 1"),
-        ({"version": 3}, "of kind topology and version 1 or 2"),
+        ({"kind": "table"}, "of kind topology and version 2"),
+        ({"version": 3}, "of kind topology and version 2"),
         ({"nodes": []}, "must have 1 to 65536 nodes"),
         ({"nodes": "ab"}, "a mapping with a list of nodes"),
         ({"nodes": [{"name": "a", "cores": 0}], "links": []}, "at least one core"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Response
@@ -29,8 +29,7 @@ from tuner.api.schemas import (
     example_config,
 )
 from tuner.api.service import ClientDep, Service, ServiceDep
-from tuner.jobs.kinds import FORMER_SPEC_NAMES
-from tuner.select.constraints import FORMER_OPTION_NAMES, constraints_from_options
+from tuner.select.constraints import constraints_from_options
 
 router = APIRouter(prefix=f"{API_PREFIX}/jobs", tags=["jobs"], responses=problem_responses())
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -70,8 +69,6 @@ EXAMPLE_SUMMARY = {
 class TableConstraints(RequestBody):
     """Constraints on the table that `tune` makes, as the options of `tuner tune`."""
 
-    former_names: ClassVar[Mapping[str, str]] = FORMER_OPTION_NAMES
-
     excluded_algorithms: list[AlgorithmName] = Field(
         default=[],
         max_length=MAX_FORBIDDEN_ALGORITHMS,
@@ -96,8 +93,6 @@ class TableConstraints(RequestBody):
 
 class NewJob(RequestBody):
     """A job to do with measurements."""
-
-    former_names: ClassVar[Mapping[str, str]] = FORMER_SPEC_NAMES
 
     kind: Literal["calibrate", "tune"] = Field(examples=["tune"])
     measurements: Id = Field(examples=[1])

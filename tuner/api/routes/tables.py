@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -121,8 +120,6 @@ class TableSources(QueryParameters):
 
 class FormatQuery(QueryParameters):
     """The format that a table is wanted in; without `format` the Accept header decides."""
-
-    former_names: ClassVar[Mapping[str, str]] = {"otherwise": "fallback_algorithm"}
 
     format: (
         Literal[

@@ -1,18 +1,17 @@
 """Topologies as JSON records, complete and exact.
 
 Version 2: nodes refer to a `node_topology` by its index in a list, null for none; links have a kind
-and a number of cables; `routing` and `capabilities` are included. Version 1, without these, is
-still read.
+and a number of cables; `routing` and `capabilities` are included.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuner.base.atomic_io import dataclass_from_record, encode_infinities, formerly
+from tuner.base.atomic_io import dataclass_from_record, encode_infinities
 from tuner.base.errors import InputError, shortened_repr
 from tuner.topology import Device, Link, Node, NodeTopology, Topology
 from tuner.topology.readers.yaml_fields import MAX_DEVICES, MAX_NODES
@@ -26,7 +25,7 @@ MAX_DEVICE_PAIRS = 2 * MAX_DEVICES**2
 class _NodeRecord:
     name: str
     cores: int = 1
-    node_topology: int | None = field(default=None, metadata=formerly("interior"))
+    node_topology: int | None = None
 
 
 @dataclass(frozen=True)
@@ -39,20 +38,18 @@ class _NodeTopologyRecord:
 
 @dataclass(frozen=True)
 class _TopologyRecord:
-    """The fields of `Topology` in JSON; those that version 1 lacks have defaults."""
+    """The fields of `Topology` in JSON."""
 
     name: str
     nodes: tuple[_NodeRecord, ...]
     switches: tuple[str, ...]
     links: tuple[Link, ...]
-    node_topologies: tuple[_NodeTopologyRecord, ...] = field(
-        default=(), metadata=formerly("interiors")
-    )
+    node_topologies: tuple[_NodeTopologyRecord, ...] = ()
     local_latency: float | None = None
     local_bandwidth: float | None = None
     memory_bandwidth: float = math.inf
     routing: str = "spread"
-    capabilities: tuple[str, ...] = field(default=(), metadata=formerly("offers"))
+    capabilities: tuple[str, ...] = ()
 
 
 def topology_to_record(topology: Topology) -> dict[str, Any]:
@@ -85,8 +82,8 @@ def topology_from_record(record: Any) -> Topology:
     """Return the topology of a record; raise InputError for an invalid record."""
     try:
         _require_size(record)
-        if record.get("kind") != "topology" or record.get("version") not in (1, FORMAT_VERSION):
-            raise ValueError(f"it must be of kind topology and version 1 or {FORMAT_VERSION}")
+        if record.get("kind") != "topology" or record.get("version") != FORMAT_VERSION:
+            raise ValueError(f"it must be of kind topology and version {FORMAT_VERSION}")
         own = {name: record[name] for name in record if name not in ("kind", "version")}
         read = dataclass_from_record(_TopologyRecord, own)
     except (ValueError, TypeError) as reason:
