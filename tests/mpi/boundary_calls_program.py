@@ -33,7 +33,6 @@ from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.runtime.buffers import is_in_place, parse_buffer
 from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.control_variables import ControlVariables
-from tuner.runtime.method_names import METHODS
 from tuner.runtime.nccl import RankGpu
 from tuner.runtime.nvidia import has_driver
 from tuner.runtime.schedule_cache import MAX_SCHEDULES
@@ -334,7 +333,7 @@ def check_one_rank_is_refused_before_it_waits_for_others() -> Iterator[str]:
                 with patch.object(
                     AlgorithmControl, "communicator", side_effect=InputError("not refused")
                 ):
-                    getattr(tuned, METHODS[collective])(*arguments)
+                    getattr(tuned, collective.spec.mpi)(*arguments)
             except (InputError, ValueError) as error:
                 refusal = str(error)
             if not refusal.startswith("message: "):

@@ -23,7 +23,6 @@ from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmConfig
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
-from tuner.runtime.method_names import METHODS
 
 WORLD = MPI.COMM_WORLD
 LIBRARY = library_name()
@@ -135,7 +134,7 @@ class Call:
     def __init__(self, collective: Collective, kind: Kind, count: int, root: int, p: int) -> None:
         self.collective, self.kind, self.root = collective, kind, root
         self.count, self.whole = count, count * p
-        self.method = METHODS[collective]
+        self.method = collective.spec.mpi
 
     def make(self, comm: Any, *, in_place: bool) -> Any:
         """The array that this rank receives; None where it receives nothing."""

@@ -23,7 +23,6 @@ from tuner.core.table import SCHEDULE, AlgorithmConfig, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.compatibility import datatype_of_code
-from tuner.runtime.method_names import METHODS
 
 WORLD, LIBRARY = MPI.COMM_WORLD, library_name()
 P, ME = WORLD.size, WORLD.rank
@@ -144,7 +143,7 @@ class Call(NamedTuple):
         operator = [ANY[self.code]] if self.collective.is_reduction else []
         root = [self.root] if self.collective.is_rooted else []
         arguments = self.arguments(share.spec, every.spec, into.spec)
-        getattr(comm, METHODS[self.collective])(*arguments, *operator, *root)
+        getattr(comm, self.collective.spec.mpi)(*arguments, *operator, *root)
         for datatype in (*share.made, *every.made, *into.made):
             datatype.Free()
         return [content_of(each.memory) for each in (share, every, into)]

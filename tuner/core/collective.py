@@ -1,8 +1,45 @@
-"""The collective operations and their properties."""
+"""The collective operations: what each does with the buffer, and its names.
 
-from enum import StrEnum
+Each member of `Collective` has one record here. What ranks give and get, whether there is a root
+and an operator, and what a schedule has to achieve follow from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
 
 PROBE_ELEMENT_BYTES = 4  # of the elements that probes, trials and comparisons send
+
+
+class Held(Enum):
+    """The part of the buffer that each rank holds before or after a call."""
+
+    WHOLE = auto()
+    WHOLE_AT_ROOT = auto()  # other ranks hold nothing
+    BLOCK = auto()  # rank r the r-th of p equal runs of chunks
+
+
+@dataclass(frozen=True)
+class CollectiveSpec:
+    """A collective.
+
+    mpi             name in MPI without the prefix `MPI_`; that of mpi4py's method
+    before, after   what ranks hold before and after a call
+    reduces         whether an operator combines what several ranks hold of the same chunk
+    spellings       other names in programs and files, in lower case without separators
+    """
+
+    mpi: str
+    before: Held
+    after: Held
+    reduces: bool = False
+    spellings: tuple[str, ...] = ()
+
+
+def plain_name(name: str) -> str:
+    """Return a name in lower case without separators."""
+    return name.lower().translate({ord(sign): None for sign in "_- "})
 
 
 class Collective(StrEnum):
@@ -17,21 +54,75 @@ class Collective(StrEnum):
     SCATTER = "scatter"
 
     @property
+    def spec(self) -> CollectiveSpec:
+        """Return the record of the collective."""
+        return _SPECS[self]
+
+    @classmethod
+    def spelled(cls, name: str) -> Collective | None:
+        """Return the collective that programs and files call `name`, such as `All_Gather`."""
+        plain = plain_name(name)
+        known = ((one, (plain_name(one), *one.spec.spellings)) for one in cls)
+        return next((one for one, names in known if plain in names), None)
+
+    @property
     def is_rooted(self) -> bool:
         """Return whether only one rank, the root, gives or receives the whole buffer."""
-        return self in (Collective.BCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER)
+        return Held.WHOLE_AT_ROOT in (self.spec.before, self.spec.after)
 
     @property
     def is_reduction(self) -> bool:
         """Return whether contributions of several ranks are combined by an operator."""
-        return self in (Collective.REDUCE, Collective.ALLREDUCE, Collective.REDUCE_SCATTER)
+        return self.spec.reduces
 
     @property
     def has_blocks(self) -> bool:
         """Return whether chunks belong to ranks: rank r owns the r-th of p equal runs of chunks."""
-        return self in (
-            Collective.REDUCE_SCATTER,
-            Collective.ALLGATHER,
-            Collective.GATHER,
-            Collective.SCATTER,
-        )
+        return Held.BLOCK in (self.spec.before, self.spec.after)
+
+    @property
+    def counts_blocks(self) -> bool:
+        """Return whether MPI's count of a call is that of one block, not of the whole buffer."""
+        return self.has_blocks and not self.is_reduction
+
+    @property
+    def has_one_buffer(self) -> bool:
+        """Return whether a call has one buffer argument, which the root sends and others fill."""
+        return (self.spec.before, self.spec.after) == (Held.WHOLE_AT_ROOT, Held.WHOLE)
+
+    def gives(self, at_root: bool) -> bool:
+        """Return whether a rank, the root or another one, holds data before the call."""
+        return at_root or self.spec.before is not Held.WHOLE_AT_ROOT
+
+    def takes(self, at_root: bool) -> bool:
+        """Return whether a rank, the root or another one, holds data after the call."""
+        return at_root or self.spec.after is not Held.WHOLE_AT_ROOT
+
+    def blocks(self, p: int) -> tuple[int, int]:
+        """Return for how many of p ranks the send and the receive buffer hold a block.
+
+        It is 1 where the buffer is not divided into blocks.
+        """
+        whole = p if self.has_blocks else 1
+        held = self.spec.before, self.spec.after
+        sent, received = (1 if part is Held.BLOCK else whole for part in held)
+        return sent, received
+
+
+_SPECS = {
+    Collective.BCAST: CollectiveSpec(
+        "Bcast", Held.WHOLE_AT_ROOT, Held.WHOLE, spellings=("broadcast",)
+    ),
+    Collective.REDUCE: CollectiveSpec("Reduce", Held.WHOLE, Held.WHOLE_AT_ROOT, reduces=True),
+    Collective.ALLREDUCE: CollectiveSpec("Allreduce", Held.WHOLE, Held.WHOLE, reduces=True),
+    Collective.REDUCE_SCATTER: CollectiveSpec(
+        "Reduce_scatter_block",
+        Held.WHOLE,
+        Held.BLOCK,
+        reduces=True,
+        spellings=("reducescatterblock",),
+    ),
+    Collective.ALLGATHER: CollectiveSpec("Allgather", Held.BLOCK, Held.WHOLE),
+    Collective.GATHER: CollectiveSpec("Gather", Held.BLOCK, Held.WHOLE_AT_ROOT),
+    Collective.SCATTER: CollectiveSpec("Scatter", Held.WHOLE_AT_ROOT, Held.BLOCK),
+}

@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.base.arrays import BoolArray, IntArray
 from tuner.base.errors import ScheduleError
-from tuner.core.collective import Collective
+from tuner.core.collective import Held
 from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
 
 
@@ -105,7 +105,7 @@ class _Replay:
         self.round = -1
         self.changes_chunk_index = self.uses_scratch = False
         self.transfers = 0
-        rank, chunk = np.nonzero(_initially_held(schedule))
+        rank, chunk = np.nonzero(_held(schedule, schedule.collective.spec.before))
         held = rank * self.slots + chunk
         self.origin[held] = chunk
         self.contributors_of[held] = self.contributor_sets.encode_range(rank, rank + 1)
@@ -206,7 +206,7 @@ class _Replay:
         Raises ScheduleError when the postcondition of the collective is not met.
         """
         schedule = self.schedule
-        rank, chunk = np.nonzero(_finally_held(schedule))
+        rank, chunk = np.nonzero(_held(schedule, schedule.collective.spec.after))
         slot = rank * self.slots + chunk
         if (self.origin[slot] != chunk).any():
             missing = slot[self.origin[slot] != chunk][0]
@@ -224,7 +224,7 @@ class _Replay:
     def _check_sources(self, slot: IntArray, chunk: IntArray) -> None:
         """Raise ScheduleError unless data that is only moved comes from the rank that owns it."""
         schedule = self.schedule
-        from_owner = schedule.collective in (Collective.ALLGATHER, Collective.GATHER)
+        from_owner = schedule.collective.spec.before is Held.BLOCK
         source = schedule.owner(chunk) if from_owner else np.full_like(chunk, schedule.root)
         wrong = self.contributors_of[slot] != self.contributor_sets.encode_range(source, source + 1)
         if wrong.any():
@@ -245,29 +245,15 @@ def _previous_occurrences(values: IntArray) -> IntArray:
     return before
 
 
-def _owned_mask(schedule: Schedule) -> BoolArray:
-    owner = schedule.owner(np.arange(schedule.n_chunks))
-    mine: BoolArray = owner == np.arange(schedule.p)[:, None]
-    return mine
-
-
-def _initially_held(schedule: Schedule) -> BoolArray:
+def _held(schedule: Schedule, held: Held) -> BoolArray:
     """Return which rank holds which chunks of the buffer, shape (p, n_chunks)."""
-    if schedule.collective in (Collective.ALLGATHER, Collective.GATHER):
-        return _owned_mask(schedule)
-    held = np.full((schedule.p, schedule.n_chunks), schedule.collective.is_reduction)
-    held[schedule.root] = True
-    return held
-
-
-def _finally_held(schedule: Schedule) -> BoolArray:
-    """Return which rank must hold which chunks at the end, shape (p, n_chunks)."""
-    if schedule.collective in (Collective.SCATTER, Collective.REDUCE_SCATTER):
-        return _owned_mask(schedule)
-    at_root = schedule.collective in (Collective.REDUCE, Collective.GATHER)
-    held = np.full((schedule.p, schedule.n_chunks), not at_root)
-    held[schedule.root] = True
-    return held
+    if held is Held.BLOCK:
+        owner = schedule.owner(np.arange(schedule.n_chunks))
+        mine: BoolArray = owner == np.arange(schedule.p)[:, None]
+        return mine
+    mask = np.full((schedule.p, schedule.n_chunks), held is Held.WHOLE)
+    mask[schedule.root] = True
+    return mask
 
 
 def verify(schedule: Schedule) -> ScheduleProperties:

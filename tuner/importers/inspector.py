@@ -29,12 +29,8 @@ from tuner.core.measurement import MAX_SAMPLE_S
 from tuner.importers.reading import RANK_LIMIT
 from tuner.importers.streaming import RawLine
 from tuner.importers.text import INT64_LIMIT
-from tuner.mpi_libraries.nccl.logged import (
-    COLLECTIVES,
-    UNKNOWN_ALGORITHM,
-    algo_proto_name,
-    buffer_bytes,
-)
+from tuner.mpi_libraries.nccl.logged import UNKNOWN_ALGORITHM, algo_proto_name, buffer_bytes
+from tuner.mpi_libraries.nccl.names import COLLECTIVES
 
 FIRST_LINE = re.compile(rb'\s*\{\s*"(?:header|coll_perf|p2p_perf|proxy_trace)"\s*:')
 FORMAT_MAJOR = 4  # major version that is supported

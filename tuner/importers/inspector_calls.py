@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tuner.base.errors import InputError
 from tuner.importers.inspector import Communicator, InspectorRecord
 from tuner.importers.reading import COLLECTIVE, Benchmark, BenchmarkResult, RankCounts, UserMetadata
-from tuner.mpi_libraries.nccl.logged import COLLECTIVES
+from tuner.mpi_libraries.nccl.names import COLLECTIVES
 from tuner.topology import CUDA
 
 MAX_RECORDS = 100_000_000  # records of 20 bytes, which are copied during the merge

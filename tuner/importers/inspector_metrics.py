@@ -19,12 +19,8 @@ from tuner.importers import text
 from tuner.importers.inspector import Communicator, InspectorRecord
 from tuner.importers.reading import RANK_LIMIT
 from tuner.importers.streaming import RawLine
-from tuner.mpi_libraries.nccl.logged import (
-    COLLECTIVES,
-    UNKNOWN_ALGORITHM,
-    algo_proto_name,
-    buffer_bytes,
-)
+from tuner.mpi_libraries.nccl.logged import UNKNOWN_ALGORITHM, algo_proto_name, buffer_bytes
+from tuner.mpi_libraries.nccl.names import COLLECTIVES
 
 TIME_METRIC = "nccl_collective_exec_time_microseconds"
 METRIC_LINE = re.compile(

@@ -15,13 +15,10 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.base.arrays import AnyArray, Int32Array
-from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
-from tuner.runtime.method_names import METHODS
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective, Held
 from tuner.runtime.staging import READ, WRITE, BufferAccess
 
 PAGE_BYTES = 4096  # bytes
-GATHER_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER)  # ranks send a share of the buffer
-SCATTER_COLLECTIVES = (Collective.SCATTER, Collective.REDUCE_SCATTER)  # ranks receive a share
 EMPTY_COUNT = 5  # elements of size 0
 MAX_OPERAND = 1000  # sums over 4096 ranks stay below 2^24, where float32 counts exactly
 
@@ -80,7 +77,7 @@ class HostBuffers:
     ) -> Callable[[], object]:
         """Return the communicator's method bound to these buffers."""
         return partial(
-            getattr(comm, METHODS[collective]), *(buffer for buffer, _ in buffers), *trailing_args
+            getattr(comm, collective.spec.mpi), *(buffer for buffer, _ in buffers), *trailing_args
         )
 
 
@@ -117,28 +114,29 @@ class CollectiveRun:
 
     def _sizes(self, p: int) -> tuple[int, int]:
         """Return the maximum bytes that a rank sends and receives."""
-        share = self.nbytes // p
-        gives = share if self.collective in GATHER_COLLECTIVES else self.nbytes
-        return gives, share if self.collective in SCATTER_COLLECTIVES else self.nbytes
+        spec, share = self.collective.spec, self.nbytes // p
+        gives, takes = (
+            share if held is Held.BLOCK else self.nbytes for held in (spec.before, spec.after)
+        )
+        return gives, takes
 
     def _bind(
         self, comm: Any, root: int, send_buffer: Any, receive_buffer: Any
     ) -> Callable[[], object]:
         """Return the call on these buffers; some ranks need only one of them."""
         at_root, name = comm.rank == root, self.collective
-        send: tuple[tuple[Any, BufferAccess], ...] = ((send_buffer, READ),)
-        receive: tuple[tuple[Any, BufferAccess], ...] = ((receive_buffer, WRITE),)
-        if name is Collective.BCAST:
+        send, receive = (send_buffer, READ), (receive_buffer, WRITE)
+        if name.has_one_buffer:
             return self.buffers.bind_collective(
-                comm, name, *(send if at_root else receive), trailing_args=(root,)
+                comm, name, send if at_root else receive, trailing_args=(root,)
             )
-        if name is Collective.SCATTER and not at_root:
-            send = ((None, READ),)
-        if name in (Collective.GATHER, Collective.REDUCE) and not at_root:
-            receive = ((None, WRITE),)
+        if not name.gives(at_root):
+            send = (None, READ)
+        if not name.takes(at_root):
+            receive = (None, WRITE)
         operator = (MPI.SUM,) if name.is_reduction else ()
         last = (*operator, root) if name.is_rooted else operator
-        return self.buffers.bind_collective(comm, name, *send, *receive, trailing_args=last)
+        return self.buffers.bind_collective(comm, name, send, receive, trailing_args=last)
 
     def _is_correct_from(self, comm: Any, seed: int, root: int) -> bool:
         name, rank, p = self.collective, comm.rank, comm.size
@@ -148,17 +146,27 @@ class CollectiveRun:
         given = whole + np.float32(rank) if name.is_reduction else whole
         added = np.float32(p * (p - 1) // 2)
         expected = whole * np.float32(p) + added if name.is_reduction else whole
-        given = given[mine] if name in GATHER_COLLECTIVES else given
-        expected = expected[mine] if name in SCATTER_COLLECTIVES else expected
+        given = given[mine] if name.spec.before is Held.BLOCK else given
+        expected = expected[mine] if name.spec.after is Held.BLOCK else expected
         send = self.buffers.from_numpy(given.copy())
         taken = self.buffers.from_numpy(np.full(len(expected), -1, np.float32))
         self._bind(comm, root, send, taken)()
-        gets = {
-            Collective.BCAST: rank != root,
-            Collective.GATHER: rank == root,
-            Collective.REDUCE: rank == root,
-        }.get(name, True)
+        at_root = rank == root
+        gets = name.takes(at_root) and not (name.has_one_buffer and at_root)
         return not gets or np.array_equal(self.buffers.to_numpy(taken), expected)
+
+
+def call_on_zeros(comm: MPI.Comm, collective: Collective, nbytes: int, operator: MPI.Op) -> None:
+    """Call with root 0 on a whole buffer of `nbytes` zeros, less what is not divisible by ranks.
+
+    Raises MPI.Exception where the library refuses the call.
+    """
+    share = nbytes // comm.size if collective.has_blocks else nbytes
+    integers = collective.is_reduction and share % PROBE_ELEMENT_BYTES == 0
+    kind = np.dtype(np.int32 if integers else np.int8)
+    arrays = [np.zeros(share * of // kind.itemsize, kind) for of in collective.blocks(comm.size)]
+    buffers = arrays[:1] if collective.has_one_buffer else arrays
+    getattr(comm, collective.spec.mpi)(*buffers, *((operator,) if collective.is_reduction else ()))
 
 
 def call_without_data(comm: MPI.Comm, collective: Collective, *, commute: bool = True) -> None:
@@ -175,8 +183,8 @@ def call_without_data(comm: MPI.Comm, collective: Collective, *, commute: bool =
     try:
         for count, kind in ((0, MPI.INT), (EMPTY_COUNT, datatype)):
             buffers = [[array, count, kind] for array in arrays]
-            needed = buffers[:1] if collective is Collective.BCAST else buffers
-            getattr(comm, METHODS[collective])(*needed, *operators)
+            needed = buffers[:1] if collective.has_one_buffer else buffers
+            getattr(comm, collective.spec.mpi)(*needed, *operators)
     finally:
         comm.Barrier()
         operator.Free()

@@ -10,7 +10,6 @@ import numpy as np
 from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.runtime.device_protocol import DeviceArray, DeviceInterface
-from tuner.runtime.method_names import METHODS
 from tuner.runtime.staging import BufferAccess, Staging
 
 
@@ -45,7 +44,7 @@ class DeviceBuffers:
     ) -> Callable[[], object]:
         """Return the call on these buffers, with all that the dispatcher does around it."""
         return self.bind_method(
-            getattr(comm, METHODS[collective]), *buffers, trailing_args=trailing_args
+            getattr(comm, collective.spec.mpi), *buffers, trailing_args=trailing_args
         )
 
     def bind_method(

@@ -41,7 +41,6 @@ from tuner.probe.probe_plan import (
 )
 from tuner.runtime.algorithm_control import NO_HOOKS, AlgorithmControl
 from tuner.runtime.memory import HOST_MEMORY
-from tuner.runtime.method_names import METHODS
 from tuner.runtime.nccl import Unavailable
 from tuner.runtime.schedule_call import ScheduleCall
 from tuner.runtime.scratch import ScratchPool
@@ -318,7 +317,7 @@ class ProbeSession:
                 choice,
                 ScratchPool(HOST_MEMORY),
             )
-        call = {METHODS[collective]: self._schedule_calls[choice].call}
+        call = {collective.spec.mpi: self._schedule_calls[choice].call}
         return SimpleNamespace(rank=self._comm.rank, size=self._comm.size, **call)
 
     def _release_schedules(self) -> None:

@@ -15,15 +15,13 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
-from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
-from tuner.probe.collectives import call_without_data
+from tuner.core.collective import Collective
+from tuner.probe.collectives import call_on_zeros, call_without_data
 from tuner.rank_programs import shm_cleanup
 
 INTS_PER_CALL = 7  # that Open MPI's watcher reports
@@ -62,21 +60,8 @@ def entered_functions() -> list[str]:
 
 def make_call(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> int:
     """Make one call and return the MPI error class."""
-    name, nbytes = call["collective"], call["nbytes"]
-    kind = np.int32 if nbytes % PROBE_ELEMENT_BYTES == 0 else np.int8
-    data = np.zeros(nbytes // np.dtype(kind).itemsize, kind)
-    part = np.zeros(nbytes // comm.size, np.int8)
-    whole = np.zeros(part.size * comm.size, np.int8)
-    calls: dict[str, Callable[[], None]] = {
-        "bcast": lambda: comm.Bcast(data, 0),
-        "allreduce": lambda: comm.Allreduce(data, np.empty_like(data), operator),
-        "reduce": lambda: comm.Reduce(data, np.empty_like(data), operator),
-        "allgather": lambda: comm.Allgather(part, whole),
-        "gather": lambda: comm.Gather(part, whole),
-        "scatter": lambda: comm.Scatter(whole, part),
-    }
     try:
-        calls[name]()
+        call_on_zeros(comm, Collective(call["collective"]), call["nbytes"], operator)
     except MPI.Exception as reason:
         return int(reason.Get_error_class())
     return 0

@@ -17,23 +17,15 @@ def accessed_buffers(
 ) -> tuple[AccessedBuffer, ...]:
     """Return the buffers of a call with their access on this rank.
 
+    A receive buffer is also read where the call is in place; a buffer that the call does not access
+    may be anything.
+
     arguments   buffers first; the root, if any, last
     """
     at_root = rank == root_rank(arguments[-1])
-    if collective == Collective.BCAST:
+    if collective.has_one_buffer:
         return ((arguments[0], READ if at_root else WRITE),)
-    if collective == Collective.SCATTER:
-        return (arguments[0], READ if at_root else UNUSED), (arguments[1], WRITE)
-    takes = at_root or collective not in (Collective.REDUCE, Collective.GATHER)
-    return accessed_send_recv(arguments[0], arguments[1], has_result=takes)
-
-
-def accessed_send_recv(
-    send: Any, receive: Any, *, has_result: bool = True
-) -> tuple[AccessedBuffer, AccessedBuffer]:
-    """Return send and receive buffer with their access; in place, the receive buffer is also read.
-
-    has_result  whether this rank gets a result; else its receive buffer may be anything
-    """
-    written = READ | WRITE if is_in_place(send) else WRITE
-    return (send, READ), (receive, written if has_result else UNUSED)
+    send, receive = arguments[:2]
+    gives, takes = collective.gives(at_root), collective.takes(at_root)
+    written = READ | WRITE if gives and is_in_place(send) else WRITE
+    return (send, READ if gives else UNUSED), (receive, written if takes else UNUSED)

@@ -26,7 +26,6 @@ from tuner.runtime.cuda_support import has_cuda_messages, is_cuda_aware
 from tuner.runtime.dispatch_table import Action
 from tuner.runtime.library_algorithm import LibraryCall
 from tuner.runtime.memory import HOST_MEMORY, DeviceMemory
-from tuner.runtime.method_names import METHODS
 from tuner.runtime.nccl import NcclComm, Unavailable, connect, nccl_action
 from tuner.runtime.private_comm import acquire_comm, release_comm
 from tuner.runtime.schedule_call import ScheduleCall
@@ -182,4 +181,4 @@ class Backend:
         """Make a call that the algorithm config cannot make with the library's method."""
         if self.tally is not None:
             self.tally.count_as_library(collective, choice)
-        getattr(self.comm, METHODS[collective])(*arguments)
+        getattr(self.comm, collective.spec.mpi)(*arguments)

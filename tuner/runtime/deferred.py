@@ -12,8 +12,9 @@ from typing import Any, cast
 
 from mpi4py import MPI
 
+from tuner.core.collective import Collective
 from tuner.runtime.comm_types import CommAlias, cast_comm
-from tuner.runtime.method_names import DERIVING_METHODS, METHODS, PARTIAL_METHODS
+from tuner.runtime.deriving_methods import DERIVING_METHODS, PARTIAL_METHODS
 
 
 class DeferredComm(CommAlias):
@@ -59,7 +60,8 @@ DERIVING = tuple(name for name in DERIVING_METHODS if name not in PARTIAL_METHOD
 def defer_tuning(plain: MPI.Intracomm, tune: Callable[[MPI.Intracomm], Any]) -> Any:
     """Return an object for a communicator that `tune` tunes in the first collective call."""
     kind = type(plain)
-    names = [name for name in (*METHODS.values(), *DERIVING) if hasattr(kind, name)]
+    collectives = (collective.spec.mpi for collective in Collective)
+    names = [name for name in (*collectives, *DERIVING) if hasattr(kind, name)]
     body = {"_kind": kind, **{name: _tuning_method(kind, name) for name in names}}
     made = cast_comm(type(f"Deferred{kind.__name__}", (DeferredComm, kind), body), plain)
     made.plain, made._tune = plain, tune

@@ -25,7 +25,6 @@ from tuner.runtime.cuda_support import is_cuda_aware
 from tuner.runtime.dispatch import Dispatch
 from tuner.runtime.dispatch_table import Action, DispatchTable, RecordingDispatchTable
 from tuner.runtime.feedback import CallRing
-from tuner.runtime.method_names import METHODS
 from tuner.runtime.table_binding import AgreedRules, SizeRules
 from tuner.runtime.tally import CallTally
 
@@ -113,7 +112,7 @@ class TrialDispatch(Dispatch):
         return True
 
     def _recording(self, table: DispatchTable, rules: SizeRules, ring: CallRing) -> DispatchTable:
-        library = self.library_method(METHODS[rules.rules[0].key.collective])
+        library = self.library_method(rules.rules[0].key.collective.spec.mpi)
         return _TrialRecordingTable(table, rules.rules, ring, library, self._tunes_now)
 
     def _build_table(self, collective: Collective, rules: SizeRules) -> Any:
@@ -131,7 +130,7 @@ class TrialDispatch(Dispatch):
 
     def _counted(self, collective: Collective, seconds: float) -> Action:
         """Return an action that makes a call with the library, or tunes the communicator first."""
-        method = METHODS[collective]
+        method = collective.spec.mpi
         library: Action = getattr(self._comm, method)
 
         def call(*arguments: Any) -> None:

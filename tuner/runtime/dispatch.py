@@ -30,7 +30,6 @@ from tuner.runtime.dispatch_table import (
 )
 from tuner.runtime.feedback import CallRing
 from tuner.runtime.log import warn_once
-from tuner.runtime.method_names import METHODS
 from tuner.runtime.staging import Staging
 from tuner.runtime.table_binding import AgreedRules, SizeRules
 from tuner.runtime.tally import CallTally
@@ -127,7 +126,7 @@ class Dispatch:
         return first, None if staged else partial(self._first_call, collective, choice, 1)
 
     def _library_actions(self, collective: Collective) -> tuple[Action, Action | None]:
-        method = self.library_method(METHODS[collective])
+        method = self.library_method(collective.spec.mpi)
         return method, method if is_cuda_aware() else None
 
     def _actions_of(

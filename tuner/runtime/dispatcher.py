@@ -29,10 +29,10 @@ from tuner.runtime.comm_layout import NodePlaces
 from tuner.runtime.comm_types import CommAlias, cast_comm
 from tuner.runtime.consensus import Consensus, attempt, attempt_all, run_together
 from tuner.runtime.derived_communicators import DerivedComm, TrialDispatch, first_call_method
+from tuner.runtime.deriving_methods import DERIVING_METHODS
 from tuner.runtime.dispatch import Dispatch
 from tuner.runtime.feedback import CallRing, post_feedback
-from tuner.runtime.method_names import DERIVING_METHODS, METHODS
-from tuner.runtime.methods import CollectiveMethods
+from tuner.runtime.methods import CollectiveMethods, table_attribute
 from tuner.runtime.nvidia import has_driver
 from tuner.runtime.table_binding import (
     NO_RULES,
@@ -252,7 +252,7 @@ class TunedComm(CollectiveMethods, CommAlias):
 
     def install(self) -> Dispatch:
         """Build all dispatch tables, and the fast methods where they can be used."""
-        for collective in METHODS:
+        for collective in Collective:
             self.prepare(collective)
         return self._dispatch or self._start_dispatch()
 
@@ -260,10 +260,10 @@ class TunedComm(CollectiveMethods, CommAlias):
         """Build the dispatch tables of a collective, and its fast method where it can be used."""
         dispatch = self._dispatch or self._start_dispatch()
         tables = [dispatch.table_for(collective, operators) for operators in OPERATORS]
-        names = (_table_attribute(collective, operators) for operators in OPERATORS)
+        names = (table_attribute(collective, operators) for operators in OPERATORS)
         self._put(dict(zip(names, tables, strict=True)))
         if self._simple:
-            method = METHODS[collective]
+            method = collective.spec.mpi
             general = partial(getattr(TunedComm, method), self)
             short, _ = attempt(fast_path.fast_method, collective, self.plain, tables, general)
             if short:  # calls are slightly slower without it
@@ -333,16 +333,12 @@ class TunedComm(CollectiveMethods, CommAlias):
             log.warn_once(f"tuner: the library's own collectives are used: {failure}")
 
 
-def _table_attribute(collective: Collective, operators: str) -> str:
-    return f"_{collective.value}_{operators}"
-
-
 class _TableOnDemand:
     """A descriptor that builds the dispatch tables of a collective for a derived communicator."""
 
     def __init__(self, collective: Collective, operators: str) -> None:
         self._collective = collective
-        self._name = _table_attribute(collective, operators)
+        self._name = table_attribute(collective, operators)
 
     def __get__(self, comm: TunedComm | None, owner: type[Any]) -> Any:
         if comm is None:
@@ -351,10 +347,10 @@ class _TableOnDemand:
         return comm.__dict__[self._name]
 
 
-for _collective in METHODS:
+for _collective in Collective:
     for _operators in OPERATORS:
         _table = _TableOnDemand(_collective, _operators)
-        setattr(TunedComm, _table_attribute(_collective, _operators), _table)
+        setattr(TunedComm, table_attribute(_collective, _operators), _table)
 
 
 # Subclasses of the classes of communicators: tuned, derived where no rule applies, and derived
@@ -381,7 +377,7 @@ def _derived_class(kind: type[MPI.Intracomm]) -> type[Any]:
 
 def _waiting_class(kind: type[MPI.Intracomm]) -> type[Any]:
     if kind not in _WAITING:
-        body = {name: first_call_method(kind, name) for name in METHODS.values()}
+        body = {each.spec.mpi: first_call_method(kind, each.spec.mpi) for each in Collective}
         _WAITING[kind] = type(f"Waiting{kind.__name__}", (_derived_class(kind),), body)
     return _WAITING[kind]
 

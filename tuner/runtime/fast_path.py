@@ -19,7 +19,6 @@ from numpy import ndarray
 
 from tuner.core.collective import Collective
 from tuner.runtime.dispatch_table import Action, DispatchTable
-from tuner.runtime.method_names import METHODS
 from tuner.runtime.nvidia import has_driver
 
 HOST_BUFFER_TYPES = (
@@ -38,7 +37,7 @@ def fast_method(
     tables      dispatch tables of the collective, for any and for commutative operators
     general     the class's own method, which takes all arguments
     """
-    library: Action = getattr(plain, METHODS[collective])
+    library: Action = getattr(plain, collective.spec.mpi)
     if uses_only_library(tables, library) and not has_driver():
         return library  # with a driver, a buffer may be on a device, which it may not take
     if collective is Collective.BCAST:

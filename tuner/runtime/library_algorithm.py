@@ -18,7 +18,6 @@ from tuner.core.collective import Collective
 from tuner.runtime.algorithm_control import NO_HOOKS, CallHooks
 from tuner.runtime.buffers import is_in_place, is_plain_array
 from tuner.runtime.dispatch_table import Action
-from tuner.runtime.method_names import METHODS
 from tuner.runtime.mpi_arguments import root_rank
 from tuner.runtime.packing import do_nothing, pack_buffer
 
@@ -38,7 +37,7 @@ class LibraryCall:
 
     def __init__(self, comm: MPI.Intracomm, hooks: CallHooks, collective: Collective) -> None:
         self._hooks = hooks
-        self._method: Action = getattr(comm, METHODS[collective])
+        self._method: Action = getattr(comm, collective.spec.mpi)
         self._converter = None if collective.is_reduction else ByteConverter(comm, collective)
         act = self._method if self._converter is None else self._call_with_bytes
         self.call: Action = act if hooks is NO_HOOKS else partial(_run_with_hooks, *hooks, act)
@@ -62,44 +61,33 @@ class ByteConverter:
     """A converter of a collective's arguments that describes the buffers as bytes.
 
     Arguments that mpi4py refuses stay as they are, so that mpi4py raises the error.
+
+    convert     converts all arguments
     """
 
     def __init__(self, comm: MPI.Intracomm, collective: Collective) -> None:
-        self._comm, self._rank, self._size = comm, comm.rank, comm.size
-        self.convert: Callable[..., ConvertedArguments] = getattr(self, collective.value)
+        self._comm, self._rank, self._collective = comm, comm.rank, collective
+        self._sent, self._received = collective.blocks(comm.size)
+        one = collective.has_one_buffer
+        self.convert: Callable[..., ConvertedArguments] = self._one if one else self._two
 
-    def bcast(self, buf: Any, root: int = 0) -> ConvertedArguments:
+    def _one(self, buf: Any, root: int = 0) -> ConvertedArguments:
+        """Convert a buffer that the root sends and other ranks fill."""
         content, unpack = self._convert_buffer(buf, is_source=self._rank == root_rank(root))
         return (content, root), unpack
 
-    def allgather(self, sendbuf: Any, recvbuf: Any) -> ConvertedArguments:
-        return self._convert_gather(sendbuf, recvbuf)
-
-    def gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> ConvertedArguments:
-        if self._rank == root_rank(root):
-            return self._convert_gather(sendbuf, recvbuf, root)
-        given, _ = self._convert_buffer(sendbuf, is_source=True)
-        return (given, recvbuf, root), do_nothing
-
-    def scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> ConvertedArguments:
-        given, at_root = sendbuf, self._rank == root_rank(root)
-        if at_root:
-            given, _ = self._convert_buffer(sendbuf, is_source=True, blocks=self._size)
-        if at_root and is_in_place(recvbuf):
-            return (given, recvbuf, root), do_nothing
-        into, unpack = self._convert_buffer(recvbuf, is_source=False)
-        return (given, into, root), unpack
-
-    def _convert_gather(self, sendbuf: Any, recvbuf: Any, *root: int) -> ConvertedArguments:
-        """Convert the arguments of every rank of an allgather and of the root of a gather."""
-        given, (into, unpack) = (
-            sendbuf,
-            self._convert_buffer(recvbuf, is_source=False, blocks=self._size),
-        )
-        if not is_in_place(sendbuf):
-            given, _ = self._convert_buffer(sendbuf, is_source=True)
-        elif unpack is not do_nothing:  # packed: fill in this rank's own block
-            into[0][...] = self._convert_buffer(recvbuf, is_source=True, blocks=self._size)[0][0]
+    def _two(self, sendbuf: Any, recvbuf: Any, *root: int) -> ConvertedArguments:
+        """Convert the buffers that this rank sends and fills; in place, it may be only one."""
+        at_root = self._rank == root_rank(*(root or (0,)))
+        given, into, unpack = sendbuf, recvbuf, do_nothing
+        if self._collective.takes(at_root) and not is_in_place(recvbuf):
+            into, unpack = self._convert_buffer(recvbuf, is_source=False, blocks=self._received)
+        if self._collective.gives(at_root):
+            if not is_in_place(sendbuf):
+                given, _ = self._convert_buffer(sendbuf, is_source=True, blocks=self._sent)
+            elif unpack is not do_nothing:  # packed: fill in what this rank sends
+                whole, _ = self._convert_buffer(recvbuf, is_source=True, blocks=self._received)
+                into[0][...] = whole[0]
         return (given, into, *root), unpack
 
     def _convert_buffer(self, spec: Any, *, is_source: bool, blocks: int = 1) -> ConvertedBuffer:

@@ -6,21 +6,23 @@ type signature, the root and the operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from mpi4py import MPI
 from numpy import ndarray
 
+from tuner.core.collective import Collective
+from tuner.core.table import OPERATORS
 from tuner.runtime import fast_path
-from tuner.runtime.accesses import accessed_send_recv
+from tuner.runtime.accesses import AccessedBuffer, accessed_buffers
 from tuner.runtime.buffers import contiguous_view, is_in_place, nbytes_of
 from tuner.runtime.cuda_support import cuda_device_or_none, device_of, is_cuda_aware
 from tuner.runtime.device_pointers import NO_DEVICE, buffer_of
 from tuner.runtime.dispatch import Dispatch
 from tuner.runtime.dispatch_table import Action, DispatchTable
 from tuner.runtime.mpi_arguments import is_commutative, root_rank
-from tuner.runtime.staging import READ, UNUSED, WRITE, BufferAccess
+from tuner.runtime.staging import READ, WRITE, BufferAccess
 
 
 class CollectiveMethods:
@@ -34,15 +36,8 @@ class CollectiveMethods:
     plain: MPI.Intracomm
     _dispatch: Dispatch | None
     _bcast_any: DispatchTable
-    _reduce_any: DispatchTable
-    _reduce_commutative: DispatchTable
     _allreduce_any: DispatchTable
     _allreduce_commutative: DispatchTable
-    _reduce_scatter_any: DispatchTable
-    _reduce_scatter_commutative: DispatchTable
-    _allgather_any: DispatchTable
-    _gather_any: DispatchTable
-    _scatter_any: DispatchTable
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Broadcast as `Comm.Bcast` does."""
@@ -54,54 +49,14 @@ class CollectiveMethods:
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Reduce to all ranks as `Comm.Allreduce` does."""
-        ladder = self._allreduce_commutative if is_commutative(op) else self._allreduce_any
+        table = self._allreduce_commutative if is_commutative(op) else self._allreduce_any
         if type(recvbuf) is ndarray and type(sendbuf) in fast_path.HOST_BUFFER_TYPES:
-            ladder.action(recvbuf.nbytes)(sendbuf, recvbuf, op)
+            table.action(recvbuf.nbytes)(sendbuf, recvbuf, op)
         else:
-            self._call(
-                "Allreduce", ladder, nbytes_of(recvbuf), accessed_send_recv(sendbuf, recvbuf), op
+            buffers = accessed_buffers(
+                Collective.ALLREDUCE, self.plain.rank, (sendbuf, recvbuf, op)
             )
-
-    def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
-        """Reduce to the root as `Comm.Reduce` does."""
-        ladder = self._reduce_commutative if is_commutative(op) else self._reduce_any
-        nbytes = nbytes_of(recvbuf if is_in_place(sendbuf) else sendbuf)
-        buffers = accessed_send_recv(
-            sendbuf, recvbuf, has_result=self.plain.rank == root_rank(root)
-        )
-        self._call("Reduce", ladder, nbytes, buffers, op, root)
-
-    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        """Reduce and scatter as `Comm.Reduce_scatter_block` does."""
-        reorders = is_commutative(op)
-        ladder = self._reduce_scatter_commutative if reorders else self._reduce_scatter_any
-        nbytes = nbytes_of(recvbuf if is_in_place(sendbuf) else sendbuf, self.plain.size)
-        self._call("Reduce_scatter_block", ladder, nbytes, accessed_send_recv(sendbuf, recvbuf), op)
-
-    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Gather to all ranks as `Comm.Allgather` does."""
-        nbytes = self._total_nbytes(sendbuf, recvbuf)
-        self._call("Allgather", self._allgather_any, nbytes, accessed_send_recv(sendbuf, recvbuf))
-
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        """Gather to the root as `Comm.Gather` does."""
-        nbytes = self._total_nbytes(sendbuf, recvbuf)
-        buffers = accessed_send_recv(
-            sendbuf, recvbuf, has_result=self.plain.rank == root_rank(root)
-        )
-        self._call("Gather", self._gather_any, nbytes, buffers, root)
-
-    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        """Scatter from the root as `Comm.Scatter` does."""
-        p, at_root = self.plain.size, self.plain.rank == root_rank(root)
-        nbytes = nbytes_of(sendbuf, p) if at_root else nbytes_of(recvbuf, multiplier=p)
-        buffers = (sendbuf, READ if at_root else UNUSED), (recvbuf, WRITE)
-        self._call("Scatter", self._scatter_any, nbytes, buffers, root)
-
-    def _total_nbytes(self, sendbuf: Any, recvbuf: Any) -> int | None:
-        """Return the bytes of all ranks' data together, the same number on every rank."""
-        p = self.plain.size
-        return nbytes_of(recvbuf, p) if is_in_place(sendbuf) else nbytes_of(sendbuf, multiplier=p)
+            self._call("Allreduce", table, nbytes_of(recvbuf), buffers, op)
 
     def _call(
         self,
@@ -154,3 +109,59 @@ def _is_reachable_by_mpi(used: Iterable[tuple[Any, int]]) -> bool:
         for spec, number in used
         if number != NO_DEVICE
     )
+
+
+def table_attribute(collective: Collective, operators: str) -> str:
+    """Return the attribute that holds a dispatch table of a collective."""
+    return f"_{collective.value}_{operators}"
+
+
+def _method_of(collective: Collective) -> Callable[..., None]:
+    """Return the method of a collective with two buffers, with the parameters of mpi4py's."""
+    name = collective.spec.mpi
+    for_any, for_commutative = (table_attribute(collective, kind) for kind in OPERATORS)
+
+    def follow(comm: Any, *arguments: Any) -> None:
+        reorders = collective.is_reduction and is_commutative(arguments[2])
+        table = getattr(comm, for_commutative if reorders else for_any)
+        buffers = accessed_buffers(collective, comm.plain.rank, arguments)
+        nbytes = _total_nbytes(collective, comm.plain.size, *buffers)
+        comm._call(name, table, nbytes, buffers, *arguments[2:])
+
+    def move(self: Any, sendbuf: Any, recvbuf: Any) -> None:
+        follow(self, sendbuf, recvbuf)
+
+    def move_rooted(self: Any, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        follow(self, sendbuf, recvbuf, root)
+
+    def reduce(self: Any, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        follow(self, sendbuf, recvbuf, op)
+
+    def reduce_rooted(
+        self: Any, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0
+    ) -> None:
+        follow(self, sendbuf, recvbuf, op, root)
+
+    methods = (move, move_rooted), (reduce, reduce_rooted)
+    made = methods[collective.is_reduction][collective.is_rooted]
+    made.__name__, made.__doc__ = name, f"Make the call as `Comm.{name}` does."
+    return made
+
+
+def _total_nbytes(
+    collective: Collective, p: int, send: AccessedBuffer, receive: AccessedBuffer
+) -> int | None:
+    """Return the bytes of the whole buffer, equal on all ranks; None where mpi4py refuses it."""
+    sent, received = collective.blocks(p)
+    (sendbuf, given), (recvbuf, _) = send, receive
+    if given and is_in_place(sendbuf):
+        return nbytes_of(recvbuf, max(sent, received))
+    buffer, blocks = (sendbuf, sent) if given else (recvbuf, received)
+    if collective.has_blocks and blocks == 1:
+        return nbytes_of(buffer, multiplier=p)
+    return nbytes_of(buffer, blocks)
+
+
+for _collective in Collective:
+    if not hasattr(CollectiveMethods, _collective.spec.mpi):
+        setattr(CollectiveMethods, _collective.spec.mpi, _method_of(_collective))

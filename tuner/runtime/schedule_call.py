@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from tuner.core.collective import Collective
+from tuner.core.collective import Collective, Held
 from tuner.core.table import AlgorithmConfig
 from tuner.runtime.buffers import (
     BufferView,
@@ -56,16 +56,23 @@ class ScheduleCall:
         scratch_pool: ScratchPool,
     ) -> None:
         self._comm, self._library, self._memory = comm, library, scratch_pool.memory
-        self._rank, self._size = comm.rank, comm.size
+        self._rank, self._size, self._collective = comm.rank, comm.size, collective
+        self._sent, self._received = collective.blocks(comm.size)
+        self._scatters = collective.spec.after is Held.BLOCK
         self._cache = ScheduleCache(comm, collective, choice, scratch_pool)
         self._cached_calls, self._workspace = self._cache.calls, scratch_pool.workspace.reserve
         self._copy = self._memory.copy
         self._valid: dict[tuple[int, int], bool] = {}
-        self.prepare: Callable[..., Move | None] = getattr(self, f"_{collective.value}")
+        self.prepare: Callable[..., Move | None] = self._prepare_moved
+        if collective.has_one_buffer:
+            self.prepare = self._prepare_one_buffer
+        elif collective.is_reduction:
+            self.prepare = self._prepare_reduced
         known: dict[Collective, Action] = {
             Collective.BCAST: self._cached_bcast,
             Collective.ALLREDUCE: self._cached_allreduce,
         }
+        self._is_cached = collective in known
         self.call: Action = known.get(collective, self._prepare_and_run)
 
     def release(self) -> None:
@@ -93,10 +100,10 @@ class ScheduleCall:
             return known.schedule.run(op, known.datatype)
         return self._prepare_and_run(sendbuf, recvbuf, op)
 
-    def _bcast(self, buf: Any, root: int = 0) -> Move | None:
+    def _prepare_one_buffer(self, buf: Any, root: int = 0) -> Move | None:
         giver = root_rank(root)
         content = self._pack(buf, is_source=self._rank == giver)
-        bound = self._bind_bytes(content, giver)
+        bound = None if content is None else self._bind_bytes(content.array, giver)
         if content is None or bound is None:
             return None
 
@@ -107,149 +114,111 @@ class ScheduleCall:
 
         return move
 
-    def _allgather(self, sendbuf: Any, recvbuf: Any) -> Move | None:
-        return self._prepare_gather(sendbuf, recvbuf, 0)
+    def _prepare_moved(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Move | None:
+        """Prepare a call that moves blocks of ranks.
 
-    def _gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Move | None:
-        taker = root_rank(root)
-        if self._rank == taker:
-            return self._prepare_gather(sendbuf, recvbuf, taker)
-        given = self._pack(sendbuf, is_source=True)
-        everything = None if given is None else self._workspace(len(given.array) * self._size)
-        bound = self._bind_bytes(everything, taker)
-        if given is None or everything is None or bound is None:
+        The schedule runs on the blocks of all ranks: in the receive buffer where that has them all,
+        else in memory of our own.
+        """
+        center = root_rank(root)
+        gives, takes = self._gives(center), self._takes(center)
+        in_place = gives and takes and is_in_place(recvbuf if self._scatters else sendbuf)
+        source, blocks = sendbuf, self._sent
+        if in_place and not self._scatters:
+            source, blocks = recvbuf, self._received
+        fills = takes and not (in_place and self._scatters)
+        given = self._pack(source, is_source=True, blocks=blocks) if gives else None
+        into = self._pack(recvbuf, is_source=False, blocks=self._received) if fills else None
+        used = [(given, blocks)] * gives + [(into, self._received)] * fills
+        sizes = {
+            None if packed is None else len(packed.array) // held * self._size
+            for packed, held in used
+        }
+        nbytes = sizes.pop()
+        if nbytes is None or sizes:  # mpi4py refuses a buffer, or they do not match
             return None
-
-        def move() -> None:
-            self._copy(given.array, self._own_block(everything))
-            bound.run()
-
-        return move
-
-    def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Move | None:
-        giver = root_rank(root)
-        stays = self._rank == giver and is_in_place(recvbuf)
-        into = None if stays else self._pack(recvbuf, is_source=False)
-        everything, given = None, None
-        if self._rank == giver:
-            given = self._pack(sendbuf, is_source=True, blocks=self._size)
-            everything = None if given is None else self._workspace(len(given.array))
-        elif into is not None:
-            everything = self._workspace(len(into.array) * self._size)
-        bound = self._bind_bytes(everything, giver)
-        if everything is None or bound is None or (into is None and not stays):
+        whole = self._workspace(nbytes) if into is None or self._scatters else into.array
+        bound = self._bind_bytes(whole, center)
+        if bound is None:
             return None
 
         def move() -> None:
             if given is not None:
-                self._copy(given.array, everything)
+                target = whole if blocks == self._size else self._own_block(whole)
+                if address_of(target) != address_of(given.array):
+                    self._copy(given.array, target)
             bound.run()
             if into is not None:
-                self._copy(self._own_block(everything), into.array)
-                self._wait_for_copies()
+                if self._scatters:
+                    self._copy_own_block(whole, into.array)
                 into.unpack()
 
         return move
 
-    def _allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> Move | None:
-        into = contiguous_view(recvbuf, writable=True, allow_padding=True)
-        given = into if is_in_place(sendbuf) else _operand(sendbuf)
-        if into is None or given is None or not _match(given, into):
+    def _prepare_reduced(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0
+    ) -> Move | None:
+        """Prepare a call that reduces.
+
+        The schedule runs on the whole vector: in the receive buffer where the result is as long,
+        else in memory of our own.
+        """
+        center = root_rank(root)
+        takes = self._takes(center)
+        in_place = takes and is_in_place(sendbuf)
+        given, into = self._operand_and_result(sendbuf, recvbuf, takes, in_place)
+        if given is None or (takes and into is None):
             return None
-        bound = self._bind_elements(into.flat, into, op, 0)
+        here = into is not None and not self._scatters
+        whole = into.flat if into is not None and here else self._workspace(given.flat.nbytes)
+        bound = self._bind_elements(whole, given, op, center)
         if bound is None:
             return None
-        source = None if given is into else memory_at(address_of(given.flat), len(given.flat))
-        call = (_buffer_key(sendbuf), _buffer_key(recvbuf), handle_of(op), op.is_commutative)
+        address = address_of(given.flat)
+        source = None if here and in_place else memory_at(address, len(given.flat))
 
         def move() -> None:
             if source is not None:
-                self._copy(source, into.flat)
-            bound.run(op, into.datatype)
-            self._store_call(call, CachedCall(bound, into.datatype, source))
-
-        return move
-
-    def _reduce(
-        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0
-    ) -> Move | None:
-        taker = root_rank(root)
-        if self._rank == taker:
-            into = contiguous_view(recvbuf, writable=True, allow_padding=True)
-            given = into if is_in_place(sendbuf) else _operand(sendbuf)
-        else:
-            given = _operand(sendbuf)
-            into = given
-        if into is None or given is None or not _match(given, into):
-            return None
-        content = into.flat if self._rank == taker else self._workspace(given.flat.nbytes)
-        bound = self._bind_elements(content, given, op, taker)
-        if bound is None:
-            return None
-        copied = given is not into or self._rank != taker
-
-        def move() -> None:
-            if copied:
-                self._copy(given.flat, content)
+                self._copy(source, whole)
             bound.run(op, given.datatype)
+            if into is not None and self._scatters:
+                self._copy_own_block(whole, into.flat)
+            if self._is_cached:
+                call = (
+                    _buffer_key(sendbuf),
+                    _buffer_key(recvbuf),
+                    handle_of(op),
+                    op.is_commutative,
+                )
+                self._store_call(call, CachedCall(bound, given.datatype, source))
 
         return move
 
-    def _reduce_scatter(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> Move | None:
-        stays = is_in_place(sendbuf)
-        into = contiguous_view(
-            spec_of_all_ranks(recvbuf, self._size) if stays else recvbuf,
-            writable=True,
-            allow_padding=True,
-        )
-        given = into if stays else _operand(spec_of_all_ranks(sendbuf, self._size))
-        if given is None or into is None or not _match(given, into, 1 if stays else self._size):
-            return None
-        content = self._workspace(given.flat.nbytes)
-        bound = self._bind_elements(content, given, op, 0)
-        if bound is None:
-            return None
+    def _operand_and_result(
+        self, sendbuf: Any, recvbuf: Any, takes: bool, in_place: bool
+    ) -> tuple[BufferView | None, BufferView | None]:
+        """Return the whole operand and what the result goes to; None where mpi4py refuses them."""
+        blocks, into = self._size if self._scatters else 1, None
+        if takes:
+            taken = spec_of_all_ranks(recvbuf, blocks) if in_place else recvbuf
+            into = contiguous_view(taken, writable=True, allow_padding=True)
+        if in_place:
+            return into, into
+        operand = spec_of_all_ranks(sendbuf, blocks)
+        given = contiguous_view(operand, writable=False, allow_padding=True)
+        if given is None or into is None or _match(given, into, blocks):
+            return given, into
+        return None, into
 
-        def move() -> None:
-            self._copy(given.flat, content)
-            bound.run(op, given.datatype)
-            mine = self._own_block(content)
-            self._copy(mine, into.flat[: len(mine)])
-            self._wait_for_copies()
+    def _gives(self, center: int | None) -> bool:
+        return self._collective.gives(self._rank == center)
 
-        return move
+    def _takes(self, center: int | None) -> bool:
+        return self._collective.takes(self._rank == center)
 
-    def _prepare_gather(self, sendbuf: Any, recvbuf: Any, root: int) -> Move | None:
-        """Prepare the part of every rank of an allgather and of the root of a gather."""
-        p, stays = self._size, is_in_place(sendbuf)
-        into = self._pack(recvbuf, is_source=False, blocks=p)
-        given = self._pack(recvbuf if stays else sendbuf, is_source=True, blocks=p if stays else 1)
-        bound = self._bind_bytes(into, root)
-        if (
-            into is None
-            or given is None
-            or bound is None
-            or (len(given.array) * (1 if stays else p) != len(into.array))
-        ):
-            return None
-        own = into.array if stays else self._own_block(into.array)
-
-        def move() -> None:
-            if address_of(own) != address_of(given.array):
-                self._copy(given.array, own)
-            bound.run()
-            into.unpack()
-
-        return move
-
-    def _bind_bytes(
-        self, content: PackedBuffer | ByteArray | None, root: int | None
-    ) -> PersistentSchedule | None:
+    def _bind_bytes(self, content: ByteArray, root: int | None) -> PersistentSchedule | None:
         """Return the schedule bound to these bytes; None where it does not apply."""
-        if content is None:
-            return None
-        array = content.array if isinstance(content, PackedBuffer) else content
-        return self._cache.get_or_bind(array, len(array), 1, root)
+        return self._cache.get_or_bind(content, len(content), 1, root)
 
     def _bind_elements(
         self, content: ByteArray, operand: BufferView, op: MPI.Op, root: int | None
@@ -277,7 +246,10 @@ class ScheduleCall:
         nbytes = len(all_blocks) // self._size
         return all_blocks[nbytes * self._rank :][:nbytes]
 
-    def _wait_for_copies(self) -> None:
+    def _copy_own_block(self, all_blocks: ByteArray, into: ByteArray) -> None:
+        """Copy this rank's block to the beginning of a result, and wait for the copy."""
+        mine = self._own_block(all_blocks)
+        self._copy(mine, into[: len(mine)])
         for wait in self._memory.wait_functions:
             wait()
 
@@ -298,10 +270,6 @@ def _buffer_key(buf: Any) -> tuple[Any, ...] | str | None:
         flags = buf.flags
         return (MPI.Get_address(buf), buf.shape, buf.dtype.str, flags.c_contiguous, flags.writeable)
     return "in place" if is_in_place(buf) else None
-
-
-def _operand(spec: Any) -> BufferView | None:
-    return contiguous_view(spec, writable=False, allow_padding=True)
 
 
 def _match(operand: BufferView, result: BufferView, blocks: int = 1) -> bool:

@@ -126,7 +126,7 @@ def is_reproducible(library: str, collective: Collective, choice: AlgorithmConfi
     This is tested by running the schedule on numbers whose sum depends on the order; algorithms
     without a schedule count as not reproducible.
     """
-    if collective not in (Collective.ALLREDUCE, Collective.REDUCE):
+    if collective.has_blocks or not collective.is_reduction:
         return False
     sums = [
         [_reduction_results(library, collective, choice, p, n) for n in _TEST_BYTES]
@@ -152,5 +152,5 @@ def _reduction_results(
     given = np.random.default_rng(1).standard_normal((p, 1, _ELEMENTS_PER_RANK)).astype(np.float32)
     buffers = [np.repeat(one, schedule.n_chunks, axis=0) for one in given]
     found = interpret(schedule, buffers)
-    having = found if collective is Collective.ALLREDUCE else found[:1]
+    having = found if collective.takes(at_root=False) else found[:1]
     return [element for buffer in having for element in buffer]

@@ -25,12 +25,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.importers.inspector import InspectorRecord
 from tuner.importers.streaming import RawLine
-from tuner.mpi_libraries.nccl.logged import (
-    COLLECTIVES,
-    DATATYPE_BYTES,
-    algo_proto_name,
-    buffer_bytes,
-)
+from tuner.mpi_libraries.nccl.logged import DATATYPE_BYTES, algo_proto_name, buffer_bytes
+from tuner.mpi_libraries.nccl.names import COLLECTIVES
 from tuner.validation.nccl_processes import CommunicatorShape, LoggedProcess, TooManyCallsError
 
 CHANNELS_PARAMETER = "channels"

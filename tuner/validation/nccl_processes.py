@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.mpi_libraries.nccl.logged import PER_RANK_COLLECTIVES
 
 MAX_SHAPES = 1000  # shapes of the communicators of one process
 CommunicatorShape = tuple[int, int]  # ranks, nodes
@@ -72,7 +71,7 @@ class LoggedProcess:
             return set(self.rank0_shapes)
         found = set[CommunicatorShape]()
         for shape in self.call_shapes:
-            parts = 1 if per_rank or collective not in PER_RANK_COLLECTIVES else shape[0]
+            parts = 1 if per_rank or not collective.has_blocks else shape[0]
             call = (collective, nbytes // parts, shape)
             if nbytes % parts == 0 and self.pending_calls[call] > 0:
                 found.add(shape)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError, ScheduleError
-from tuner.core.collective import Collective
+from tuner.core.collective import Collective, Held
 from tuner.core.schedule import Schedule
 from tuner.machines import Machine
 from tuner.sim.critical_paths import TIME_COMPONENTS, Explanation, PathSegment, explain
@@ -121,9 +121,9 @@ def _ticks(seconds: FloatArray, tick: float) -> list[int]:
 
 def _holders(collective: Collective) -> str:
     """Return who holds a chunk at the beginning: its `owner`, `all` or the `root`."""
-    if collective in (Collective.ALLGATHER, Collective.GATHER):
-        return "owner"
-    return "all" if collective.is_reduction else "root"
+    return {Held.BLOCK: "owner", Held.WHOLE: "all", Held.WHOLE_AT_ROOT: "root"}[
+        collective.spec.before
+    ]
 
 
 def _transfer_columns(call: SimulatedCall, tick: float) -> dict[str, list[int]]:

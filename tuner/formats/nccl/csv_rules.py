@@ -21,17 +21,13 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.formats import strict_parsing
 from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto
-from tuner.mpi_libraries.nccl.names import ALGORITHMS, MAX_CHANNELS, algo_protos_of, config_of
+from tuner.mpi_libraries.nccl.names import MAX_CHANNELS, NCCL_COLLECTIVES, algo_protos_of, config_of
 
 NCCL, RCCL = "nccl", "rccl"
-COLLECTIVES = {
-    "broadcast": Collective.BCAST,
-    "reduce": Collective.REDUCE,
-    "allreduce": Collective.ALLREDUCE,
-    "allgather": Collective.ALLGATHER,
-    "reducescatter": Collective.REDUCE_SCATTER,
+COLLECTIVE_NAMES = {
+    collective: known.name.lower() for collective, known in NCCL_COLLECTIVES.items()
 }
-COLLECTIVE_NAMES = {collective: name for name, collective in COLLECTIVES.items()}
+COLLECTIVES = {name: collective for collective, name in COLLECTIVE_NAMES.items()}
 ANY = -1
 MAX_SIZE_BYTES = 2**64 - 1  # the plugin's own sample has 2^32 - 1, which ends at 4 GiB
 MAX_LINE_BYTES = 254  # C versions of the plugin break longer lines in two
@@ -155,7 +151,7 @@ def _parse_algo_proto(fields: Sequence[str]) -> tuple[Collective, AlgoProto]:
         )
     collective = COLLECTIVES[name]
     protocols = {known.lower(): known for known in PROTOCOLS}
-    algorithms = sorted({known for each in ALGORITHMS.values() for known in each})
+    algorithms = sorted({known for each in NCCL_COLLECTIVES.values() for known in each.algorithms})
     if algorithm not in algorithms or protocol not in protocols:
         raise InputError(
             f"{shortened_repr(f'{algorithm},{protocol}')} is not an algorithm and protocol of"

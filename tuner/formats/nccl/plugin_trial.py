@@ -26,14 +26,8 @@ from tuner.mpi_libraries.nccl.constants import (
     RING,
     TREE,
 )
+from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
 
-COLLECTIVES = (
-    Collective.BCAST,
-    Collective.REDUCE,
-    Collective.ALLGATHER,
-    Collective.REDUCE_SCATTER,
-    Collective.ALLREDUCE,
-)
 ALGORITHMS = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
 IMPOSSIBLE_SIZES = {-1, MAX_SIZE_BYTES + 1}
 UNCHANGED_CHANNELS = -2  # a number of channels that no plugin sets
@@ -101,7 +95,7 @@ def plugin_decision(
     costs, channels = _COSTS(*[1.0] * len(_COSTS())), c.c_int(UNCHANGED_CHANNELS)
     plugin.decide(
         context,
-        COLLECTIVES.index(collective),
+        NCCL_COLLECTIVES[collective].number,
         nbytes,
         1,
         c.byref(costs),

@@ -24,8 +24,6 @@ from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS
 
 HAN, TUNED = COMPONENTS = ("han", "tuned")
 TOPOLOGY_LEVEL = "global_communicator"
-# For these `han` counts the bytes that one rank sends or receives, `tuned` the whole buffer.
-PER_RANK_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER)
 # Major versions in which `han` comes first and knows components by name.
 SUPPORTED_MAJOR_VERSIONS = ("5",)
 ComponentsBySize = tuple[tuple[int, str], ...]
@@ -98,7 +96,8 @@ def _component(rule: Rule | None) -> str:
 
 
 def _compared_bytes_factor(collective: Collective, p: int) -> int:
-    return p if collective in PER_RANK_COLLECTIVES else 1
+    """Return how often the bytes that `han` counts are in the whole buffer, as `tuned` counts."""
+    return p if collective.counts_blocks else 1
 
 
 def render(rules: HanRules) -> str:

@@ -4,7 +4,6 @@ from tuner.mpi_libraries.nccl.channels import Rings, find_rings
 from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto
 from tuner.mpi_libraries.nccl.default_choice import (
     CURRENT_VERSION,
-    SUPPORTED_COLLECTIVES,
     VERSIONS,
     default_algo_proto,
     estimate_times,
@@ -28,7 +27,6 @@ from tuner.mpi_libraries.nccl.system import (
 __all__ = [
     "CURRENT_VERSION",
     "PROTOCOLS",
-    "SUPPORTED_COLLECTIVES",
     "VERSIONS",
     "AlgoProto",
     "ChannelGraph",

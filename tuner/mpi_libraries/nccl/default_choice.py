@@ -9,17 +9,11 @@ from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import model_v2_4, model_v2_5, model_v2_30
 from tuner.mpi_libraries.nccl.constants import RING, AlgoProto
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
+from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
 from tuner.mpi_libraries.nccl.system import NcclSystem
 
 EARLIEST_VERSION, CURRENT_VERSION = "2.4.8", "2.30.7"
 VERSIONS = (EARLIEST_VERSION, *model_v2_5.RELEASES, CURRENT_VERSION)
-SUPPORTED_COLLECTIVES = (
-    Collective.BCAST,
-    Collective.REDUCE,
-    Collective.ALLREDUCE,
-    Collective.ALLGATHER,
-    Collective.REDUCE_SCATTER,
-)
 
 
 def estimate_times(
@@ -39,10 +33,8 @@ def estimate_times(
     """
     if version not in VERSIONS:
         raise InputError(f"NCCL's choice is known of {', '.join(VERSIONS)}, not of {version!r}")
-    if collective not in SUPPORTED_COLLECTIVES:
-        raise InputError(
-            f"NCCL chooses for {', '.join(SUPPORTED_COLLECTIVES)}, not for {collective}"
-        )
+    if collective not in NCCL_COLLECTIVES:
+        raise InputError(f"NCCL chooses for {', '.join(NCCL_COLLECTIVES)}, not for {collective}")
     if system.p < 2 or nbytes < 1:
         raise InputError(
             f"NCCL chooses for two ranks or more and at least one byte, not for {system.p} and"

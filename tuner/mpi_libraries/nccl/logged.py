@@ -18,17 +18,6 @@ from tuner.mpi_libraries.nccl.constants import (
     TREE,
 )
 
-COLLECTIVES = {
-    "AllReduce": Collective.ALLREDUCE,
-    "AllGather": Collective.ALLGATHER,
-    "ReduceScatter": Collective.REDUCE_SCATTER,
-    "Broadcast": Collective.BCAST,
-    "Reduce": Collective.REDUCE,
-}
-PER_RANK_COLLECTIVES = (
-    Collective.ALLGATHER,
-    Collective.REDUCE_SCATTER,
-)  # their sizes are those of one rank's part
 UNKNOWN_ALGORITHM = "unknown"  # written by the Inspector where it does not know the algorithm
 DATATYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # by the number of an ncclDataType_t
 _NUMBERED = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
@@ -38,10 +27,10 @@ _SPELLED = {name.replace("_", ""): name for name in _NUMBERED}
 def buffer_bytes(collective: Collective, per_rank: int, p: int) -> int:
     """Return the bytes of the whole buffer of a call on `p` ranks.
 
-    per_rank    bytes that NCCL writes: of one rank's part for PER_RANK_COLLECTIVES, else of the
+    per_rank    bytes that NCCL writes: of one rank's block where there are blocks, else of the
                 whole buffer
     """
-    return per_rank * p if collective in PER_RANK_COLLECTIVES else per_rank
+    return per_rank * p if collective.has_blocks else per_rank
 
 
 def algo_proto_name(algorithm: str, protocol: str) -> str:

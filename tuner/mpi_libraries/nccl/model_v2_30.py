@@ -14,7 +14,6 @@ from tuner.mpi_libraries.nccl.constants import GB, US, AlgoProto
 from tuner.mpi_libraries.nccl.system import ChannelGraph, NcclSystem
 
 LATENCY_TABLE = of.LATENCY_TABLES["2.30.7"]
-PER_RANK_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCE_SCATTER)
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def ring_hops(collective: Collective, p: int) -> int:
     """Return the number of consecutive hops of a ring."""
     if collective is Collective.ALLREDUCE:
         return 2 * (p - 1)
-    return p - 1 if collective in PER_RANK_COLLECTIVES else p
+    return p - 1 if collective.has_blocks else p
 
 
 def available_algo_protos(system: NcclSystem, collective: Collective) -> list[AlgoProto]:
@@ -46,15 +45,13 @@ def available_algo_protos(system: NcclSystem, collective: Collective) -> list[Al
     if reduces:
         found.append(of.TREE)
     if system.nvswitch_reduction and system.head_channels is not None:
-        if not several and (
-            reduces or (collective in PER_RANK_COLLECTIVES and system.ppn <= of.MAX_NVLS_RANKS)
-        ):
+        if not several and (reduces or (collective.has_blocks and system.ppn <= of.MAX_NVLS_RANKS)):
             found.append(of.NVLS)
         if several and reduces:
             found += [of.NVLS, of.NVLS_TREE] if system.switch_reduction else [of.NVLS_TREE]
     if several and reduces and system.switch_reduction:
         found += [of.COLLNET_DIRECT] * (system.head_channels is not None) + [of.COLLNET_CHAIN]
-    if several and collective in PER_RANK_COLLECTIVES and system.ppn == 1:
+    if several and collective.has_blocks and system.ppn == 1:
         found.append(of.PAT)
     made = [
         AlgoProto(a, p)
@@ -162,7 +159,7 @@ def _bandwidth(system: NcclSystem, collective: Collective, algo_proto: AlgoProto
         collective is Collective.ALLREDUCE and algo_proto.algorithm in (of.NVLS, of.NVLS_TREE)
     ):
         return carried * system.p / ring_hops(collective, system.p)
-    return carried if collective in PER_RANK_COLLECTIVES else carried / 2
+    return carried if collective.has_blocks else carried / 2
 
 
 def _speed_between_nodes(system: NcclSystem, graph: ChannelGraph) -> float:

@@ -6,6 +6,8 @@ CollNet, LL128) NCCL decides when it starts; a pair that is not available is ski
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import LIBRARY, AlgorithmConfig
@@ -22,14 +24,26 @@ from tuner.mpi_libraries.nccl.constants import (
     AlgoProto,
 )
 
-_PER_RANK_ALGORITHMS = (RING, COLLNET_DIRECT, NVLS, PAT)
-ALGORITHMS = {
-    Collective.BCAST: (RING,),
-    Collective.REDUCE: (RING,),
-    Collective.ALLREDUCE: (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE),
-    Collective.ALLGATHER: _PER_RANK_ALGORITHMS,
-    Collective.REDUCE_SCATTER: _PER_RANK_ALGORITHMS,
+
+class NcclCollective(NamedTuple):
+    """A collective that NCCL chooses for: its name, its number in ncclFunc_t, its algorithms."""
+
+    name: str
+    number: int
+    algorithms: tuple[str, ...]
+
+
+_OF_BLOCKS = (RING, COLLNET_DIRECT, NVLS, PAT)
+NCCL_COLLECTIVES = {
+    Collective.BCAST: NcclCollective("Broadcast", 0, (RING,)),
+    Collective.REDUCE: NcclCollective("Reduce", 1, (RING,)),
+    Collective.ALLREDUCE: NcclCollective(
+        "AllReduce", 4, (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE)
+    ),
+    Collective.ALLGATHER: NcclCollective("AllGather", 2, _OF_BLOCKS),
+    Collective.REDUCE_SCATTER: NcclCollective("ReduceScatter", 3, _OF_BLOCKS),
 }
+COLLECTIVES = {known.name: collective for collective, known in NCCL_COLLECTIVES.items()}
 MULTI_PROTOCOL_ALGORITHMS = (RING, TREE)  # the others have only Simple
 MAX_CHANNELS = 64
 DEFAULT_CHANNELS = 0  # lets NCCL determine the number of channels
@@ -37,9 +51,10 @@ DEFAULT_CHANNELS = 0  # lets NCCL determine the number of channels
 
 def algo_protos_of(collective: Collective) -> tuple[AlgoProto, ...]:
     """Return every pair that NCCL may have for a collective; none for an unknown collective."""
+    known = NCCL_COLLECTIVES.get(collective)
     return tuple(
         AlgoProto(algorithm, protocol)
-        for algorithm in ALGORITHMS.get(collective, ())
+        for algorithm in (known.algorithms if known else ())
         for protocol in PROTOCOLS
         if algorithm in MULTI_PROTOCOL_ALGORITHMS or protocol == SIMPLE
     )

@@ -19,14 +19,10 @@ from dataclasses import replace
 
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl.constants import COLLNET_DIRECT, NVLS, NVLS_TREE, RING, AlgoProto
-from tuner.mpi_libraries.nccl.default_choice import (
-    SUPPORTED_COLLECTIVES,
-    cost_models,
-    estimate_times,
-    size_factors,
-)
+from tuner.mpi_libraries.nccl.default_choice import cost_models, estimate_times, size_factors
 from tuner.mpi_libraries.nccl.fabric import FabricBound
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth, latency_of_all_hops
+from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
 from tuner.mpi_libraries.nccl.system import (
     ChannelGraph,
     NcclSystem,
@@ -66,7 +62,7 @@ class NcclPredictor:
 
     def algo_protos(self, collective: Collective) -> tuple[AlgoProto, ...]:
         """Return the pairs that NCCL has for a collective on these GPUs."""
-        if collective not in SUPPORTED_COLLECTIVES:
+        if collective not in NCCL_COLLECTIVES:
             return ()
         return tuple(cost_models(self.system, collective))
 

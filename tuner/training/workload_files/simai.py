@@ -49,12 +49,7 @@ MAX_MESSAGES = 100_000  # of a pipeline
 MAX_DEGREE = 1 << 24
 _FIELDS = 12
 _NONE = "NONE"
-_COLLECTIVES = {
-    "ALLREDUCE": Collective.ALLREDUCE.value,
-    "ALLGATHER": Collective.ALLGATHER.value,
-    "REDUCESCATTER": Collective.REDUCE_SCATTER.value,
-    "ALLTOALL": ALLTOALL,
-}
+KINDS_OF_CALLS = ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL")
 _DEGREES = ("model_parallel_NPU_group", "ep", "pp", "vpp", "ga", "all_gpus")
 
 
@@ -176,14 +171,14 @@ def _add(done: StepList, row: list[str], at: int, phase: str, group: str, line: 
     kind, _, suffix = row[at + 1].partition("_")
     if kind == _NONE:
         return
-    if kind not in _COLLECTIVES or suffix not in ("", "EP", "DP_EP"):
+    if kind not in KINDS_OF_CALLS or suffix not in ("", "EP", "DP_EP"):
         raise InputError(
             f"line {line}: there is no collective {shortened_repr(row[at + 1])}; known: NONE and"
-            f" {', '.join(_COLLECTIVES)}, with _EP or _DP_EP"
+            f" {', '.join(KINDS_OF_CALLS)}, with _EP or _DP_EP"
         )
     nbytes = parse_int(row[at + 2], "the number of bytes", line)
     if nbytes:
-        collective = _COLLECTIVES[kind]
+        collective = Collective.spelled(kind) or ALLTOALL
         blocks = phase != "weight gradient"
         done.call(f"{row[0]} {kind}", collective, nbytes, suffix or group, blocks=blocks)
 

@@ -1,18 +1,7 @@
-"""The names of the communicator's methods that follow a table; this module is quick to import."""
+"""The methods that derive communicators; this module is quick to import."""
 
 from __future__ import annotations
 
-from tuner.core.collective import Collective
-
-METHODS = {
-    Collective.BCAST: "Bcast",
-    Collective.REDUCE: "Reduce",
-    Collective.ALLREDUCE: "Allreduce",
-    Collective.REDUCE_SCATTER: "Reduce_scatter_block",
-    Collective.ALLGATHER: "Allgather",
-    Collective.GATHER: "Gather",
-    Collective.SCATTER: "Scatter",
-}
 DERIVING_METHODS = (  # methods that derive a communicator, which follows the same table
     "Dup",
     "Dup_with_info",
