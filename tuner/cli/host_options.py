@@ -23,6 +23,7 @@ from tuner.launch import (
 from tuner.launch.template import default_template
 from tuner.machines.topology_files import load_topology
 from tuner.probe import probe_spec
+from tuner.probe.single_host import DEFAULT_COLLECTIVES
 from tuner.topology import Topology
 
 
@@ -74,7 +75,7 @@ def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--collectives",
         type=_collectives,
-        default=probe_spec.DEFAULT_COLLECTIVES,
+        default=DEFAULT_COLLECTIVES,
         metavar="NAME,...",
         help="to measure, such as bcast,allreduce,allgather,reduce,gather,scatter (default:"
         " bcast,allreduce)",
@@ -161,7 +162,7 @@ def apply_profile(options: argparse.Namespace) -> None:
     calls = read_call_profile(options.profile)
     if not calls:
         raise InputError(f"{options.profile}: the profile has no calls of collectives")
-    if options.collectives is probe_spec.DEFAULT_COLLECTIVES:
+    if options.collectives is DEFAULT_COLLECTIVES:
         options.collectives = tuple(dict.fromkeys(Collective(one.collective) for one in calls))
     if options.sizes is None:
         options.sizes = typical_sizes(calls)

@@ -61,9 +61,12 @@ class Collective(StrEnum):
     @classmethod
     def spelled(cls, name: str) -> Collective | None:
         """Return the collective that programs and files call `name`, such as `All_Gather`."""
-        plain = plain_name(name)
-        known = ((one, (plain_name(one), *one.spec.spellings)) for one in cls)
-        return next((one for one, names in known if plain in names), None)
+        return next((one for one in cls if plain_name(name) in one.spellings), None)
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Return its names in programs and files, in lower case without separators."""
+        return (plain_name(self), *self.spec.spellings)
 
     @property
     def is_rooted(self) -> bool:

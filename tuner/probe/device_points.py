@@ -12,6 +12,8 @@ from dataclasses import replace
 
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA, NETWORK, NVLINK, PCIE, SAME_GPU
+from tuner.mpi_libraries.nccl.constants import NVLS_TREE
+from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
 from tuner.probe.probe_plan import ProbeCandidate, ProbePoint
 
 COPY_SUBJECTS = ("h2d_pinned", "d2h_pinned", "h2d_pageable", "d2h_pageable", "d2d")
@@ -109,13 +111,11 @@ def device_collective_points(calls: Iterable[ProbePoint]) -> Iterator[ProbePoint
 def nccl_candidates(collective: Collective, nodes: int) -> Iterator[ProbeCandidate]:
     """Yield NCCL's default, and every algorithm in every protocol that it supports.
 
-    NVLS trees need several nodes. Broadcasts only have rings.
+    NVLS trees need several nodes.
     """
     yield ProbeCandidate("default")
     for name, said in NCCL_ALGORITHM_NAMES.items():
-        if (collective is Collective.BCAST and name != "ring") or (
-            name == "nvls_tree" and nodes < 2
-        ):
+        if name not in NCCL_COLLECTIVES[collective].algorithms or (name == NVLS_TREE and nodes < 2):
             continue
         for number, protocol in enumerate(NCCL_PROTOCOLS):
             if protocol == "Simple" or name not in SIMPLE_ONLY_ALGORITHMS:

@@ -50,14 +50,9 @@ from tuner.probe.p2p_points import (
 )
 from tuner.probe.probe_file import ProbeFile
 from tuner.probe.probe_plan import ProbeCandidate, ProbePlan, ProbePoint
-from tuner.probe.probe_spec import (
-    DEFAULT_COLLECTIVES,
-    ProbeSpec,
-    check_spec,
-    default_cluster_name,
-    shapes_to_measure,
-)
+from tuner.probe.probe_spec import ProbeSpec, check_spec, default_cluster_name, shapes_to_measure
 from tuner.probe.probed_machine import collect_provenance, local_cluster
+from tuner.probe.single_host import DEFAULT_COLLECTIVES
 from tuner.topology import NETWORK, NODE
 
 SENTINEL_BYTES = 2**16

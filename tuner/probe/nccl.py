@@ -66,5 +66,5 @@ class NcclBuffers(DeviceBuffers):
         *buffers: tuple[Any, BufferAccess],
         trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
-        method = comm.nccl.bcast if collective is Collective.BCAST else comm.nccl.allreduce
+        method = getattr(comm.nccl, collective.value)
         return partial(method, *(buffer for buffer, _ in buffers), *trailing_args)

@@ -16,13 +16,12 @@ from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, PLACEMENTS, PlacementMixin
 from tuner.launch import Hosts
-from tuner.probe.single_host import COLLECTIVE_SIZES, communicator_sizes
+from tuner.probe.single_host import COLLECTIVE_SIZES, DEFAULT_COLLECTIVES, communicator_sizes
 from tuner.topology import Topology
 
 SEGMENT_BYTES = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
 RADICES = (2, 4, 8)
 PARTS = ("messages", "shared", "sweep", "collectives", "devices")
-DEFAULT_COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
 ALL_SCHEDULES = "all"
 MULTI_HOST_MIN_REPETITIONS = 8  # repetitions; more of them in one launch add little
 

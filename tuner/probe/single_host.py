@@ -13,6 +13,7 @@ from tuner.probe.device_points import device_collective_points, device_points
 from tuner.probe.probe_plan import COLLECTIVE_KINDS, ProbeCandidate, ProbePlan, ProbePoint
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED
 
+DEFAULT_COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
 # No powers of two: libraries switch algorithms there, so they are not typical of other sizes.
 COLLECTIVE_SIZES = (4, 64, *(1200 * 2**k for k in range(13)))
 PINGPONG_SIZES = (
@@ -167,7 +168,7 @@ def _collective_points(
 ) -> Iterator[ProbePoint]:
     for p in communicator_sizes(ranks):
         for nbytes in coarse_to_fine(sizes):
-            for collective in (Collective.BCAST, Collective.ALLREDUCE):
+            for collective in DEFAULT_COLLECTIVES:
                 arms = tuple(
                     ProbeCandidate(
                         choice.algorithm, dict(choice.params), dict(settings(collective, choice))

@@ -5,13 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError
+from tuner.core.collective import Collective, plain_name
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 WORLD = "world"
 ALLTOALL, SEND = "alltoall", "send"
+BARRIER = "barrier"
 # A barrier counts as an allreduce of one float, as PyTorch carries it out with NCCL
 # (ProcessGroupNCCL::barrier); traces give it no bytes.
 BARRIER_BYTES = 4
+_OPERATIONS = {spelling: one.value for one in Collective for spelling in one.spellings} | {
+    ALLTOALL: ALLTOALL,
+    BARRIER: Collective.ALLREDUCE.value,
+    SEND: SEND,
+    "recv": SEND,
+}
+_LONGEST_FIRST = sorted(_OPERATIONS, key=len, reverse=True)
+
+
+def operation_of(name: str) -> str:
+    """Return the operation whose name this name begins with; "" where there is none.
+
+    Names are compared in lower case without separators.
+    """
+    plain = plain_name(name)
+    return next((_OPERATIONS[each] for each in _LONGEST_FIRST if plain.startswith(each)), "")
 
 
 @dataclass(frozen=True)

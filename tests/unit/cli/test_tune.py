@@ -15,6 +15,7 @@ from tuner.core.call_profile import ProfiledCall, write_call_profile
 from tuner.core.collective import Collective
 from tuner.launch import LOCAL_HOST, LauncherTemplate, template
 from tuner.probe import probe_spec
+from tuner.probe.single_host import DEFAULT_COLLECTIVES
 from tuner.select.constraints import Constraints
 
 FLAT = "{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}"
@@ -128,10 +129,7 @@ def test_what_is_asked_where_nothing_is_said() -> None:
     options = parsed("--hosts", "a,b")
     found = host_options.build_request(options, options.hosts)
     assert (found.ppn, found.shapes, found.topology) == (1, (), None)
-    assert (found.collectives, found.sizes) == (
-        probe_spec.DEFAULT_COLLECTIVES,
-        probe_spec.ProbeSpec.sizes,
-    )
+    assert (found.collectives, found.sizes) == (DEFAULT_COLLECTIVES, probe_spec.ProbeSpec.sizes)
     assert (options.budget, options.target_regret) == (600.0, 0.02)
     assert host_options.build_request(parsed(*HOSTS, "--ppn", "1"), options.hosts).ppn == 1
 

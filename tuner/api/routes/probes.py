@@ -14,9 +14,8 @@ from tuner.api.schemas import API_PREFIX, CollectiveName, RequestBody, SizeInByt
 from tuner.api.service import ClientDep, ServiceDep
 from tuner.base.processes import available_cores
 from tuner.jobs.kinds import PROBE
-from tuner.probe.probe_spec import DEFAULT_COLLECTIVES
 from tuner.probe.probed_machine import local_cluster
-from tuner.probe.single_host import COLLECTIVE_SIZES
+from tuner.probe.single_host import COLLECTIVE_SIZES, DEFAULT_COLLECTIVES
 
 router = APIRouter(prefix=f"{API_PREFIX}/probes", tags=["jobs"], responses=problem_responses())
 MAX_BYTES = 2**26  # of a buffer

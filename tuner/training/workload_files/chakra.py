@@ -21,9 +21,8 @@ from pathlib import Path
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError, shortened_repr
-from tuner.core.collective import Collective
+from tuner.core.collective import Collective, Held
 from tuner.training.recorded import (
-    ALLTOALL,
     BARRIER_BYTES,
     COMMUNICATION,
     COMPUTE,
@@ -31,6 +30,7 @@ from tuner.training.recorded import (
     WORLD,
     RecordedStep,
     RecordedWorkload,
+    operation_of,
 )
 from tuner.training.workload_files import wire_format as wire
 from tuner.training.workload_files.dependency_order import dependency_order
@@ -42,23 +42,19 @@ MAX_DEPENDENCIES = 10_000_000  # of all steps together
 MAX_NBYTES = 1 << 60
 MICROSECONDS = 1e6  # in a second
 METADATA, MEM_LOAD, MEM_STORE, COMP, COMM_SEND, COMM_RECV, COMM_COLL = range(1, 8)  # NodeType
-# Values of CollectiveCommType.
-ALL_GATHER = 2
-GATHER = 3
-BARRIER = 9
-_COLLECTIVES = {
-    0: Collective.ALLREDUCE.value,
-    1: Collective.REDUCE.value,
-    ALL_GATHER: Collective.ALLGATHER.value,
-    GATHER: Collective.GATHER.value,
-    4: Collective.SCATTER.value,
-    5: Collective.BCAST.value,
-    6: ALLTOALL,
-    7: Collective.REDUCE_SCATTER.value,
-    8: Collective.REDUCE_SCATTER.value,
-    BARRIER: Collective.ALLREDUCE.value,
-}
-_COMM_TYPES = {name: number for number, name in reversed(_COLLECTIVES.items())}
+COMM_TYPES = (  # names of CollectiveCommType, by number
+    "ALL_REDUCE",
+    "REDUCE",
+    "ALL_GATHER",
+    "GATHER",
+    "SCATTER",
+    "BROADCAST",
+    "ALL_TO_ALL",
+    "REDUCE_SCATTER",
+    "REDUCE_SCATTER_BLOCK",
+    "BARRIER",
+)
+_OPERATIONS = tuple(map(operation_of, COMM_TYPES))
 _INTEGERS = {5, 7, 9, 11, 13}  # fields of an attribute with a varint; 15 and 17 are zigzag
 _ZIGZAG = {15, 17}
 _STRING = 29
@@ -209,13 +205,13 @@ def _step(node: TraceNode, after: tuple[int, ...]) -> RecordedStep:
             group = f"{_PAIRS}{distance}"
         return RecordedStep(name, COMMUNICATION, 0.0, SEND, nbytes, group, after)
     kind = node.numbers.get("comm_type", -1)
-    if kind not in _COLLECTIVES:
+    if not 0 <= kind < len(COMM_TYPES):
         raise InputError(f"node {node.number} has no comm_type of a collective")
-    if kind == BARRIER:
+    operation = _OPERATIONS[kind]
+    if COMM_TYPES[kind] == "BARRIER":
         nbytes = BARRIER_BYTES
-    per_rank = kind in (ALL_GATHER, GATHER)
     return RecordedStep(
-        name, COMMUNICATION, 0.0, _COLLECTIVES[kind], nbytes, group, after, per_rank
+        name, COMMUNICATION, 0.0, operation, nbytes, group, after, _gathers(operation)
     )
 
 
@@ -251,7 +247,7 @@ def _encoded_node(number: int, step: RecordedStep, workload: RecordedWorkload) -
     if calls:
         attributes["comm_size"] = wire.encode_number(9, _comm_size(step, workload))
     if kind == COMM_COLL:
-        attributes["comm_type"] = wire.encode_number(9, _COMM_TYPES[step.collective])
+        attributes["comm_type"] = wire.encode_number(9, _OPERATIONS.index(step.collective))
     if kind == COMM_SEND:
         distance = workload.groups.get(step.group, (0, 1))[1]
         attributes["comm_src"] = wire.encode_number(9, 0)
@@ -264,9 +260,15 @@ def _encoded_node(number: int, step: RecordedStep, workload: RecordedWorkload) -
     )
 
 
+def _gathers(operation: str) -> bool:
+    """Return whether Chakra has the size of one rank of an operation."""
+    collective = Collective.spelled(operation)
+    return collective is not None and collective.spec.before is Held.BLOCK
+
+
 def _comm_size(step: RecordedStep, workload: RecordedWorkload) -> int:
     """Return the size as Chakra has it, of an allgather or a gather that of one rank."""
-    if step.per_rank or _COMM_TYPES.get(step.collective) not in (ALL_GATHER, GATHER):
+    if step.per_rank or not _gathers(step.collective):
         return step.nbytes
     size = workload.groups.get(step.group, (0, 1))[0] or workload.ranks
     if not size:

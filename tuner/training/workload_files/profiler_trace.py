@@ -30,7 +30,7 @@ from tuner.training.workload_files.trace_calls import (
     call_of_fields,
     call_of_gloo,
     group_ranks,
-    operation_of,
+    operation_of_event,
 )
 
 MICROSECONDS = 1e6  # in a second
@@ -168,7 +168,7 @@ def _of_host(
     issued = defaultdict[str, list[float]](list)
     for one in sorted(operators, key=lambda one: -one.start):
         if one.name.startswith("c10d::"):
-            issued[operation_of(one.name)].append(one.start)
+            issued[operation_of_event(one.name)].append(one.start)
     calls = []
     for one in sorted(here, key=lambda one: one.start):
         called = (

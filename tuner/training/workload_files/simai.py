@@ -31,15 +31,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.core.collective import Collective
 from tuner.importers.text import parse_float, parse_int
 from tuner.training.recorded import (
-    ALLTOALL,
     COMMUNICATION,
     COMPUTE,
     SEND,
     RecordedStep,
     RecordedWorkload,
+    operation_of,
 )
 
 KINDS = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER")
@@ -178,7 +177,7 @@ def _add(done: StepList, row: list[str], at: int, phase: str, group: str, line: 
         )
     nbytes = parse_int(row[at + 2], "the number of bytes", line)
     if nbytes:
-        collective = Collective.spelled(kind) or ALLTOALL
+        collective = operation_of(kind)
         blocks = phase != "weight gradient"
         done.call(f"{row[0]} {kind}", collective, nbytes, suffix or group, blocks=blocks)
 

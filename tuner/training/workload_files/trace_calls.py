@@ -18,26 +18,10 @@ from math import prod
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.core.collective import Collective
-from tuner.training.recorded import ALLTOALL, BARRIER_BYTES, SEND, WORLD
+from tuner.core.collective import Collective, Held, plain_name
+from tuner.training.recorded import BARRIER, BARRIER_BYTES, WORLD, operation_of
 
-ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER.value, Collective.REDUCE_SCATTER.value
-GATHER, SCATTER = Collective.GATHER.value, Collective.SCATTER.value
 MAX_ELEMENTS = 1 << 50
-BARRIER = "barrier"
-_OPERATIONS = {  # beginning of a name in lower case without underscores -> operation
-    "allreduce": Collective.ALLREDUCE.value,
-    "allgather": ALLGATHER,
-    "reducescatter": REDUCE_SCATTER,
-    "alltoall": ALLTOALL,
-    "broadcast": Collective.BCAST.value,
-    "reduce": Collective.REDUCE.value,
-    "gather": GATHER,
-    "scatter": SCATTER,
-    BARRIER: Collective.ALLREDUCE.value,
-    "send": SEND,
-    "recv": SEND,
-}
 _TYPE_BYTES = {
     1: ("bool", "byte", "char", "uint8", "int8", "unsigned char", "signed char", "float8"),
     2: ("half", "bfloat16", "short", "float16", "int16"),
@@ -85,15 +69,18 @@ class ProcessGroups:
         return len(ranks), stride
 
 
-def operation_of(name: str) -> str:
+def operation_of_event(name: str) -> str:
     """Return the operation of a collective by PyTorch's name, "" for what does not communicate."""
-    plain = _plain_name(name)
-    return next((found for begin, found in _OPERATIONS.items() if plain.startswith(begin)), "")
+    return operation_of(_without_backend(name))
 
 
-def _plain_name(name: str) -> str:
-    """Return PyTorch's name of a collective without its backend, such as `allreduce`."""
-    return name.lower().replace("_", "").rpartition(":")[2]
+def _is_barrier(name: str) -> bool:
+    return plain_name(_without_backend(name)).startswith(BARRIER)
+
+
+def _without_backend(name: str) -> str:
+    """Return `allreduce` for `gloo:allreduce`."""
+    return name.rpartition(":")[2]
 
 
 def group_ranks(value: Any) -> tuple[int, ...]:
@@ -114,21 +101,22 @@ def call_of_fields(fields: Mapping[str, Any]) -> TracedCall | None:
     Raises InputError for malformed fields.
     """
     name = str(fields["Collective name"])
-    operation = operation_of(name)
+    operation = operation_of_event(name)
     if not operation:
         return None
     group = str(fields.get("Process Group Name", WORLD))
-    if _plain_name(name).startswith(BARRIER):
+    if _is_barrier(name):
         return TracedCall(operation, BARRIER_BYTES, group)
     sent, received = (_elements(fields, way) for way in ("In", "Out"))
     size = fields.get("Group size", 0)
     size = size if type(size) is int and 0 < size < 1 << 24 else 0
     elements, per_rank = sent, False
-    if operation in (ALLGATHER, REDUCE_SCATTER):
+    collective = Collective.spelled(operation)
+    if collective is not None and collective.has_blocks:
         elements = max(sent, received)
-    elif operation in (GATHER, SCATTER):
-        elements = (sent if operation == GATHER else received) * max(size, 1)
-        per_rank = not size
+        if collective.is_rooted:  # of one rank, as the root also gives or gets the whole
+            elements = (sent if collective.gives(at_root=False) else received) * max(size, 1)
+            per_rank = not size
     nbytes = elements * _type_bytes(str(fields.get("dtype", "float")))
     return TracedCall(operation, nbytes, group, per_rank)
 
@@ -138,11 +126,11 @@ def call_of_gloo(event: Mapping[str, Any]) -> TracedCall | None:
 
     Raises InputError for malformed fields.
     """
-    operation = operation_of(str(event["name"]))
+    operation = operation_of_event(str(event["name"]))
     fields = event.get("args")
     if not operation or not isinstance(fields, dict):
         return None
-    if _plain_name(event["name"]).startswith(BARRIER):
+    if _is_barrier(event["name"]):
         return TracedCall(operation, BARRIER_BYTES)
     shapes, types = fields.get("Input Dims"), fields.get("Input type")
     if not isinstance(shapes, list) or not isinstance(types, list):
@@ -153,7 +141,9 @@ def call_of_gloo(event: Mapping[str, Any]) -> TracedCall | None:
     if elements > MAX_ELEMENTS:
         raise InputError(f"{event['name']} has {shortened_repr(elements)} elements")
     nbytes = elements * _type_bytes(str(types[0]) if types else "float")
-    return TracedCall(operation, nbytes, WORLD, operation in (ALLGATHER, GATHER))
+    collective = Collective.spelled(operation)
+    gathers = collective is not None and collective.spec.before is Held.BLOCK
+    return TracedCall(operation, nbytes, WORLD, per_rank=gathers)
 
 
 def _volume(shape: Any) -> int:
