@@ -23,6 +23,7 @@ COLLECTIVE_IDS = {
     Collective.REDUCE: 11,
     Collective.SCATTER: 15,
 }
+STAGED_COLLECTIVES = (Collective.ALLREDUCE,)  # their device buffers are copied to the host
 ALGORITHMS = {  # an algorithm's position is its number; 0 is the library default
     Collective.ALLGATHER: (
         DEFAULT,

@@ -170,6 +170,8 @@ def _check_collectives(spec: ProbeSpec) -> None:
             f"no collective that is probed has an algorithm {unknown[0]!r}"
             f"{did_you_mean(unknown[0], known)}; known: {', '.join(sorted(known))}"
         )
-    reduces = [one for one in spec.collectives if one.is_reduction and one != Collective.ALLREDUCE]
+    reduces = [
+        one for one in spec.collectives if one.is_reduction and (one.is_rooted or one.has_blocks)
+    ]
     if spec.operators == "any" and reduces:
         raise InputError(f"the order of operands is checked for allreduce alone, not {reduces[0]}")

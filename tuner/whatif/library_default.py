@@ -33,6 +33,7 @@ from tuner.launch import Launcher
 from tuner.launch.interpreters import find_interpreter
 from tuner.mpi_libraries import library_module
 from tuner.mpi_libraries.mpich import ALGORITHMS
+from tuner.mpi_libraries.openmpi import STAGED_COLLECTIVES
 from tuner.mpi_libraries.products import MPICH, OPENMPI, base_of, title_of
 from tuner.topology import CUDA
 from tuner.validation.openmpi_fixed_decisions import FixedDecision, find_fixed_decisions
@@ -90,7 +91,7 @@ def _openmpi() -> tuple[str, Chooser]:
     known = _fixed_decisions(launcher)
 
     def choose(key: RuleKey, sizes: Sequence[int]) -> Iterator[AlgorithmConfig | None]:
-        stages = key.memory == CUDA and key.collective is Collective.ALLREDUCE
+        stages = key.memory == CUDA and key.collective in STAGED_COLLECTIVES
         for nbytes in sizes:
             choice = _fixed_choice(known, key.collective, key.p, nbytes)
             yield _staged(key.collective, choice) if choice and stages else choice

@@ -56,7 +56,7 @@ class ProbeTarget(BaseModel):
     cluster: str = Field(examples=["ares"], description="its name in measurements and tables")
     cores: int = Field(examples=[16])
     max_ranks: int = Field(examples=[32])
-    collectives: list[str] = Field(examples=[["bcast", "allreduce"]], description="by default")
+    collectives: list[str] = Field(examples=[["allreduce"]], description="by default")
     sizes: list[int] = Field(examples=[[64, 65536]], description="by default")
 
 
