@@ -37,7 +37,6 @@ EXCEPTIONS = {  # module -> what it needs a certain collective for
     "tuner/importers/imb.py": "its names of benchmarks, and which sizes are of one rank",
     "tuner/importers/nccl_tests.py": "its names of programs",
     "tuner/importers/osu.py": "its titles, and which sizes are of one rank",
-    "tuner/training/replay/replaying_ranks.py": "the calls of a trace",
     "tuner/cli/nccl.py": "the default of an option",
 }
 ADVICE = (
