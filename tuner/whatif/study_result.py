@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, is_dataclass
 from itertools import pairwise
 from typing import Any
 
-from tuner.base.atomic_io import dataclass_from_record
-from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.machines.model_accuracy import SIMULATION
 from tuner.whatif.axes import SIZE_AXIS, AxisValue, GridPoint
@@ -310,14 +308,3 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _to_json(inner) for name, inner in value.items()}
     return [_to_json(inner) for inner in value] if isinstance(value, tuple) else value
-
-
-def result_from_record(record: Any) -> StudyResult:
-    """Return the result that a record of `result_record` holds; raises InputError otherwise."""
-    try:
-        if (record["kind"], record["version"]) != ("study", FORMAT_VERSION):
-            raise ValueError(f"not of kind study and version {FORMAT_VERSION}")
-        own = {name: record[name] for name in record if name not in ("kind", "version")}
-        return dataclass_from_record(StudyResult, own)
-    except (ValueError, KeyError, TypeError) as reason:
-        raise InputError(f"not the result of a study: {reason}") from None

@@ -33,7 +33,7 @@ from tuner.whatif.machine_resources import (
     with_faster,
 )
 from tuner.whatif.prices import count_parts
-from tuner.whatif.study_result import StudyResult, result_from_record, result_record
+from tuner.whatif.study_result import StudyResult, result_record
 from tuner.whatif.study_runner import run_study
 from tuner.whatif.study_spec import FileResolver, study_from_record, study_record
 from tuner.whatif.study_summary import limits_by_size
@@ -264,7 +264,7 @@ def test_prices_tell_the_best_value() -> None:
     assert slow.relative_cost[Collective.ALLREDUCE] == pytest.approx(ratio, rel=0.01)
     assert "Bandwidth 2GB/s gives the best value for its price" in result.summary
     record = json.loads(json.dumps(result_record(result)))
-    assert result_from_record(record) == result
+    assert [one["price"] for one in record["machine_values"]] == [slow.price, fast.price]
 
 
 def test_prices_count_the_switches_that_nodes_need() -> None:

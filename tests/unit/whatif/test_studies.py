@@ -53,7 +53,7 @@ from tuner.whatif.study_candidates import (
     list_candidates,
     segment_count,
 )
-from tuner.whatif.study_result import crossovers, result_from_record, result_record
+from tuner.whatif.study_result import crossovers, result_record
 from tuner.whatif.study_runner import CancelledError, run_study
 from tuner.whatif.study_spec import Study, study_from_record, study_record
 
@@ -147,7 +147,6 @@ def test_the_same_study_gives_the_same_record_and_records_come_back() -> None:
     result = run_study(asked)
     text = json.dumps(result_record(result))
     assert json.dumps(result_record(run_study(asked))) == text
-    assert result_from_record(json.loads(text)) == result
     again = study_from_record(json.loads(json.dumps(study_record(asked))), NOWHERE)
     assert study_record(again) == study_record(asked)
     assert result_record(run_study(again)) == result_record(result)
@@ -729,25 +728,6 @@ def test_bad_studies_are_named(changed: dict[str, Any], sentence: str) -> None:
         made(**changed)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"kind": "table"},
-        {"version": 2},
-        {"points": 5},
-        {"points": [{}]},
-        {"colour": 1},
-        {"axes": {"nodes": "x"}},
-        {"crossovers": [{"axis": 1}]},
-        {"table_regret": {"mean_regret": "much"}},
-    ],
-)
-def test_a_record_that_is_no_result_is_refused(change: dict[str, Any]) -> None:
-    record = result_record(run_study(made(vary={}, collectives=["bcast"], sizes=[8])))
-    with pytest.raises(InputError, match="not the result of a study"):
-        result_from_record({**record, **change})
-
-
 @pytest.mark.slow
 def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Everything by reference, beside the study's file; table, CSV and JSON agree."""
@@ -775,12 +755,14 @@ def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
         "not counted, 6 of 8 points: the table has no rules for this call on so many ranks" in words
     )
     assert main(["study", str(path), "--json"]) == 0
-    result = result_from_record(json.loads(capsys.readouterr().out))
+    points = json.loads(capsys.readouterr().out)["points"]
     with (tmp_path / "s.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == sum(len(point.candidates) for point in result.points)
+    assert len(rows) == sum(len(point["candidates"]) for point in points)
     best = [row for row in rows if row["best"] == "1"]
-    assert [float(row["seconds"]) for row in best] == [p.best.seconds for p in result.points]
+    assert [float(row["seconds"]) for row in best] == [
+        min(one["seconds"] for one in point["candidates"]) for point in points
+    ]
 
 
 def test_bad_study_files_get_one_sentence(
