@@ -120,10 +120,8 @@ class Hierarchy:
                 if not under_way:
                     return
                 if come or gone:
-                    made, of_round = (
-                        self._overlap_rounds(under_way, t, n_segments, whole.n_chunks),
-                        t,
-                    )
+                    made = self._overlap_rounds(under_way, t, n_segments, whole.n_chunks)
+                    of_round = t
                 yield _shift_chunks(made, (t - of_round) * whole.n_chunks)
 
         return Schedule(

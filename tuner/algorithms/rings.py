@@ -38,10 +38,8 @@ def allgather_rounds(p: int, chunks_per_rank: int, first_chunk: int = 0) -> Iter
     first_chunk         number of the first chunk of rank 0
     """
     src, dst, plain, _ = ring(p)
-    chunk, count = (
-        RotatedColumn(first_chunk + np.arange(p) * chunks_per_rank),
-        column(chunks_per_rank, p),
-    )
+    chunk = RotatedColumn(first_chunk + np.arange(p) * chunks_per_rank)
+    count = column(chunks_per_rank, p)
     for t in range(p - 1):
         first = chunk.at(-t)
         yield Round(src, dst, first, first, count, plain)

@@ -69,9 +69,7 @@ def _sync_observations(series: SeriesIndex, uncontended: PathFit) -> list[tuple[
         longer = interval_estimate(
             series.median(one) - CALLS_PER_EXCHANGE * np.asarray(series.call_overhead) - message
         )
-        low, high = (
-            MIN_ACK_LATENCIES * uncontended.link_latency,
-            MAX_ACK_LATENCIES * uncontended.link_latency,
-        )
+        low = MIN_ACK_LATENCIES * uncontended.link_latency
+        high = MAX_ACK_LATENCIES * uncontended.link_latency
         found.append((float(size[0]), longer.low > low and longer.value < high))
     return sorted(found)

@@ -112,10 +112,8 @@ def validate_from_logs(
     doubts = list(_doubts(table, evidence))
     for sentence in (*_noticed(table, evidence), *doubts):
         warn(sentence)
-    proved, replaced = (
-        validate_nccl.validate(table, evidence),
-        validate_nccl.superseded_rules(table),
-    )
+    proved = validate_nccl.validate(table, evidence)
+    replaced = validate_nccl.superseded_rules(table)
     if doubts and evidence.has_plugin_messages:
         proved = [replace(each, confirmed=False, reason=OTHER_RULES_FOLLOWED) for each in proved]
     return [validation_record(each) for each in proved], [

@@ -76,10 +76,8 @@ def _usable_commands(installation: Installation, diagnosis: Diagnosis) -> tuple[
             make_finding("works", "nothing can be measured before the problems below are solved"),
         )
     candidates = mpi_libraries.available_candidates(installation.library, installation.capabilities)
-    known, product = (
-        mpi_libraries.library_module(installation.library),
-        installation.identity.product,
-    )
+    known = mpi_libraries.library_module(installation.library)
+    product = installation.identity.product
     calls = [one for one in known.ALGORITHMS if len(candidates(one, *EXAMPLE_CALL)) > 1]
     formats = " or ".join(_readable_formats(product.name, installation))
     return (

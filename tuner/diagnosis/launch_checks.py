@@ -142,10 +142,8 @@ def _launch_problem(launch: Launcher, reason: TunerError) -> SetupProblem:
             fatal=True,
         )
     if not text:
-        text, remedy = (
-            str(reason),
-            f"run `{launch.python} -m mpi4py.bench helloworld` by its launcher",
-        )
+        text = str(reason)
+        remedy = f"run `{launch.python} -m mpi4py.bench helloworld` by its launcher"
     return SetupProblem(text, remedy, fatal=True)
 
 

@@ -71,10 +71,8 @@ def _describe_controls(installation: Installation) -> list[Finding]:
 
 def _describe_variables(installation: Installation) -> list[str]:
     """Return lines on which of the library's variables can be set at run time."""
-    known, there = (
-        mpi_libraries.library_module(installation.library),
-        installation.capabilities.variables,
-    )
+    known = mpi_libraries.library_module(installation.library)
+    there = installation.capabilities.variables
     missing = [name for name in known.CONTROL_VARIABLES if name not in there]
     at_start = [name for name, one in there.items() if not one.settable]
     running = len(there) - len(at_start)

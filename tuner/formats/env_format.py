@@ -215,10 +215,8 @@ class EnvDialect:
             stand_in = None if silent else fallback
             for nbytes in self._boundary_sizes(collective, p, ladder, found.get(collective, ())):
                 rule = next((r for r in ladder if r.start_bytes <= nbytes < r.stop_bytes), None)
-                wanted, said = (
-                    stand_in or AlgorithmConfig(),
-                    describe_default(stand_in, is_fallback_missing=not silent),
-                )
+                wanted = stand_in or AlgorithmConfig()
+                said = describe_default(stand_in, is_fallback_missing=not silent)
                 if rule is not None and not rule.choice.is_default:
                     wanted, said = rule.choice, f"says {rule.choice}"
                 decided = self.decide(found, collective, p, nbytes)

@@ -41,10 +41,8 @@ class DeviceProbe:
     def __init__(self, comm: MPI.Intracomm, on_note: Callable[[str], object]) -> None:
         self._comm, self._on_note = comm, on_note
         self._all_have_gpu = rank_gpus.all_have_gpu(comm)
-        self._sends_device_memory, self._cuda_aware = (
-            rank_gpus.all_send_device_memory(comm),
-            rank_gpus.all_cuda_aware(comm),
-        )
+        self._sends_device_memory = rank_gpus.all_send_device_memory(comm)
+        self._cuda_aware = rank_gpus.all_cuda_aware(comm)
         self._nccl_variants: dict[tuple[tuple[str, int | str], ...], NcclVariant | Unavailable] = {}
         self._shared_memory: list[ByteArray] = []  # opened by the other rank
 
@@ -130,10 +128,8 @@ class DeviceProbe:
         if self._sends_device_memory:
             return pointtopoint.pingpong(comm, nbytes, self.allocate)
         device = cuda_device()
-        buffers, buffer = (
-            DeviceBuffers(device, direct=False),
-            device.device_array(device.allocate(nbytes)),
-        )
+        buffers = DeviceBuffers(device, direct=False)
+        buffer = device.device_array(device.allocate(nbytes))
         turn = [
             buffers.bind_method(comm.Send, (buffer, READ), trailing_args=(peer,)),
             buffers.bind_method(comm.Recv, (buffer, WRITE), trailing_args=(peer,)),

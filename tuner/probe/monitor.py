@@ -148,11 +148,9 @@ class ProbeMonitor:
         the line with reports. Raises ProbeError when a host has fallen silent.
         """
         signs = HEARTBEAT_PATTERN.findall(text)
-        text, self._partial_line, spoke = (
-            self._partial_line + HEARTBEAT_PATTERN.sub("", text),
-            "",
-            None,
-        )
+        text = self._partial_line + HEARTBEAT_PATTERN.sub("", text)
+        self._partial_line = ""
+        spoke = None
         while (place := text.find(EVENT_PREFIX)) >= 0:
             try:
                 event, length = json.JSONDecoder().raw_decode(text[place:])

@@ -101,10 +101,8 @@ def _control_losses(control: Sequence[Record]) -> list[str]:
     slower = [record for record in control if is_slower(record)]
     if not slower:
         return []
-    worst, largest = (
-        min(slower, key=_smallest_ratio),
-        max(slower, key=lambda call: int(call["nbytes"])),
-    )
+    worst = min(slower, key=_smallest_ratio)
+    largest = max(slower, key=lambda call: int(call["nbytes"]))
     return [
         "The file itself costs time: calls that the table leaves to the library become slower, at"
         f" most {1 / _smallest_ratio(worst):.2f} times ({worst['collective']} of"

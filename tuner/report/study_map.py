@@ -249,10 +249,8 @@ def _label(axes: Axes, drawn: CrossoverMap, width: float) -> None:
     axes.set_title("\n".join(wrap(unbroken, int(width * LETTERS_PER_INCH))))
     axes.set_xlim(-0.5, len(drawn.sizes) - 0.5)
     axes.set_ylim(-0.5, len(drawn.ranks) - 0.5)
-    x, y = (
-        _labelled_positions(drawn.sizes, int(width / TICK_WIDTH_IN)),
-        _labelled_positions(drawn.ranks, MAX_LABELLED_ROWS),
-    )
+    x = _labelled_positions(drawn.sizes, int(width / TICK_WIDTH_IN))
+    y = _labelled_positions(drawn.ranks, MAX_LABELLED_ROWS)
     axes.set_xticks(x, [format_size(drawn.sizes[at]) for at in x], fontsize=8)
     axes.set_yticks(y, [str(drawn.ranks[at]) for at in y])
     axes.grid(visible=False)

@@ -91,12 +91,10 @@ class PersistentSchedule:
         itemsize: int,
         memory: Memory = HOST_MEMORY,
     ) -> None:
-        self._rank_schedule, self._comm, self._itemsize, self._memory = (
-            rank_schedule,
-            comm,
-            itemsize,
-            memory,
-        )
+        self._rank_schedule = rank_schedule
+        self._comm = comm
+        self._itemsize = itemsize
+        self._memory = memory
         self.buffer, self.order_preserving = buffer, rank_schedule.order_preserving
         self.n_messages = sum(map(len, rank_schedule.rounds))
         self._scratch, self._arriving = np.split(
@@ -177,12 +175,10 @@ class PersistentSchedule:
         self, bound_round: BoundRound, transfers: tuple[RankTransfer, ...], round_number: int
     ) -> list[PendingSend]:
         """Fill `bound_round`; return its sends that may complete in later rounds."""
-        rank, sent, copied, moved = (
-            self._rank_schedule.rank,
-            list[PendingSend](),
-            list[ByteArray](),
-            list[ByteArray](),
-        )
+        rank = self._rank_schedule.rank
+        sent = list[PendingSend]()
+        copied = list[ByteArray]()
+        moved = list[ByteArray]()
         written = [(r.dst_offset, r.elements) for r in transfers if r.dst == rank and r.is_deferred]
         room = 0
         for row in transfers:

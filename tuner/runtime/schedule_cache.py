@@ -52,12 +52,10 @@ class ScheduleCache:
         choice: AlgorithmConfig,
         scratch_pool: ScratchPool,
     ) -> None:
-        self._comm, self._collective, self._choice, self._scratch_pool = (
-            comm,
-            collective,
-            choice,
-            scratch_pool,
-        )
+        self._comm = comm
+        self._collective = collective
+        self._choice = choice
+        self._scratch_pool = scratch_pool
         self._segmented = is_segmented(collective, choice.algorithm, choice.params)
         self._shape = collective, choice, comm.size, comm.rank
         self._schedules: dict[tuple[int, int, int, int], PersistentSchedule | None] = {}

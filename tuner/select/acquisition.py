@@ -67,10 +67,8 @@ class AcquisitionQueue:
 
     def accept(self, candidate: AcquisitionCandidate) -> None:
         """Choose a candidate, drop the others of its point and lower the regret around it."""
-        number, fellows = (
-            candidate.point_index,
-            self._covariance.correlated_points(candidate.point_index),
-        )
+        number = candidate.point_index
+        fellows = self._covariance.correlated_points(candidate.point_index)
         self._regrets[fellows] *= (
             1 - candidate.saved_fraction * self._covariance.variance_explained(number)
         )

@@ -153,10 +153,8 @@ def neighbouring_sizes(
 
     The result is empty beyond the range of extrapolation.
     """
-    above, below = (
-        max(max_factor_above(sizes), max_extrapolation),
-        max(max_factor_below(sizes), max_extrapolation),
-    )
+    above = max(max_factor_above(sizes), max_extrapolation)
+    below = max(max_factor_below(sizes), max_extrapolation)
     if nbytes > sizes[-1] * above or nbytes < sizes[0] / below:
         return ()
     return _bracket(sizes, nbytes)

@@ -85,11 +85,9 @@ class ExperimentDesign:
             raise InputError("there is no point to probe: name collectives, shapes and sizes")
         self._candidates = dict[CallPoint, tuple[AlgorithmConfig, ...]]()
         self._simulate, self._measurement_cost = simulate, measurement_cost
-        self._observations, self._seed, self._uses_unmeasured_costs = (
-            dict[PointConfig, Observation](),
-            seed,
-            uses_unmeasured_costs,
-        )
+        self._observations = dict[PointConfig, Observation]()
+        self._seed = seed
+        self._uses_unmeasured_costs = uses_unmeasured_costs
         self._unanswered: Counter[PointConfig] = Counter()
         self._incorrect: IncorrectSet = frozenset()
         self.add_points(candidates)

@@ -160,10 +160,8 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         features = validate_data(self, X, reset=False)
         places = _coordinates(features)
-        distance, same = (
-            _distance(self.coordinates_, places),
-            _is_same_algorithm(self.coordinates_, places),
-        )
+        distance = _distance(self.coordinates_, places)
+        same = _is_same_algorithm(self.coordinates_, places)
         against = self.kernel_.covariance(
             self.coordinates_, self.kernel_.correlation(distance), same
         )

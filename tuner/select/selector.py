@@ -138,10 +138,8 @@ class Selector:
     ) -> tuple[float, float, float]:
         """Return expected time and its 95 % interval; raise InputError for an unknown config."""
         found = self.posterior(point, [choice])
-        centre, spread = (
-            float(found.mean[0]),
-            NORMAL_95 * standard_deviation(found.covariance[0, 0]),
-        )
+        centre = float(found.mean[0])
+        spread = NORMAL_95 * standard_deviation(found.covariance[0, 0])
         return math.exp(centre), math.exp(centre - spread), math.exp(centre + spread)
 
     def choose(

@@ -194,10 +194,8 @@ class _Backtrace:
             yield PathSegment(
                 REDUCTION, rank, float(self.timeline.completed[visit]), float(left[visit])
             )
-            entered, copied = (
-                float(self.timeline.entered[visit]),
-                float(self.timeline.copied[visit]),
-            )
+            entered = float(self.timeline.entered[visit])
+            copied = float(self.timeline.copied[visit])
             if self.timeline.completed[visit] == copied:
                 yield PathSegment(COPYING, rank, entered, copied)
                 visit = self._previous_visit(visit)

@@ -122,11 +122,9 @@ def final_state(transfers: TransferTable) -> FinalState:
     """Simulate the call and return its final state; all ranks start at 0."""
     agenda, p = _run_to_end(transfers), transfers.p
     release = agenda.transfer["release"]
-    port_free, joined, busy = (
-        np.zeros(2 * p),
-        np.zeros(2 * p),
-        np.zeros(len(transfers.capacity) + 1),
-    )
+    port_free = np.zeros(2 * p)
+    joined = np.zeros(2 * p)
+    busy = np.zeros(len(transfers.capacity) + 1)
     np.maximum.at(port_free, transfers.recv_port, release)
     np.maximum.at(joined, transfers.recv_port, agenda.transfer["joined"])
     last = np.zeros(len(transfers.links))
@@ -154,11 +152,9 @@ def trace(transfers: TransferTable) -> list[TransferSpan]:
 def _run_to_end(transfers: TransferTable, longest: float = math.inf) -> _EngineState:
     """Return the final state, or the one at `longest` seconds if the call takes longer."""
     p, k = transfers.p, len(transfers.src)
-    call, rank, port = (
-        np.zeros(k, TRANSFER_DTYPE),
-        np.zeros(p, RANK_DTYPE),
-        np.zeros(2 * p, PORT_QUEUES_DTYPE),
-    )
+    call = np.zeros(k, TRANSFER_DTYPE)
+    rank = np.zeros(p, RANK_DTYPE)
+    port = np.zeros(2 * p, PORT_QUEUES_DTYPE)
     for name in (
         "alpha",
         "overhead",

@@ -163,20 +163,16 @@ class _RoutedRows:
     def build_table(self, size: FloatArray) -> TransferTable:
         """Return the transfers of rows of these sizes in bytes, shape (rows,)."""
         rows, calibration = self.rows, self.calibration
-        copying, folding = (
-            _copy_seconds(calibration, rows, size),
-            _reduction_seconds(calibration, rows, size),
-        )
+        copying = _copy_seconds(calibration, rows, size)
+        folding = _reduction_seconds(calibration, rows, size)
         folding[self._reduced_by_switch] = 0.0
         visits = _build_visits(
             self.p, rows.src, rows.dst, rows.round, self.is_remote, copying, folding
         )
         moving, there, size = self.remote_rows, self.connections, size[self.is_remote]
         kind = there.kind[self.connection].astype(np.int64)
-        eager, awaited = (
-            size < there.costs.eager_limit[kind],
-            size >= there.costs.recv_wait_from[kind],
-        )
+        eager = size < there.costs.eager_limit[kind]
+        awaited = size >= there.costs.recv_wait_from[kind]
         alpha, beta, acknowledgement, way = lookup_costs(there.costs, kind, size)
         return TransferTable(
             self.p,

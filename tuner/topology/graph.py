@@ -51,11 +51,9 @@ class RouteGraph:
         self, names: Sequence[str], links: Sequence[Edge], n_ports: int = 0, routing: str = "spread"
     ) -> None:
         number = {name: i for i, name in enumerate(names)}
-        self.n_vertices, self.n_ports, self.spread_by_destination = (
-            len(names),
-            n_ports,
-            routing == "spread",
-        )
+        self.n_vertices = len(names)
+        self.n_ports = n_ports
+        self.spread_by_destination = routing == "spread"
         self.source = np.array([number[link.source] for link in links], dtype=np.int64)
         self.target = np.array([number[link.target] for link in links], dtype=np.int64)
         latency = np.array([link.latency for link in links])

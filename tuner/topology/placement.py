@@ -135,11 +135,9 @@ class Placement:
 
         Local rank i uses GPU i modulo the number of GPUs.
         """
-        gpus, cpus, local = (
-            interior.device_indices(GPU),
-            interior.device_indices(CPU),
-            self.local_ranks[ranks],
-        )
+        gpus = interior.device_indices(GPU)
+        cpus = interior.device_indices(CPU)
+        local = self.local_ranks[ranks]
         if len(gpus):
             gpu = gpus[local % len(gpus)]
             cpu = cpus[interior.distances[np.ix_(gpu, cpus)].argmin(axis=1)] if len(cpus) else gpu

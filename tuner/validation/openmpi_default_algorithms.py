@@ -30,10 +30,8 @@ def find_default_algorithms(
     if watcher is None:
         raise InputError("a C compiler is needed to watch what the library runs: install cc")
     asked = [call for call in calls if call[0] in TRACED_COLLECTIVES]
-    path, found = (
-        directory / "decisions.json",
-        dict[PlacedCollective, list[tuple[int, list[int]]]](),
-    )
+    path = directory / "decisions.json"
+    found = dict[PlacedCollective, list[tuple[int, list[int]]]]()
     records = [
         {
             "collective": str(collective),

@@ -224,10 +224,8 @@ def _differences_without_file(
     where: str, call: ValidationCall, outcome: CallOutcome, without: CallOutcome
 ) -> Iterator[str]:
     """Yield how a call that is left to the library differs from one without any file."""
-    ran, wanted = (
-        executed_algorithm(call.collective, outcome),
-        executed_algorithm(call.collective, without),
-    )
+    ran = executed_algorithm(call.collective, outcome)
+    wanted = executed_algorithm(call.collective, without)
     if ran is None and wanted is None and call.rule.key.nodes == 1:
         yield f"{where} {why_unknown(outcome)}, without the file, too"
     elif ran != wanted:

@@ -311,12 +311,10 @@ class _TaskCollector:
     def __init__(
         self, study: Study, grid_index: int, collective: Collective, first_task: int
     ) -> None:
-        self.study, self.grid_index, self.collective, self.first_task = (
-            study,
-            grid_index,
-            collective,
-            first_task,
-        )
+        self.study = study
+        self.grid_index = grid_index
+        self.collective = collective
+        self.first_task = first_task
         at = study.grid[grid_index]
         self.nodes, self.ppn = int(at["nodes"]), int(at["ppn"])
         self.p = self.nodes * self.ppn

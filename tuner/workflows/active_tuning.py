@@ -199,10 +199,8 @@ class _ActiveTuning:
         check_probe(self.out, self.launches.request, self.launcher, name=self.name)
         choices = ((one, AlgorithmConfig()) for one in self.request.collectives)
         self.constraints.check_excluded_names(self.request.library, choices)
-        keys, most = (
-            {point.key() for point in candidate_points(self.full_request)},
-            self.constraints.max_rules,
-        )
+        keys = {point.key() for point in candidate_points(self.full_request)}
+        most = self.constraints.max_rules
         if most is not None and most < len(keys):
             raise InputError(
                 f"a table for these collectives and shapes has {len(keys)} rules at least, not"

@@ -158,10 +158,8 @@ def _validate_intelmpi(
 
     Its variables are for one number of ranks, so that each number has its own file.
     """
-    starter, otherwise = (
-        local_launcher(table, python),
-        intelmpi.fallback_of(wish.fallback_algorithm),
-    )
+    starter = local_launcher(table, python)
+    otherwise = intelmpi.fallback_of(wish.fallback_algorithm)
     validations = list[RuleValidation]()
     with tempfile.TemporaryDirectory(prefix="tuner-validate-") as place:
         file = Path(place, "adjust.sh")

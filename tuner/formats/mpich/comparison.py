@@ -52,10 +52,8 @@ def compare(
             ladders = collectives.get(collective, {})
             parents = hierarchical_rank_counts(table, collective)
             name = f"collective={collective}"
-            branch, library = (
-                collective_subtree(tree, collective),
-                collective_subtree(generic, collective),
-            )
+            branch = collective_subtree(tree, collective)
+            library = collective_subtree(generic, collective)
             for p in neighbours({*ladders, *condition_bounds(branch, "comm_size")}, minimum=1):
                 mine = {name: specialise(branch, p)}
                 own = {name: specialise(library, p)}

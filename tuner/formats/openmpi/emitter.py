@@ -188,10 +188,8 @@ def _differences(
 ) -> Iterator[str]:
     _, sizes = decision_bounds(rules, collective)
     for nbytes in boundary_sizes(rule_list, sizes):
-        told, found = (
-            expected_config(collective, rule_list, nbytes),
-            decide(rules, collective, p, nbytes),
-        )
+        told = expected_config(collective, rule_list, nbytes)
+        found = decide(rules, collective, p, nbytes)
         if found != told:
             yield (
                 f"{collective} of {nbytes} bytes on {p} ranks: the table says {told},"

@@ -217,10 +217,8 @@ def _classify_resources(
     users, latest, before = [0], [-1], np.zeros(len(machine.capacity), np.int64)
     for i in rows:
         for way in range(len(machine.slot_start)):
-            begin, end = (
-                machine.slot_start[way, connection[i]],
-                machine.slot_start[way, connection[i] + 1],
-            )
+            begin = machine.slot_start[way, connection[i]]
+            end = machine.slot_start[way, connection[i] + 1]
             if not taken[machine.kind[connection[i]], way]:
                 continue
             for at in range(begin, end):

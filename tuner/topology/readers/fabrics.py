@@ -126,15 +126,13 @@ class FatTree:
         leaves = list(self._leaves(ports))
         names = [f"leaf{number}" for number in range(len(leaves))]
         check_fabric_size(sum(map(len, leaves)), 2 * self._size(sum(map(len, leaves)), len(leaves)))
-        switches, links = (
-            list(names),
-            [
-                link
-                for name, below in zip(names, leaves, strict=True)
-                for end in below
-                for link in self.node_cable.links_between(end, name)
-            ],
-        )
+        switches = list(names)
+        links = [
+            link
+            for name, below in zip(names, leaves, strict=True)
+            for end in below
+            for link in self.node_cable.links_between(end, name)
+        ]
         pods = [[name] for name in names]  # the topmost switches of each subtree
         for level, up in enumerate(self.up, start=1):
             width = self.down[level] if level < len(self.down) else len(pods)

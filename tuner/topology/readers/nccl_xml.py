@@ -141,10 +141,8 @@ class _NodeGraph:
         """
         name = self.device_names[id(gpu)]
         for link in (child for inner in _gpus_in(gpu) for child in inner.children):
-            kind, count = (
-                link.attributes.get("tclass", ""),
-                link.int_attribute("count", 1, MAX_LINK_COUNT),
-            )
+            kind = link.attributes.get("tclass", "")
+            count = link.int_attribute("count", 1, MAX_LINK_COUNT)
             if link.name == "c2c":
                 rate = link.int_attribute("bw", 0, MAX_BANDWIDTH_MB_S) * 1e6
                 self.connect_to_cpu(name, rate, count)

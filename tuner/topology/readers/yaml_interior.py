@@ -52,10 +52,8 @@ def parse_node_topology(value: Any) -> NodeTopology:
         what = f"link {number}"
         require_keys(what, entry, INTERIOR_LINK_KEYS, {"latency", "bandwidth"})
         kind, count = parse_link_kind(what, entry, "network")
-        capacity, latency = (
-            parse_bandwidth(entry["bandwidth"]) * count,
-            parse_time(entry["latency"]),
-        )
+        capacity = parse_bandwidth(entry["bandwidth"]) * count
+        latency = parse_time(entry["latency"])
         links += [
             Link(a, b, capacity, latency, kind, count)
             for a, b in parse_interior_ends(what, entry, groups)
