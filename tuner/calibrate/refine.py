@@ -127,7 +127,8 @@ def refine(
         "reason": reason,
         "algorithms": _algorithm_records(after if accepted else before),
     }
-    used = _with_refinement_record(found if accepted else calibration, record)
+    used = found if accepted else calibration
+    used = replace(used, provenance={**used.provenance, "refined": record})
     return Refinement(used, old, new, factors, accepted, reason)
 
 
@@ -176,10 +177,6 @@ def _decide_acceptance(old: PredictionQuality, new: PredictionQuality) -> tuple[
 
 def _format_change(old: float, new: float) -> str:
     return f"from {old:.1%} to {new:.1%}"
-
-
-def _with_refinement_record(calibration: Calibration, record: dict[str, Any]) -> Calibration:
-    return replace(calibration, provenance={**calibration.provenance, "refined": record})
 
 
 def _with_best_port_discipline(

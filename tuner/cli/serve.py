@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> None:
 
     settings = _settings(options)
     if options.jobs_only:
-        server.run_jobs(settings, _announce_jobs)
+        server.run_jobs(settings, lambda: print_text("tuner carries out jobs; Ctrl-C ends it"))
     else:
         server.serve(settings, _announce)
 
@@ -158,7 +158,3 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _announce(address: str) -> None:
     print_text(f"tuner answers at {address} (see /openapi.json); Ctrl-C ends it")
-
-
-def _announce_jobs() -> None:
-    print_text("tuner carries out jobs; Ctrl-C ends it")

@@ -36,10 +36,6 @@ class ExportOptions:
     base_rules: mpich.GenericTreeLoader = _no_generic
 
 
-def _no_fallback_rules(_table: TuningTable, _options: ExportOptions) -> int:
-    return 0
-
-
 @dataclass(frozen=True)
 class Format:
     """One native file format.
@@ -66,7 +62,7 @@ class Format:
     usage: str
     affects_other_shapes: bool = False
     signature: str = ""
-    fallback_rule_count: Callable[[TuningTable, ExportOptions], int] = _no_fallback_rules
+    fallback_rule_count: Callable[[TuningTable, ExportOptions], int] = lambda *_: 0
 
     @property
     def is_json(self) -> bool:

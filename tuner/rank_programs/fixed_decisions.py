@@ -53,7 +53,8 @@ def group_size(comm: MPI.Comm) -> Iterator[ctypes.c_int]:
 def decision_function(comm: MPI.Comm, collective: str) -> Callable[[int], None]:
     """Return a function that has the library decide on a call of so many bytes."""
     decide = getattr(ctypes.CDLL("libmpi.so.40"), f"ompi_coll_tuned_{collective}_intra_dec_fixed")
-    pointers = {name: ctypes.c_void_p(MPI._handleof(what)) for name, what in _arguments(comm)}
+    handles = {"comm": comm, "type": MPI.INT32_T, "op": MPI.SUM}
+    pointers = {name: ctypes.c_void_p(MPI._handleof(what)) for name, what in handles.items()}
     data = ctypes.create_string_buffer(8)  # whose content is never looked at
 
     def bcast(nbytes: int) -> None:
@@ -65,10 +66,6 @@ def decision_function(comm: MPI.Comm, collective: str) -> Callable[[int], None]:
         decide(data, data, count, pointers["type"], pointers["op"], pointers["comm"], None)
 
     return {"bcast": bcast, "allreduce": allreduce}[collective]
-
-
-def _arguments(comm: MPI.Comm) -> tuple[tuple[str, MPI.Comm | MPI.Datatype | MPI.Op], ...]:
-    return ("comm", comm), ("type", MPI.INT32_T), ("op", MPI.SUM)
 
 
 def find_steps(

@@ -209,12 +209,10 @@ def _draw_contours(axes: Axes, drawn: CrossoverMap) -> None:
     )
     levels = [math.log10(step) + exponent for exponent in exponents for step in (1, 2, 5)]
     lines = axes.contour(np.log10(known), levels, colors="white", linestyles="--", linewidths=0.9)
-    for text in axes.clabel(lines, fontsize=NAME_FONT_SIZE, fmt=_format_exponent):
+    for text in axes.clabel(
+        lines, fontsize=NAME_FONT_SIZE, fmt=lambda exponent: format_time(10.0**exponent)
+    ):
         text.set(color="black", path_effects=[withStroke(linewidth=2, foreground="white")])
-
-
-def _format_exponent(exponent: float) -> str:
-    return format_time(10.0**exponent)
 
 
 def _add_legend(axes: Axes, look: Mapping[str, FillStyle], has_times: bool) -> None:

@@ -79,16 +79,13 @@ def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
         f"{result.table.library}: {libraries[result.name]['verdict']}" for result in results
     )
     every = [sentence for sentences in noticed.values() for sentence in sentences]
-    gain = describe_outcome(heldout) if heldout else _describe_measured(results)
+    measured = " ".join(describe_measured_gain(result.table) for result in results)
+    gain = describe_outcome(heldout) if heldout else measured
     return {
         **_figures(validations, heldout, every, gain),
         "verdict": verdict,
         "libraries": libraries,
     }
-
-
-def _describe_measured(results: Sequence[LibraryResult]) -> str:
-    return " ".join(describe_measured_gain(result.table) for result in results)
 
 
 def validations_per_rule(

@@ -9,7 +9,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from types import MappingProxyType
 
@@ -96,7 +95,7 @@ def evaluate(
         fixed = {DEFAULT_LABEL: lambda _, choices: default_or_first(choices), **fixed}
     single = _best_single(scored)
     if single is not None:
-        fixed[BEST_SINGLE] = partial(_select_constant, single)
+        fixed[BEST_SINGLE] = lambda _point, _choices: single
     picked: dict[str, list[tuple[EvaluationCase, AlgorithmConfig]]] = defaultdict(list)
     lessons = list(product(trainers, folds(cases, protocol)))
     for done, (name, (known, asked)) in enumerate(lessons):
@@ -137,12 +136,6 @@ def _train_selector(
         return usual if usual in choices else default_or_first(choices)
 
     return pick
-
-
-def _select_constant(
-    choice: AlgorithmConfig, _point: CallPoint, _choices: Collection[AlgorithmConfig]
-) -> AlgorithmConfig:
-    return choice
 
 
 def _most_frequent(cases: Sequence[EvaluationCase]) -> AlgorithmConfig:

@@ -39,11 +39,7 @@ def allreduce_hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[
     tensor = bucket.buffer()
     reducing = _gradient_group(_hook_state(state))
     work = dist.all_reduce(tensor, dist.ReduceOp.AVG, reducing, async_op=True)
-    return work.get_future().then(_first)
-
-
-def _first(future: Any) -> Any:
-    return future.value()[0]
+    return work.get_future().then(lambda future: future.value()[0])
 
 
 def _hook_state(state: Any) -> HookState:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.base.errors import InputError
-from tuner.machines import GpuSpec
 from tuner.training.call_times import CallTimes
 from tuner.training.compute import divide_over_layers
 from tuner.training.frameworks import compute_seconds, replica_ranks
@@ -145,7 +144,7 @@ def make_job(workload: Workload, ranks: int, times: CallTimes | None = None) -> 
     times       times of the calls, by default those of the workload's policy
     """
     gpu = workload.machine.spec.gpu if workload.machine.spec else None
-    memory_rate = _memory_rate(gpu)
+    memory_rate = gpu.memory_rate.value if gpu else HOST_COPY_RATE
     layers = divide_over_layers(
         workload.model, workload.rank_batch(ranks), workload.rate, memory_rate, workload.passes
     )
@@ -164,10 +163,6 @@ def make_job(workload: Workload, ranks: int, times: CallTimes | None = None) -> 
         workload.rank_batch(ranks),
         gpu.memory_size.value if gpu and gpu.memory_size else 0.0,
     )
-
-
-def _memory_rate(gpu: GpuSpec | None) -> float:
-    return gpu.memory_rate.value if gpu else HOST_COPY_RATE
 
 
 def _calls(times: CallTimes, operations: Sequence[Operation]) -> Iterator[PredictedCall]:

@@ -13,7 +13,6 @@ from tuner.whatif.executors import Executor, run_serial
 from tuner.whatif.library_default import title_of_default
 from tuner.whatif.machine_resources import RESOURCE_NAMES
 from tuner.whatif.prices import count_parts, machine_price
-from tuner.whatif.study_candidates import Candidate
 from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
 from tuner.whatif.study_result import (
     MachineValue,
@@ -51,24 +50,12 @@ class CancelledError(TunerError):
     """Raised when a study is cancelled before its end."""
 
 
-def _no_progress(_fraction: float, _text: str) -> None:
-    pass
-
-
-def _never_cancelled() -> bool:
-    return False
-
-
-def _no_checkpoint(_study: Study, _tasks: Sequence[StudyTask]) -> Checkpoint:
-    return Checkpoint()
-
-
 def run_study(
     study: Study,
-    progress: StudyProgressCallback = _no_progress,
-    is_cancelled: Callable[[], bool] = _never_cancelled,
+    progress: StudyProgressCallback = lambda *_: None,
+    is_cancelled: Callable[[], bool] = lambda: False,
     executor: Executor = run_serial,
-    open_checkpoint: OpenCheckpoint = _no_checkpoint,
+    open_checkpoint: OpenCheckpoint = lambda *_: Checkpoint(),
 ) -> StudyResult:
     """Simulate a study; the same study gives the same result with every executor.
 
@@ -260,7 +247,8 @@ def _timings(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterato
         seconds = times[call] if times is not None else None
         if seconds is not None:
             of_nccl = candidate.algorithm in planned.of_nccl and not candidate.params
-            yield _timing(candidate, seconds, NCCL if of_nccl else SIMULATION)
+            model = NCCL if of_nccl else SIMULATION
+            yield TimedCandidate(candidate.algorithm, candidate.params, seconds, model)
 
 
 def _skipped(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterator[str]:
@@ -270,10 +258,6 @@ def _skipped(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterato
         times = answers[task]
         if times is not None and times[call] is None:
             yield str(candidate)
-
-
-def _timing(candidate: Candidate, seconds: float, predicted_by: str) -> TimedCandidate:
-    return TimedCandidate(candidate.algorithm, candidate.params, seconds, predicted_by)
 
 
 def _rounded_seconds(timing: TimedCandidate) -> float:

@@ -67,7 +67,7 @@ def topology_from_yaml(record: Any) -> Topology:
     nodes = _nodes(record["nodes"], _cores(record, interior), interior)
     fields = {
         **parse_local_costs(record.get("local", {})),
-        "capabilities": _capabilities(record.get("offers", [])),
+        "capabilities": frozenset(parse_names("offers", record.get("offers", []))),
     }
     if "fabric" in record:
         return fabric_topology(name, nodes, parse_fabric(record["fabric"]), **fields)
@@ -112,10 +112,6 @@ def parse_local_costs(local: Any) -> dict[str, Any]:
         "local_bandwidth": parse_bandwidth(local["bandwidth"]) if "bandwidth" in local else None,
         "memory_bandwidth": math.inf if bus is None else parse_bandwidth(bus),
     }
-
-
-def _capabilities(value: Any) -> frozenset[str]:
-    return frozenset(parse_names("offers", value))
 
 
 def _star(nodes: list[Node], latency: float, bandwidth: float) -> list[Link]:
