@@ -50,7 +50,7 @@ from tuner.emulation import EmulatedCluster, launch
 from tuner.machines.topology_files import load_topology
 from tuner.training.call_times import AlgorithmPolicy, CallTimes
 from tuner.training.compute import ComputeRate
-from tuner.training.frameworks import Framework
+from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.fusion import Ddp, Horovod
 from tuner.training.groups import Call, Group
 from tuner.training.model import Model

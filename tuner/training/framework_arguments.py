@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from tuner.training.frameworks import Framework
+from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.fusion import BACKWARD_ORDER, MIB, Ddp, Horovod
 from tuner.training.frameworks.model_parallel import ModelParallel
 from tuner.training.frameworks.parameter_server import BEST, ParameterServer

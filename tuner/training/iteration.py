@@ -11,7 +11,6 @@ import numpy as np
 from tuner.base.errors import InputError
 from tuner.training.call_times import CallTimes
 from tuner.training.compute import divide_over_layers
-from tuner.training.frameworks import compute_seconds, replica_ranks
 from tuner.training.groups import Call
 from tuner.training.job import TrainingJob
 from tuner.training.recorded import COMPUTE
@@ -93,8 +92,8 @@ def predict_iteration(
         ready = workload.framework.add_iteration(job, timeline, ready)
         ends.append(timeline.end_of(COMPUTE))
     seconds = (ends[-1] - ends[WARM_UP_ITERATIONS - 1]) / (count - WARM_UP_ITERATIONS)
-    compute = compute_seconds(workload.framework, job)
-    replicas = ranks // replica_ranks(workload.framework)
+    compute = workload.framework.compute_seconds(job)
+    replicas = ranks // workload.framework.replica_ranks
     samples = workload.rank_batch(ranks) * workload.passes
     last = tuple(one for one in timeline.operations if one.iteration == count - 1)
     return PredictedIteration(
@@ -105,7 +104,7 @@ def predict_iteration(
         max(0.0, seconds - compute),
         busy_seconds(one for one in last if one.phase in (CALL, COPY)),
         replicas * samples,
-        samples / (compute * replica_ranks(workload.framework)),
+        samples / (compute * workload.framework.replica_ranks),
         tuple(_calls(job.times, last)),
         last,
     )

@@ -9,6 +9,7 @@ from tuner.training.compute import AMP
 from tuner.training.frameworks.caffe import OutOfCore
 from tuner.training.frameworks.model_parallel import ModelParallel
 from tuner.training.frameworks.sharded import Zero
+from tuner.training.frameworks.stage_gradients import stage_elements, updated_elements
 from tuner.training.model import TransformerShape
 from tuner.training.workload import Workload
 
@@ -33,7 +34,7 @@ def needed_memory(workload: Workload, ranks: int) -> float:
     if isinstance(framework, ModelParallel):
         replicas = ranks // framework.replica_ranks
         model = workload.model
-        own = framework.stage_elements(model), framework.updated_elements(model, replicas)
+        own = stage_elements(framework, model), updated_elements(framework, model, replicas)
         return max(
             elements * 2 * workload.element_bytes + updated * state
             for elements, updated in zip(*own, strict=True)

@@ -14,7 +14,8 @@ from typing import Any
 
 from tuner.base.units import format_size, format_time
 from tuner.training.call_times import AlgorithmPolicy
-from tuner.training.frameworks import PARSERS, Framework
+from tuner.training.frameworks import PARSERS
+from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.fusion import BUCKET_ORDERS, MIB, Ddp, Horovod
 from tuner.training.frameworks.parameter_server import ParameterServer
 from tuner.training.frameworks.sharded import Zero

@@ -44,8 +44,9 @@ from tuner.topology.readers.safe_yaml import read_yaml
 from tuner.topology.readers.yaml_fields import parse_int, parse_positive_float, require_keys
 from tuner.training.call_times import AlgorithmPolicy, CallTimes
 from tuner.training.compute import AMP, FP32, PRECISIONS, ComputeRate, find_rate
-from tuner.training.frameworks import Framework, framework_from_record, replica_ranks
+from tuner.training.frameworks import framework_from_record
 from tuner.training.frameworks.caffe import GatherAverage
+from tuner.training.frameworks.framework import Framework
 from tuner.training.model import SECONDS, Model
 from tuner.training.models import build_model, model_from_record
 from tuner.training.policies import FastestKnown, LibraryDefault, NcclChoice, TableChoice
@@ -133,7 +134,7 @@ class Workload:
         """Return the samples per rank and pass; raise InputError if a rank has none."""
         if self.scaling == WEAK:
             return self.batch
-        replicas = max(1, ranks // replica_ranks(self.framework))
+        replicas = max(1, ranks // self.framework.replica_ranks)
         if self.batch % replicas:
             raise InputError(
                 f"scaling: strong: a batch of {self.batch} cannot be divided over"

@@ -1,15 +1,15 @@
 """Frameworks: what each adds to a timeline for one iteration of training.
 
-A framework is a dataclass of its settings with one method, `add_iteration`, which adds the
-computation and the communication of an iteration and returns, for each layer, the operation after
-which its parameters can be used in the next one.
+A framework is a dataclass of its settings whose method `add_iteration` adds the computation and the
+communication of an iteration and returns, for each layer, the operation after which its parameters
+can be used in the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import parse_bandwidth, parse_size, parse_time
@@ -21,24 +21,14 @@ from tuner.training.frameworks.caffe import (
     OutOfCore,
     SCaffe,
 )
+from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.fusion import BUCKET_ORDERS, Ddp, Horovod
-from tuner.training.frameworks.model_parallel import ORDERS, ModelParallel
+from tuner.training.frameworks.model_parallel import ModelParallel
+from tuner.training.frameworks.parallel_settings import ORDERS
 from tuner.training.frameworks.parameter_server import BEST, TRANSPORTS, ParameterServer
 from tuner.training.frameworks.pipeline_schedule import SCHEDULES
 from tuner.training.frameworks.sharded import Zero
 from tuner.training.frameworks.stage_blocks import DEFAULT_BLOCKS
-from tuner.training.job import TrainingJob
-from tuner.training.timeline import Timeline
-
-
-class Framework(Protocol):
-    """A framework of data-parallel training."""
-
-    def add_iteration(
-        self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
-    ) -> list[int | None]:
-        """Add an iteration; return the operation after which each layer can be used again."""
-
 
 FRAMEWORKS: Mapping[str, Callable[..., Framework]] = {
     "horovod": Horovod,
@@ -168,19 +158,3 @@ def _setting(name: str, key: str, value: Any) -> Any:
         return PARSERS[key](value)
     except InputError as reason:
         raise InputError(f"framework {name}: {key}: {reason}") from None
-
-
-def replica_ranks(framework: Framework) -> int:
-    """Return the number of ranks over which one replica of the model is divided."""
-    return framework.replica_ranks if isinstance(framework, ModelParallel) else 1
-
-
-def compute_seconds(framework: Framework, job: TrainingJob) -> float:
-    """Return the seconds that a rank computes in an iteration, without noise."""
-    if isinstance(framework, ModelParallel):
-        return framework.compute_seconds(job)
-    if isinstance(framework, Zero):  # which divides the update over the ranks
-        return job.compute - job.update * (1 - 1 / job.ranks)
-    if isinstance(framework, ParameterServer) and job.ranks > 1:  # whose servers update
-        return job.compute - job.update
-    return job.compute

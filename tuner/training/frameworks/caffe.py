@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
+from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.framework_constants import constant_rate
 from tuner.training.job import TrainingJob
 from tuner.training.recorded import COMPUTE
@@ -20,7 +21,7 @@ GRADIENTS, WEIGHTS = AVERAGES = ("gradients", "weights")
 
 
 @dataclass(frozen=True)
-class SCaffe:
+class SCaffe(Framework):
     """S-Caffe: the root broadcasts each layer before its forward pass and reduces its gradients.
 
     A helper thread reduces the gradients of a layer while the backward pass goes on; the root alone
@@ -66,7 +67,7 @@ class SCaffe:
 
 
 @dataclass(frozen=True)
-class GatherAverage:
+class GatherAverage(Framework):
     """SHM-Learn-Dist: gradients or weights are gathered, averaged at a root, and broadcast.
 
     Everything goes through host memory and nothing overlaps with computation.
@@ -106,7 +107,7 @@ class GatherAverage:
 
 
 @dataclass(frozen=True)
-class OutOfCore:
+class OutOfCore(Framework):
     """OC-Caffe: a model that does not fit into the memory of a GPU is trained from host memory.
 
     What is beyond the memory crosses the link to the host twice in an iteration, out and in.
@@ -160,7 +161,7 @@ def footprint(job: TrainingJob) -> int:
 
 
 @dataclass(frozen=True)
-class BroadcastExchange:
+class BroadcastExchange(Framework):
     """CNTK: every rank broadcasts its share of the gradients in turn, as in VGG training there.
 
     shares          broadcasts per iteration; 0: one for each tensor, with roots in turn

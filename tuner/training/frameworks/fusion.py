@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tuner.core.collective import Collective
 from tuner.topology import CUDA
 from tuner.training.buckets import fill_buckets
+from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.framework_constants import constant_bytes, constant_seconds
 from tuner.training.groups import Group
 from tuner.training.job import Gradient, TrainingJob
@@ -21,7 +22,7 @@ FORWARD_ORDER, BACKWARD_ORDER = BUCKET_ORDERS = ("forward", "backward")
 
 
 @dataclass(frozen=True)
-class Horovod:
+class Horovod(Framework):
     """Horovod: a background thread reduces in cycles what is ready on all ranks.
 
     At each cycle the ranks agree on the tensors that all of them have, fuse these in buffers of at
@@ -140,7 +141,7 @@ def add_hierarchical_allreduce(
 
 
 @dataclass(frozen=True)
-class Ddp:
+class Ddp(Framework):
     """PyTorch's DistributedDataParallel: fixed buckets, each reduced when it is complete.
 
     order           BACKWARD_ORDER: buckets hold the tensors in the order in which gradients are

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heapreplace
 
 from tuner.base.errors import InputError
+from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.framework_constants import constant_rate, constant_seconds
 from tuner.training.frameworks.server_traffic import ServerTraffic, server_traffic
 from tuner.training.job import Gradient, TrainingJob
@@ -25,7 +26,7 @@ NETWORK_STREAM = ("network to servers", "network from servers")  # of the tensor
 
 
 @dataclass(frozen=True)
-class ParameterServer:
+class ParameterServer(Framework):
     """Synchronous training with parameter servers.
 
     Each tensor has one server, which receives its gradients from all ranks, updates it and sends it
@@ -57,6 +58,10 @@ class ParameterServer:
     local_aggregation: bool = False
     replicated: bool = False
     _best: dict[tuple[object, ...], int] = field(default_factory=dict, compare=False)
+
+    def compute_seconds(self, job: TrainingJob) -> float:
+        """Return the seconds of a rank, without the update, which servers make."""
+        return job.compute - job.update if job.ranks > 1 else job.compute
 
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]

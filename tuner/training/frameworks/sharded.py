@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
+from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.fusion import MIB, Ddp
 from tuner.training.job import TrainingJob
 from tuner.training.recorded import COMPUTE
@@ -21,7 +22,7 @@ STAGES = (1, 2, 3)
 
 
 @dataclass(frozen=True)
-class Zero:
+class Zero(Framework):
     """ZeRO of stage 1, 2 or 3.
 
     Stage 1 reduces all gradients on all ranks and gathers the updated parameters; stage 2 leaves
@@ -39,6 +40,10 @@ class Zero:
     def __post_init__(self) -> None:
         if self.stage not in STAGES:
             raise InputError(f"ZeRO has the stages 1, 2 and 3, not {self.stage}")
+
+    def compute_seconds(self, job: TrainingJob) -> float:
+        """Return the seconds of a rank, over all of which the update is divided."""
+        return job.compute - job.update * (1 - 1 / job.ranks)
 
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]

@@ -16,9 +16,14 @@ from hypothesis import strategies as st
 from tests.support.properties import examples
 from tuner.base.errors import InputError
 from tuner.training.call_times import CallTimes
-from tuner.training.frameworks import framework_from_record, model_parallel
+from tuner.training.frameworks import framework_from_record, stage_gradients
 from tuner.training.frameworks.model_parallel import ModelParallel
 from tuner.training.frameworks.stage_blocks import divide_blocks
+from tuner.training.frameworks.stage_gradients import (
+    gradient_buckets,
+    stage_elements,
+    updated_elements,
+)
 from tuner.training.groups import Call, Group
 from tuner.training.job import TrainingJob
 from tuner.training.models import Architecture, build_model, gpt, llama
@@ -207,7 +212,7 @@ def test_a_stage_holds_its_own_elements() -> None:
         for stage in range(4)
     ]
     tied = 128 * WIDTH
-    assert framework.stage_elements(job.model) == [*layers[:3], layers[3] + tied]
+    assert stage_elements(framework, job.model) == [*layers[:3], layers[3] + tied]
     assert sum(layers) == job.model.elements
 
 
@@ -291,7 +296,7 @@ def test_a_distributed_optimizer_updates_each_parameter_once(expert: int) -> Non
     """On the 16 ranks of each stage together, however the experts are divided."""
     job = job_of(32, passes=2, experts=4)
     framework = ModelParallel(tensor=2, pipeline=2, expert=expert, distributed=True)
-    updated = framework.updated_elements(job.model, framework.replicas(job))
+    updated = updated_elements(framework, job.model, framework.replicas(job))
     assert sum(updated) * 16 == pytest.approx(job.model.elements, rel=0.01)
 
 
@@ -369,8 +374,8 @@ def test_images_and_unknown_orders_are_refused() -> None:
 def test_overlapped_reductions_do_the_same_work(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_parallel, "LEAST_BUCKET", 100_000)
-    monkeypatch.setattr(model_parallel, "BUCKET_PER_REPLICA", 0)
+    monkeypatch.setattr(stage_gradients, "LEAST_BUCKET", 100_000)
+    monkeypatch.setattr(stage_gradients, "BUCKET_PER_REPLICA", 0)
     job = job_of(16, seconds=0.01)
     after, during = (
         iteration(ModelParallel(**settings, overlapped=overlapped), job).operations
@@ -401,8 +406,8 @@ def test_gradients_are_reduced_while_earlier_blocks_compute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = job_of(16, passes=1, seconds=1.0)
-    monkeypatch.setattr(model_parallel, "BUCKET_PER_REPLICA", 0)
-    monkeypatch.setattr(model_parallel, "LEAST_BUCKET", job.model.elements // 4)
+    monkeypatch.setattr(stage_gradients, "BUCKET_PER_REPLICA", 0)
+    monkeypatch.setattr(stage_gradients, "LEAST_BUCKET", job.model.elements // 4)
     after, during = (
         iteration(ModelParallel(overlapped=overlapped), job) for overlapped in (False, True)
     )
@@ -418,6 +423,6 @@ def test_later_stages_and_chunks_reduce_all_gradients_at_once() -> None:
     job = job_of(16)
     framework = ModelParallel(pipeline=2, interleaved=2, overlapped=True)
     for stage, chunk in ((0, 1), (1, 0), (1, 1)):
-        assert list(framework.buckets(job, stage, chunk)) == [
+        assert list(gradient_buckets(framework, job, stage, chunk)) == [
             framework.layers_of(job.model, stage, chunk)
         ]
