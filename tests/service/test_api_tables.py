@@ -458,7 +458,7 @@ def test_what_a_format_asks_is_said_beside_it(lasting: httpx.Client) -> None:
     assert "choose one of" in problem(
         lasting.get(path, params={"format": "nccl", "fallback_algorithm": "tree"}), 422
     )
-    plain = lasting.get(path, params={"otherwise": "tree_ll", "ranks": 7})
+    plain = lasting.get(path, params={"fallback_algorithm": "tree_ll", "ranks": 7})
     assert plain.headers["etag"] == lasting.get(path).headers["etag"]
 
 
