@@ -63,6 +63,13 @@ def example_config(**fields: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [fields]})
 
 
+def set_example(answer: type, **example: Any) -> None:
+    """Give a dataclass that routes answer with an example for the OpenAPI description."""
+    answer.__pydantic_config__ = ConfigDict(  # type: ignore[attr-defined]  # pydantic reads it
+        json_schema_extra={"examples": [example]}, json_schema_serialization_defaults_required=True
+    )
+
+
 class RequestBody(BaseModel):
     """A request body, in which every value has its own type.
 

@@ -34,6 +34,7 @@ from tuner.db.ingestion import ingest
 from tuner.db.jobs import (
     STATES,
     Job,
+    JobLogEntry,
     JobSummary,
     cancel_job,
     count_jobs,
@@ -118,6 +119,7 @@ __all__ = [
     "Engine",
     "InsertResult",
     "Job",
+    "JobLogEntry",
     "JobSummary",
     "LostLeaseError",
     "NewerVersionError",

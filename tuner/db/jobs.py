@@ -127,7 +127,10 @@ def list_jobs(
 
 @dataclass(frozen=True)
 class JobLogEntry:
-    """An entry of a job's log; `data` is what it says, for programs."""
+    """Something that happened while a job ran.
+
+    data    the same for programs: `measured`, `next` or `bound` of a probe
+    """
 
     id: int
     attempt: int

@@ -41,7 +41,6 @@ _SERIES = tuple(
 _SUMMARY = (
     ProbeRow.id,
     ProbeRow.digest,
-    ProbeRow.cluster_id,
     ClusterRow.name,
     ProbeRow.library,
     ProbeRow.provenance,
@@ -57,7 +56,6 @@ class StoredMeasurements:
 
     id: int
     digest: str
-    cluster_id: int
     cluster: str
     library: str
     provenance: Mapping[str, Any]

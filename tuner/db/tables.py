@@ -46,7 +46,6 @@ class StoredTable:
 
     version: int
     digest: str
-    cluster_id: int
     cluster: str
     library: str
     measurements_id: int | None
@@ -144,7 +143,6 @@ def _summaries() -> Select[*tuple[Any, ...]]:
     return select(
         TableRow.version,
         TableRow.digest,
-        TableRow.cluster_id,
         ClusterRow.name,
         TableRow.library,
         TableRow.probe_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -21,7 +20,7 @@ from tuner.api.schemas import (
     Page,
     PathId,
     QueryParameters,
-    example_config,
+    set_example,
 )
 from tuner.api.service import ServiceDep
 from tuner.base.errors import InputError, shortened_repr
@@ -74,24 +73,15 @@ class CalibrationSources(QueryParameters):
     measurements: Id | None = Field(None, description="what it was made from")
 
 
-class CalibrationSummary(BaseModel):
-    """A calibration without its costs."""
-
-    model_config = example_config(
-        id=1,
-        measurements_id=1,
-        cluster="ares",
-        library="openmpi 5.0.11",
-        digest=EXAMPLE_DIGEST,
-        stored_at=EXAMPLE_TIMESTAMP,
-    )
-
-    id: int
-    measurements_id: int | None
-    cluster: str
-    library: str
-    digest: str
-    stored_at: datetime
+set_example(
+    db.StoredCalibration,
+    id=1,
+    measurements_id=1,
+    cluster="ares",
+    library="openmpi 5.0.11",
+    digest=EXAMPLE_DIGEST,
+    stored_at=EXAMPLE_TIMESTAMP,
+)
 
 
 class CreatedCalibration(BaseModel):
@@ -125,7 +115,7 @@ def create_calibration(
     return CreatedCalibration(id=stored.id)
 
 
-@router.get("", response_model=Page[CalibrationSummary])
+@router.get("", response_model=Page[db.StoredCalibration])
 def list_calibrations(service: ServiceDep, query: Annotated[ClusterLibraryFilter, Query()]) -> Any:
     """All calibrations, or those of one cluster or library."""
     with db.read_session(service.engine) as session:

@@ -19,7 +19,7 @@ from tuner.api.schemas import (
     Name,
     PathId,
     RequestBody,
-    example_config,
+    set_example,
 )
 from tuner.api.service import ServiceDep
 
@@ -58,27 +58,17 @@ class CreatedFeedback(BaseModel):
     id: int = Field(examples=[1])
 
 
-class Staleness(BaseModel):
-    """A comparison of reported times with those measured for the table."""
-
-    model_config = example_config(
-        reports=12,
-        items=340,
-        stale=False,
-        ratio=1.03,
-        low=0.98,
-        high=1.09,
-        reason="calls take 1.03 times as long as when the table was measured (95 % interval 0.98"
-        " to 1.09, 12 reports): no reason to probe again",
-    )
-
-    reports: int
-    items: int
-    stale: bool
-    reason: str
-    ratio: float | None = Field(description="time seen over time measured, typical")
-    low: float | None
-    high: float | None
+set_example(
+    db.Staleness,
+    reports=12,
+    items=340,
+    stale=False,
+    ratio=1.03,
+    low=0.98,
+    high=1.09,
+    reason="calls take 1.03 times as long as when the table was measured (95 % interval 0.98"
+    " to 1.09, 12 reports): no reason to probe again",
+)
 
 
 @router.post("/feedback", status_code=201, responses={200: {"model": CreatedFeedback}})
@@ -91,7 +81,7 @@ def create_feedback(service: ServiceDep, report: Feedback, response: Response) -
     return CreatedFeedback(id=stored.id)
 
 
-@router.get("/tables/{version}/feedback", response_model=Staleness)
+@router.get("/tables/{version}/feedback", response_model=db.Staleness)
 def get_staleness(service: ServiceDep, version: PathId) -> Any:
     """A summary of all reports about a version."""
     with db.read_session(service.engine) as session:

@@ -27,6 +27,7 @@ from tuner.api.schemas import (
     PathId,
     RequestBody,
     example_config,
+    set_example,
 )
 from tuner.api.service import ClientDep, Service, ServiceDep
 from tuner.select.constraints import constraints_from_options
@@ -216,27 +217,17 @@ def job_json(session: db.Session, job_id: int) -> str:
     return f'{shown[:-1]},"spec":{spec},"result":{result}}}'
 
 
-class LogEntry(BaseModel):
-    """Something that happened while a job ran."""
-
-    model_config = example_config(
-        id=7,
-        attempt=1,
-        at=EXAMPLE_TIMESTAMP,
-        text="measured 12 series of calls, 0 of messages",
-        data=None,
-    )
-
-    id: int
-    attempt: int
-    at: datetime
-    text: str
-    data: Any | None = Field(
-        description="the same for programs: `measured`, `next` or `bound` of a probe"
-    )
+set_example(
+    db.JobLogEntry,
+    id=7,
+    attempt=1,
+    at=EXAMPLE_TIMESTAMP,
+    text="measured 12 series of calls, 0 of messages",
+    data=None,
+)
 
 
-@router.get("/{job_id}/log", response_model=Page[LogEntry], responses=problem_responses(404))
+@router.get("/{job_id}/log", response_model=Page[db.JobLogEntry], responses=problem_responses(404))
 def list_log(service: ServiceDep, job_id: PathId, paging: Annotated[Pagination, Query()]) -> Any:
     """The log of a job, oldest entry first; ask for what came `after` the last one."""
     with db.read_session(service.engine) as session:

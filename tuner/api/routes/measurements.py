@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +28,7 @@ from tuner.api.schemas import (
     PathId,
     SizeInBytes,
     example_config,
+    set_example,
 )
 from tuner.api.service import Service, ServiceDep
 from tuner.api.uploads import body_on_disk, ingest_file
@@ -50,58 +50,33 @@ EXAMPLE = (
 )
 
 
-class StoredMeasurements(BaseModel):
-    """A probe without its series, which are a resource of their own."""
-
-    model_config = example_config(
-        id=1,
-        digest=EXAMPLE_DIGEST,
-        series=1200,
-        cluster="ares",
-        library="openmpi 5.0.11",
-        provenance={"seed": 1},
-        stored_at=EXAMPLE_TIMESTAMP,
-    )
-
-    id: int
-    digest: str
-    series: int = Field(description="how many")
-    cluster: str
-    library: str
-    provenance: dict[str, Any]
-    stored_at: datetime
+set_example(
+    db.StoredMeasurements,
+    id=1,
+    digest=EXAMPLE_DIGEST,
+    series=1200,
+    cluster="ares",
+    library="openmpi 5.0.11",
+    provenance={"seed": 1},
+    stored_at=EXAMPLE_TIMESTAMP,
+)
 
 
-class MeasuredSeries(BaseModel):
-    """Timings of one thing; samples in seconds, in the order taken."""
-
-    model_config = example_config(
-        kind="collective",
-        subject="bcast",
-        nodes=1,
-        ppn=4,
-        p=4,
-        nbytes=1024,
-        samples=[1.5e-06, 1.4e-06],
-        algorithm="binomial",
-        params={},
-        memory="host",
-        launch=0,
-        placement="consecutive",
-    )
-
-    kind: str
-    subject: str
-    nodes: int
-    ppn: int
-    p: int
-    nbytes: int
-    samples: list[float]
-    algorithm: str
-    params: dict[str, int]
-    memory: str
-    launch: int
-    placement: str
+set_example(
+    Measurement,
+    kind="collective",
+    subject="bcast",
+    nodes=1,
+    ppn=4,
+    p=4,
+    nbytes=1024,
+    samples=[1.5e-06, 1.4e-06],
+    algorithm="binomial",
+    params={},
+    memory="host",
+    launch=0,
+    placement="consecutive",
+)
 
 
 class SeriesQuery(Pagination):
@@ -116,8 +91,8 @@ class SeriesQuery(Pagination):
 @router.post(
     "",
     status_code=201,
-    response_model=StoredMeasurements,
-    responses=problem_responses(extra_responses={200: {"model": StoredMeasurements}}),
+    response_model=db.StoredMeasurements,
+    responses=problem_responses(extra_responses={200: {"model": db.StoredMeasurements}}),
     openapi_extra=request_body_docs({NDJSON_MEDIA_TYPE: EXAMPLE}),
 )
 async def create_measurements(service: ServiceDep, request: Request, response: Response) -> Any:
@@ -143,7 +118,7 @@ def _ingest(service: Service, path: Path) -> tuple[db.InsertResult, db.StoredMea
     return stored, described
 
 
-@router.get("", response_model=Page[StoredMeasurements])
+@router.get("", response_model=Page[db.StoredMeasurements])
 def list_measurements(service: ServiceDep, query: Annotated[ClusterLibraryFilter, Query()]) -> Any:
     """All probes, or those of one cluster or library."""
     with db.read_session(service.engine) as session:
@@ -151,7 +126,7 @@ def list_measurements(service: ServiceDep, query: Annotated[ClusterLibraryFilter
 
 
 @router.get(
-    "/{measurements_id}", response_model=StoredMeasurements, responses=problem_responses(404)
+    "/{measurements_id}", response_model=db.StoredMeasurements, responses=problem_responses(404)
 )
 def get_measurements(service: ServiceDep, measurements_id: PathId) -> Any:
     """One probe."""
@@ -159,19 +134,15 @@ def get_measurements(service: ServiceDep, measurements_id: PathId) -> Any:
         return db.describe_measurements(session, measurements_id)
 
 
-@router.get("/{measurements_id}/series", responses=problem_responses(404))
+@router.get(
+    "/{measurements_id}/series", response_model=Page[Measurement], responses=problem_responses(404)
+)
 def list_series(
     service: ServiceDep, measurements_id: PathId, query: Annotated[SeriesQuery, Query()]
-) -> Page[MeasuredSeries]:
+) -> Any:
     """The series of a probe that fit the query, in the order in which they were measured."""
     with db.read_session(service.engine) as session:
-        page = db.list_series(session, measurements_id, **query.model_dump())
-    items = [MeasuredSeries.model_construct(**_series_record(asdict(item))) for item in page.items]
-    return Page[MeasuredSeries].model_construct(items=items, next=page.next)
-
-
-def _series_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {**record, "samples": list(record["samples"])}
+        return db.list_series(session, measurements_id, **query.model_dump())
 
 
 class PairOfHosts(BaseModel):

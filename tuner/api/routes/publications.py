@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from tuner import db
 from tuner.api.problems import problem_responses
@@ -18,7 +17,7 @@ from tuner.api.schemas import (
     Name,
     Page,
     RequestBody,
-    example_config,
+    set_example,
 )
 from tuner.api.service import ClientDep, ServiceDep
 
@@ -40,29 +39,19 @@ class RollbackRequest(RequestBody):
     library: Name = Field(examples=["openmpi 5.0.11"])
 
 
-class Publication(BaseModel):
-    """One entry of the history."""
-
-    model_config = example_config(
-        id=2,
-        version=3,
-        cluster="ares",
-        library="openmpi 5.0.11",
-        published_at=EXAMPLE_TIMESTAMP,
-        by="operator",
-        restores=None,
-    )
-
-    id: int
-    version: int
-    cluster: str
-    library: str
-    published_at: datetime
-    by: str
-    restores: int | None = Field(description="the publication that a rollback went back to")
+set_example(
+    db.Publication,
+    id=2,
+    version=3,
+    cluster="ares",
+    library="openmpi 5.0.11",
+    published_at=EXAMPLE_TIMESTAMP,
+    by="operator",
+    restores=None,
+)
 
 
-@router.post("", status_code=201, response_model=Publication, responses=problem_responses(404))
+@router.post("", status_code=201, response_model=db.Publication, responses=problem_responses(404))
 def create_publication(service: ServiceDep, wanted: PublishRequest, client: ClientDep) -> Any:
     """Publish a version for the cluster and the library that it is for."""
     with db.transaction(service.engine) as session:
@@ -72,7 +61,10 @@ def create_publication(service: ServiceDep, wanted: PublishRequest, client: Clie
 
 
 @router.post(
-    "/rollback", status_code=201, response_model=Publication, responses=problem_responses(404, 409)
+    "/rollback",
+    status_code=201,
+    response_model=db.Publication,
+    responses=problem_responses(404, 409),
 )
 def roll_back(service: ServiceDep, wanted: RollbackRequest, client: ClientDep) -> Any:
     """Publish again what was published before the present version; 409 when nothing was."""
@@ -82,7 +74,7 @@ def roll_back(service: ServiceDep, wanted: RollbackRequest, client: ClientDep) -
     return done
 
 
-@router.get("", response_model=Page[Publication])
+@router.get("", response_model=Page[db.Publication])
 def list_publications(service: ServiceDep, query: Annotated[ClusterLibraryFilter, Query()]) -> Any:
     """The history, oldest first."""
     with db.read_session(service.engine) as session:

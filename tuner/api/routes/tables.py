@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from tuner import db
 from tuner.api.bodies import RawBody, parse_json_body, request_body_docs
@@ -31,7 +30,7 @@ from tuner.api.schemas import (
     Page,
     PathId,
     QueryParameters,
-    example_config,
+    set_example,
 )
 from tuner.api.service import Service, ServiceDep
 from tuner.core.table import table_from_record
@@ -87,28 +86,17 @@ TABLE_RESPONSES = problem_responses(
 )
 
 
-class StoredTable(BaseModel):
-    """A version of a table without its rules."""
-
-    model_config = example_config(
-        version=1,
-        digest=EXAMPLE_DIGEST,
-        cluster="ares",
-        library="openmpi 5.0.11",
-        measurements_id=1,
-        calibration_id=1,
-        rules=21,
-        stored_at=EXAMPLE_TIMESTAMP,
-    )
-
-    version: int
-    digest: str
-    cluster: str
-    library: str
-    measurements_id: int | None
-    calibration_id: int | None
-    rules: int = Field(description="how many")
-    stored_at: datetime
+set_example(
+    db.StoredTable,
+    version=1,
+    digest=EXAMPLE_DIGEST,
+    cluster="ares",
+    library="openmpi 5.0.11",
+    measurements_id=1,
+    calibration_id=1,
+    rules=21,
+    stored_at=EXAMPLE_TIMESTAMP,
+)
 
 
 class TableSources(QueryParameters):
@@ -179,8 +167,8 @@ IfNoneMatch = Annotated[str | None, Header()]
 @router.post(
     "",
     status_code=201,
-    response_model=StoredTable,
-    responses=problem_responses(404, extra_responses={200: {"model": StoredTable}}),
+    response_model=db.StoredTable,
+    responses=problem_responses(404, extra_responses={200: {"model": db.StoredTable}}),
     openapi_extra=request_body_docs({"application/json": EXAMPLE}),
 )
 def create_table(
@@ -199,7 +187,7 @@ def create_table(
         return db.describe_table(session, stored.id)
 
 
-@router.get("", response_model=Page[StoredTable])
+@router.get("", response_model=Page[db.StoredTable])
 def list_tables(service: ServiceDep, query: Annotated[ClusterLibraryFilter, Query()]) -> Any:
     """All versions, or those of one cluster or library."""
     with db.read_session(service.engine) as session:
