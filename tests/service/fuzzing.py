@@ -58,8 +58,6 @@ def fill(client: httpx.Client) -> None:
     good(client.post("/v1/measurements", content=probe_file()), 201)
     good(client.post("/v1/calibrations", json=calibrations.EXAMPLE), 201)
     publish(client, a_table())
-    question = {"topology": 1, "collective": "bcast", "sizes": [1024], "p": 4}
-    good(client.post("/v1/predictions", json=question), 201)
     good(client.post("/v1/studies", json=a_study()), 202)
     good(client.post("/v1/jobs/1/cancel"), 202)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +15,11 @@ from tests.service.serving import a_study, a_table, good, probe_file, problem, p
 from tuner import algorithms
 from tuner.api.routes import calibrations, measurements, tables
 from tuner.api.settings import Settings
-from tuner.base.code_digest import code_version
 from tuner.core.collective import Collective
-from tuner.machines import preset
 from tuner.machines.catalog import preset_record
 from tuner.machines.loader import load_machine
 from tuner.sim import simulate
-from tuner.topology import CUDA, Placement
-from tuner.whatif.nccl_times import nccl_times
+from tuner.topology import Placement
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 TWO_GPUS = "\tGPU0\tGPU1\nGPU0\tX\tNV2\nGPU1\tNV2\tX\n"
@@ -310,82 +306,6 @@ def test_records_that_are_none_are_refused(refusing: httpx.Client, body: bytes) 
         problem(refusing.post(f"/v1/{path}", content=body), 422)
 
 
-def test_predictions_for_gpus_have_the_times_that_nccl_expects(client: httpx.Client) -> None:
-    content = yaml.safe_dump({"preset": "dgx-a100", "nodes": 2})
-    topology = good(client.post("/v1/topologies", content=content), 201)["id"]
-    call = {"collective": "allreduce", "sizes": [1 << 30], "ppn": 8, "memory": "cuda"}
-    question = {"topology": topology, "algorithms": ["nccl_ring"], **call}
-    (own,) = good(client.post("/v1/predictions", json=question), 201)["items"]
-    assert (own["predicted_by"], own["params"]) == ("nccl", {})
-    times = nccl_times(Placement.block(preset("dgx-a100", 2).topology, 8), CUDA)
-    assert times is not None
-    assert own["seconds"] == times.seconds(Collective.ALLREDUCE, "nccl_ring", 1 << 30)
-
-
-def test_predictions_are_made_once(client: httpx.Client) -> None:
-    topology = good(client.post("/v1/topologies", content=FLAT), 201)["id"]
-    question = {
-        "topology": topology,
-        "collective": "allreduce",
-        "sizes": [1024, 1 << 20],
-        "algorithms": ["ring", "recursive_doubling"],
-    }
-    first = good(client.post("/v1/predictions", json=question), 201)
-    assert [(item["algorithm"], item["nbytes"]) for item in first["items"]] == [
-        ("ring", 1024),
-        ("ring", 1 << 20),
-        ("recursive_doubling", 1024),
-        ("recursive_doubling", 1 << 20),
-    ]
-    assert first["items"][1]["seconds"] > first["items"][0]["seconds"] > 0
-    assert good(client.post("/v1/predictions", json=question)) == first
-    assert good(client.get(f"/v1/predictions/{first['id']}")) == first
-    assert [item["id"] for item in good(client.get("/v1/predictions"))["items"]] == [first["id"]]
-    problem(client.get("/v1/predictions/99"), 404)
-    missing = client.post("/v1/predictions", json={**question, "topology": 99})
-    assert "no topology 99" in problem(missing, 404)
-
-
-def test_other_code_predicts_anew(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    topology = good(client.post("/v1/topologies", content=FLAT), 201)["id"]
-    question = {"topology": topology, "collective": "bcast", "sizes": [1024], "p": 2}
-    first = good(client.post("/v1/predictions", json=question), 201)
-    monkeypatch.setattr("tuner.api.routes.predictions.CODE_VERSION", "99")
-    second = good(client.post("/v1/predictions", json=question), 201)
-    assert second["id"] != first["id"]
-    assert (first["question"]["tuner"], second["question"]["tuner"]) == (code_version(), "99")
-    assert good(client.post("/v1/predictions", json=question)) == second
-    assert good(client.get(f"/v1/predictions/{first['id']}")) == first
-
-
-def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Client) -> None:
-    topology = good(client.post("/v1/topologies", content=FLAT), 201)["id"]
-    network: dict[str, Any] = copy.deepcopy(calibrations.EXAMPLE)
-    network["paths"][0]["path_class"] = "network"
-    calibration = good(client.post("/v1/calibrations", json=network), 201)["id"]
-    question: dict[str, Any] = {
-        "topology": topology,
-        "calibration": calibration,
-        "collective": "bcast",
-        "sizes": [1 << 20],
-        "algorithms": ["binary"],
-    }
-    library, ours = (
-        good(client.post("/v1/predictions", json={**question, **via}), 201)["items"][0]["seconds"]
-        for via in ({}, {"runner": "schedule"})
-    )
-    assert library > 1.1 * ours  # Open MPI serves two children in turns
-    allreduce = {**question, "collective": "allreduce", "algorithms": ["nonoverlapping"]}
-    said = problem(client.post("/v1/predictions", json=allreduce), 422)
-    assert "nonoverlapping of openmpi 5.0.11" in said
-    every = good(client.post("/v1/predictions", json={**allreduce, "algorithms": None}), 201)
-    assert "nonoverlapping" not in {item["algorithm"] for item in every["items"]}
-    whole = {**question, "params": {"segment": 1 << 20}, "sizes": [6000 << 20]}
-    said = problem(client.post("/v1/predictions", json=whole), 422)
-    assert "make it a study" in said  # cut into turns it is five times as much as
-    good(client.post("/v1/predictions", json={**whole, "runner": "schedule"}), 201)
-
-
 MACHINE = yaml.safe_dump(
     {**preset_record("dgx-h100"), "nodes": {"value": 2, "source": "x", "certainty": "assumed"}}
 )
@@ -399,45 +319,21 @@ MACHINE = yaml.safe_dump(
 def test_a_machine_that_is_stored_keeps_its_costs(
     client: httpx.Client, content: str, memory: str
 ) -> None:
-    preset = good(client.post("/v1/topologies", content=content), 201)["id"]
-    machine = load_machine("preset:dgx-h100:2")
+    stored = good(client.post("/v1/topologies", content=content), 201)["id"]
     question = {
-        "topology": preset,
+        "topology": str(stored),
+        "axes": {"ppn": 8, "memory": memory},
         "collective": "allreduce",
         "algorithms": ["ring"],
         "sizes": [1 << 20],
-        "ppn": 8,
-        "memory": memory,
     }
-    (item,) = good(client.post("/v1/predictions", json=question), 201)["items"]
+    lines = client.post("/v1/what-if", json=question).text.splitlines()
+    (task,) = (task for line in map(json.loads, lines) for task in line.get("tasks", ()))
+    machine = load_machine("preset:dgx-h100:2")
     ring = algorithms.build(Collective.ALLREDUCE, "ring", 16)
     placement = Placement.block(machine.topology, 8)
     expected = simulate(ring, placement, machine.calibration, 1 << 20, memory=memory)
-    assert item["seconds"] == pytest.approx(expected, rel=1e-12)
-    every = good(client.post("/v1/predictions", json={**question, "algorithms": None}), 201)
-    named = {item["algorithm"] for item in every["items"]}
-    assert ("nccl_ring" in named) == (memory == "cuda")
-
-
-def test_a_prediction_that_takes_long_is_a_study(client: httpx.Client) -> None:
-    large = FLAT.replace("nodes: 8", "nodes: 2000")
-    topology = good(client.post("/v1/topologies", content=large), 201)["id"]
-    question = {"topology": topology, "collective": "allreduce", "sizes": [1]}
-    assert "make it a study" in problem(client.post("/v1/predictions", json=question), 422)
-    huge = {"sizes": [1, 72_775_803_125], "p": 64}  # some algorithms cut it by themselves
-    assert "make it a study" in problem(
-        client.post("/v1/predictions", json={**question, **huge}), 422
-    )
-    chain = {
-        "collective": "bcast",
-        "algorithms": ["pipeline"],
-        "params": {"segment": 1},
-        "sizes": [1 << 40],
-        "p": 16,
-    }
-    assert "make it a study" in problem(
-        client.post("/v1/predictions", json={**question, **chain}), 422
-    )
+    assert task["seconds"] == [pytest.approx(expected, rel=1e-12)]
 
 
 def test_feedback_says_whether_a_table_fits(client: httpx.Client) -> None:

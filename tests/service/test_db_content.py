@@ -113,26 +113,6 @@ def test_calibration_comes_back_equal_with_its_infinities(engine: Engine) -> Non
         assert db.list_calibrations(session, library="other").items == []
 
 
-def test_a_question_is_answered_once(engine: Engine) -> None:
-    with db.transaction(engine) as session:
-        topology = db.store_topology(session, "flat", "yaml", "", {}).id
-        question = {"topology": topology, "calibration": None, "sizes": [8, 64]}
-        assert db.find_prediction(session, question) is None
-        stored = db.store_prediction(session, question, [{"seconds": 1e-6}])
-        assert not db.store_prediction(session, question, [{"seconds": 2e-6}]).is_new
-        assert db.store_prediction(session, question | {"sizes": [8]}, []).is_new
-    with db.read_session(engine) as session:
-        found = db.find_prediction(session, dict(reversed(question.items())))
-        assert found == db.load_prediction(session, stored.id)
-        assert found.items == [{"seconds": 1e-6}]
-        assert [entry.id for entry in db.list_predictions(session).items] == [
-            stored.id,
-            stored.id + 1,
-        ]
-    with pytest.raises(InputError), db.transaction(engine) as session:
-        db.store_prediction(session, question | {"topology": 99}, [])
-
-
 @pytest.mark.parametrize("via", ["library", "schedule", "nccl"])
 def test_an_equal_table_is_the_same_version(engine: Engine, via: str) -> None:
     with db.transaction(engine) as session:

@@ -25,7 +25,6 @@ from tuner.api.routes import (
     clusters,
     jobs,
     measurements,
-    predictions,
     probes,
     publications,
     training,
@@ -48,7 +47,6 @@ SMALL_BODY_PREFIXES = (
         for router in (
             clusters.router,
             jobs.router,
-            predictions.router,
             probes.router,
             publications.router,
             training.router,

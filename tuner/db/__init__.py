@@ -58,14 +58,6 @@ from tuner.db.measurements import (
 )
 from tuner.db.migrate import check_ready
 from tuner.db.pagination import Page
-from tuner.db.predictions import (
-    PredictionSummary,
-    StoredPrediction,
-    find_prediction,
-    list_predictions,
-    load_prediction,
-    store_prediction,
-)
 from tuner.db.publications import (
     Publication,
     current_publication,
@@ -125,7 +117,6 @@ __all__ = [
     "NewerVersionError",
     "NotFoundError",
     "Page",
-    "PredictionSummary",
     "Prunable",
     "Publication",
     "QueueFullError",
@@ -136,7 +127,6 @@ __all__ = [
     "StoredCluster",
     "StoredFeedback",
     "StoredMeasurements",
-    "StoredPrediction",
     "StoredTable",
     "StoredTopology",
     "Token",
@@ -158,7 +148,6 @@ __all__ = [
     "enqueue_job",
     "exposed_modes",
     "fail_job",
-    "find_prediction",
     "find_prunable",
     "finish_job",
     "has_tokens",
@@ -170,7 +159,6 @@ __all__ = [
     "list_job_log",
     "list_jobs",
     "list_measurements",
-    "list_predictions",
     "list_publications",
     "list_series",
     "list_tables",
@@ -183,7 +171,6 @@ __all__ = [
     "load_job_json",
     "load_measurements",
     "load_pair_sweep",
-    "load_prediction",
     "load_result",
     "load_table",
     "load_topology",
@@ -204,7 +191,6 @@ __all__ = [
     "store_feedback",
     "store_heldout",
     "store_measurements",
-    "store_prediction",
     "store_table",
     "store_topology",
     "store_validations",

@@ -80,19 +80,6 @@ def _build(
 _cached_build = lru_cache(CACHE_SIZE)(_build)
 
 
-def max_message_parts(
-    library: str, collective: Collective, choice: AlgorithmConfig, nbytes: int, n_chunks: int
-) -> int:
-    """Return into how many parts each message of a schedule may be cut; mostly 1.
-
-    n_chunks    number of chunks in the schedule
-    """
-    tree = collective is Collective.BCAST and choice.algorithm in OPENMPI_TREES
-    if choice.runner == LIBRARY and _is_openmpi(library) and tree:
-        return _parts_of_message(nbytes, n_chunks)
-    return 1
-
-
 def _is_openmpi(library: str) -> bool:
     return base_of(library) == OPENMPI
 

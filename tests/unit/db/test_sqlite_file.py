@@ -29,7 +29,7 @@ BROKEN = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "9000", "0008", None, None
+revision, down_revision, branch_labels, depends_on = "9000", "0009", None, None
 
 
 def upgrade():

@@ -15,7 +15,6 @@ from tuner.mpi_libraries.schedules import (
     _build,
     interleave_parts,
     leaf_children_first,
-    max_message_parts,
     schedule_of,
 )
 from tuner.sim import simulate
@@ -86,19 +85,6 @@ def told(made: Schedule) -> tuple[object, ...]:
     """All that is priced."""
     moves = [[column.tolist() for column in r.columns] for r in made.rounds()]
     return made.n_chunks, made.staged, made.in_network, made.fire_and_forget, moves
-
-
-def test_how_often_a_message_may_be_cut_is_known_beforehand() -> None:
-    made = openmpi("binary", 8, LONG, segment=LONG // 2)
-    assert made is not None
-    tree = ("openmpi 5.0.11", BCAST, AlgorithmConfig("binary"), LONG, 2)
-    assert made.n_chunks == 2 * max_message_parts(*tree) > 2
-    for other in (
-        ("mpich 5.0.2", *tree[1:]),
-        ("openmpi 5.0.11", ALLREDUCE, AlgorithmConfig("ring"), *tree[3:]),
-        (*tree[:2], AlgorithmConfig("binary", {}, "schedule"), *tree[3:]),
-    ):
-        assert max_message_parts(*other) == 1
 
 
 def test_long_messages_to_several_children_arrive_in_turns() -> None:

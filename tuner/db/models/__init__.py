@@ -9,7 +9,6 @@ from tuner.db.models.jobs import JobLogRow, JobRow, TokenRow
 from tuner.db.models.measurements import (
     CalibrationRow,
     ClusterRow,
-    PredictionRow,
     ProbeRow,
     SeriesRow,
     TopologyRow,
@@ -31,7 +30,6 @@ __all__ = [
     "HeldoutRow",
     "JobLogRow",
     "JobRow",
-    "PredictionRow",
     "ProbeRow",
     "PublicationRow",
     "RuleRow",

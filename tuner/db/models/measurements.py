@@ -105,17 +105,3 @@ class CalibrationRow(Base):
     content: Mapped[dict[str, Any]]
     digest: Mapped[str] = mapped_column(unique=True)
     stored_at: Mapped[datetime] = mapped_column(default=utc_now)
-
-
-class PredictionRow(Base):
-    """Simulated times; `digest` is that of the question, so that each is answered once."""
-
-    __tablename__ = "predictions"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    topology_id: Mapped[int] = mapped_column(ForeignKey("topologies.id"), index=True)
-    calibration_id: Mapped[int | None] = mapped_column(ForeignKey("calibrations.id"), index=True)
-    question: Mapped[dict[str, Any]]
-    items: Mapped[list[dict[str, Any]]]
-    digest: Mapped[str] = mapped_column(unique=True)
-    stored_at: Mapped[datetime] = mapped_column(default=utc_now)
