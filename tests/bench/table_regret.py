@@ -113,10 +113,8 @@ def _unless(known: bool) -> str:
 
 def cells(own: Sequence[Outcome]) -> tuple[str, ...]:
     """A line of the table."""
-    found, default = (
-        summarise_regret([one.regret for one in own]),
-        summarise_regret([one.default / one.best - 1 for one in own]),
-    )
+    found = summarise_regret([one.regret for one in own])
+    default = summarise_regret([one.default / one.best - 1 for one in own])
     slower = [one.slower for one in own]
     saved = 1 - found.mean / default.mean if default.mean > 0 else 1.0
     return (

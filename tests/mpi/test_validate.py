@@ -247,10 +247,8 @@ def test_operators_that_do_not_commute_are_tried_too(
 ) -> None:
     """A rule for any operator whose algorithm hands some of them to another one."""
     monkeypatch.setattr(mpi_libraries.openmpi, "COMMUTATIVE_ONLY", {})
-    table, file = (
-        table_of({(ALLREDUCE, 3): [(0, AlgorithmConfig("rabenseifner"))]}, (64,)),
-        tmp_path / "r",
-    )
+    table = table_of({(ALLREDUCE, 3): [(0, AlgorithmConfig("rabenseifner"))]}, (64,))
+    file = tmp_path / "r"
     file.write_text(openmpi.emit(table))
     (validation,) = validate_openmpi.validate(table, file, launcher, tmp_path)
     assert not validation.confirmed

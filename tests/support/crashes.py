@@ -395,10 +395,8 @@ class Crashes:
 
     def _moved_away(self) -> None:
         """Move a file of the database away from a service and back again."""
-        moved, away = (
-            _path(self.url, self.rng.choice(("", "-wal", "-shm"))),
-            self.directory / "away",
-        )
+        moved = _path(self.url, self.rng.choice(("", "-wal", "-shm")))
+        away = self.directory / "away"
         with self._service() as (_, client):
             assert client.publish(self._number())
             moved.rename(away)

@@ -62,11 +62,9 @@ class Grid:
 def replay(grid: Grid, seconds: float, rounds: int, seed: int = 1) -> list[Stage]:
     """Of batches of so many seconds, until nothing is worth measuring; the first knows nothing."""
     known = {(row.point, row.config): row for row in grid.rows}
-    design, got, spent = (
-        grid.design(seed),
-        dict[tuple[CallPoint, AlgorithmConfig], Observation](),
-        0.0,
-    )
+    design = grid.design(seed)
+    got = dict[tuple[CallPoint, AlgorithmConfig], Observation]()
+    spent = 0.0
     stages = [Stage(0.0, grid.regret(design), design.regret_bound())]
     for _ in range(rounds):
         batch = design.next_batch(seconds)

@@ -75,10 +75,8 @@ def test_what_no_column_says_is_told_or_demanded() -> None:
 
 def test_where_there_are_no_options_a_column_is_asked_for() -> None:
     """Of `tuner evaluate` and `tuner train`, which named options that they lack."""
-    silent, text = (
-        UserMetadata(has_options=False),
-        "size_bytes,algorithm,time_us\n64,2. chain,5.25\n",
-    )
+    silent = UserMetadata(has_options=False)
+    text = "size_bytes,algorithm,time_us\n64,2. chain,5.25\n"
     wanted = (
         "add columns p and nodes, or read it by `tuner import-results` with --ranks and --nodes"
     )

@@ -238,10 +238,8 @@ def test_a_report_on_the_line_of_a_sign_of_life_counts_at_once(
 ) -> None:
     """It may be the last one: no other line comes then."""
     watch, _ = listening
-    note, done = (
-        json.dumps({"event": "note", "text": "hm"}),
-        json.dumps({"event": "done", "points": 3}),
-    )
+    note = json.dumps({"event": "note", "text": "hm"})
+    done = json.dumps({"event": "done", "points": 3})
     assert watch.handle_line(note + sign("a") + done[:9]) == SILENCE_TIMEOUT_S
     assert watch.notes == ["hm"]
     assert watch.handle_line(done[9:] + sign("b")) == SILENCE_TIMEOUT_S

@@ -119,10 +119,8 @@ def test_a_crossover_map_says_what_is_best_where(result: StudyResult, drawn: Dra
     assert (one.ranks, one.sizes) == ((2, 4, 7), (64, 4096, 1 << 18, 1 << 22))
     for point in result.points:
         if point.collective is Collective.ALLREDUCE and point.axis_values["bandwidth"] == 25e9:
-            row, column = (
-                one.ranks.index(int(point.axis_values["nodes"])),
-                one.sizes.index(point.nbytes),
-            )
+            row = one.ranks.index(int(point.axis_values["nodes"]))
+            column = one.sizes.index(point.nbytes)
             assert one.best[row, column] == point.best.algorithm
             assert one.seconds[row, column] == point.best.seconds
     shown = texts(drawn.folder / f"{one.name}.svg").replace("\N{NO-BREAK SPACE}", " ")

@@ -214,10 +214,8 @@ def test_calls_that_were_not_measured_are_decided_as_in_a_table(gains: tuple[flo
         for choice in (DEFAULT, RING)
     ]
     calls = [CallPoint("bcast", nodes, 1, "host", n) for nodes in counts for n in sizes]
-    design, selector = (
-        ExperimentDesign(dict.fromkeys(calls, (RING,)), blind),
-        train(rows, blind, True),
-    )
+    design = ExperimentDesign(dict.fromkeys(calls, (RING,)), blind)
+    selector = train(rows, blind, True)
     design.update(rows)
     for call in calls:
         if call.nodes not in (2, 8):

@@ -99,10 +99,8 @@ def test_a_link_behind_one_port_is_filled_by_one_message_at_a_time() -> None:
 def test_segments_that_a_path_lacks_are_no_free_ones() -> None:
     """A second segment on one class of paths makes no link of another one be competed for."""
     placement = Placement.block(star(2).topology, 2)
-    one, two = (
-        PathCost.from_alpha_beta(ALPHA, BETA),
-        PathCost.from_alpha_beta(ALPHA, BETA).segments[0],
-    )
+    one = PathCost.from_alpha_beta(ALPHA, BETA)
+    two = PathCost.from_alpha_beta(ALPHA, BETA).segments[0]
     halves = PathCost((replace(two, stop_bytes=8.0), replace(two, start_bytes=8.0)))
     costs = Calibration(
         "x", "y", {("network", "host"): one, ("node_oversubscribed", "host"): halves}
