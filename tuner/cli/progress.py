@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -40,12 +40,6 @@ class Display:
 
     console: Console
     remaining_after: float = 0.0
-    _begun: float = field(default_factory=time.monotonic)
-
-    @property
-    def elapsed(self) -> float:
-        """The seconds since the first stage began."""
-        return time.monotonic() - self._begun
 
     @contextmanager
     def stage(self, title: str, expected: float = 0.0) -> Iterator[StageCallback]:

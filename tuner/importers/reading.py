@@ -81,15 +81,6 @@ class BenchmarkResult:
     run: str = ""
     exclusion_reason: str = ""
 
-    @property
-    def seconds(self) -> float | None:
-        """Return the median of the samples, or None where there are none."""
-        ordered = sorted(self.samples)
-        middle = len(ordered) // 2
-        if not ordered:
-            return None
-        return (ordered[middle] + ordered[-1 - middle]) / 2
-
 
 def option_of(name: str) -> str:
     """Return the option of `tuner import-results` that states a field of `UserMetadata`."""

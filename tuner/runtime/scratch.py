@@ -54,11 +54,6 @@ class ScratchPool:
         self.memory = memory
         self.workspace, self.scratch = ScratchBuffer(memory), ScratchBuffer(memory)
 
-    @property
-    def nbytes(self) -> int:
-        """The size of both buffers in bytes."""
-        return self.workspace.nbytes + self.scratch.nbytes
-
     def on_release(self, callback: Callable[[], None]) -> None:
         """Register a function to call before either buffer is replaced."""
         self.workspace.release_callbacks.append(callback)
