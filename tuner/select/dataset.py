@@ -176,14 +176,6 @@ def group_by_point(observations: Iterable[Observation]) -> dict[CallPoint, list[
     return dict(sorted(groups.items()))
 
 
-def measured_sizes(observations: Iterable[Observation]) -> dict[RuleKey, list[int]]:
-    """Return the sizes probed under each key (operators `any`), ascending."""
-    sizes: dict[RuleKey, set[int]] = defaultdict(set)
-    for row in observations:
-        sizes[row.point.key()].add(row.point.nbytes)
-    return {key: sorted(probed) for key, probed in sizes.items()}
-
-
 def _point(series: Measurement) -> CallPoint:
     collective = series.collective
     if series.nodes * series.ppn != series.p:
