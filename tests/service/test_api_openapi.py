@@ -62,7 +62,7 @@ def test_examples_of_answers_are_such_answers() -> None:
         for module in (db, *vars(routes).values())
         if isinstance(module, ModuleType)
         for model in vars(module).values()
-        if isinstance(model, type) and (_is_model(model) or hasattr(model, "__pydantic_config__"))
+        if isinstance(model, type) and (_is_model(model) or "__pydantic_config__" in vars(model))
     }
     adapters: list[TypeAdapter[Any]] = [TypeAdapter(model) for model in models]
     shown = [

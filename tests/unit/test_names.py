@@ -18,16 +18,8 @@ RESOURCE = ("api", "db")
 # What readers of several formats build while they read.
 READERS = ("topology.readers.hwloc", "topology.readers.nccl_xml")
 SAME_CLASS = {
-    "Job": RESOURCE,
-    "JobSummary": RESOURCE,
     "Page": RESOURCE,
-    "Publication": RESOURCE,
-    "Staleness": RESOURCE,
     "StoredCluster": RESOURCE,
-    "StoredMeasurements": RESOURCE,
-    "StoredTable": RESOURCE,
-    "StoredTopology": RESOURCE,
-    "TopologySummary": RESOURCE,
     "_NodeGraph": READERS,
     "_Reader": ("formats.openmpi",),  # lines of a rules file, classic or of HAN
     "_Table": ("importers",),  # a table of results in the text of a benchmark

@@ -17,7 +17,7 @@ from tuner.topology import Topology
 Found = TypeVar("Found")
 
 
-def complete_record(topology: db.StoredTopology) -> Any:
+def complete_record(topology: db.TopologyFile) -> Any:
     """Return the record of a topology with its costs.
 
     For YAML that is the uploaded text's, because the record of a topology has no costs and does not

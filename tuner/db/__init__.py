@@ -35,6 +35,7 @@ from tuner.db.jobs import (
     STATES,
     Job,
     JobLogEntry,
+    JobState,
     JobSummary,
     cancel_job,
     count_jobs,
@@ -93,6 +94,7 @@ from tuner.db.tokens import (
 )
 from tuner.db.topologies import (
     StoredTopology,
+    TopologyFile,
     TopologySummary,
     list_topologies,
     load_topology,
@@ -112,6 +114,7 @@ __all__ = [
     "InsertResult",
     "Job",
     "JobLogEntry",
+    "JobState",
     "JobSummary",
     "LostLeaseError",
     "NewerVersionError",
@@ -130,6 +133,7 @@ __all__ = [
     "StoredTable",
     "StoredTopology",
     "Token",
+    "TopologyFile",
     "TopologySummary",
     "UnavailableError",
     "append_job_log",

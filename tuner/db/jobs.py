@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, get_args
 
 from sqlalchemy import Row, Text, case, cast, func, select, update
 from sqlalchemy.orm import Session
@@ -20,18 +20,24 @@ from tuner.db.models import JobLogRow, JobRow
 from tuner.db.pagination import PAGE_SIZE, Page, equals_if_given, fetch_page
 from tuner.db.transactions import advisory_lock, database_now
 
-QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
-STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+STATES: tuple[JobState, ...] = get_args(JobState)
+QUEUED, RUNNING, DONE, FAILED, CANCELLED = STATES
 
 
 @dataclass(frozen=True)
 class JobSummary:
-    """The metadata of a job; `attempts` counts how often it was started."""
+    """The state of a job.
+
+    progress    fraction done, 0 to 1
+    text        what is happening
+    attempts    how often it was started
+    """
 
     id: int
     kind: str
-    state: str
-    progress: float  # 0 to 1
+    state: JobState
+    progress: float
     text: str
     attempts: int
     error: str | None
@@ -44,7 +50,7 @@ class JobSummary:
 
 @dataclass(frozen=True)
 class Job(JobSummary):
-    """A job with its parameters in `spec`, but without its result; both may be large."""
+    """A job with its parameters, but without its result; both may be large."""
 
     spec: Mapping[str, Any]
 

@@ -29,10 +29,16 @@ class TopologySummary:
 
 @dataclass(frozen=True)
 class StoredTopology(TopologySummary):
-    """A topology with the uploaded text and the record that was read from it."""
+    """A topology with its record, the one form that every format becomes."""
+
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TopologyFile(StoredTopology):
+    """A topology with the uploaded text."""
 
     source: str
-    record: Mapping[str, Any]
 
 
 _SUMMARY = (
@@ -58,13 +64,13 @@ def store_topology(
     return insert_if_absent(session, TopologyRow.id, values, "digest")
 
 
-def load_topology(session: Session, topology_id: int) -> StoredTopology:
+def load_topology(session: Session, topology_id: int) -> TopologyFile:
     """Return a topology by its id; raise NotFoundError if there is none."""
-    query = select(*_SUMMARY, TopologyRow.source, TopologyRow.record)
+    query = select(*_SUMMARY, TopologyRow.record, TopologyRow.source)
     found = session.execute(query.where(TopologyRow.id == topology_id)).one_or_none()
     if found is None:
         raise NotFoundError(f"the database has no topology {topology_id}")
-    return StoredTopology(*found)
+    return TopologyFile(*found)
 
 
 def list_topologies(

@@ -6,12 +6,11 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import Field, TypeAdapter
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from tuner import db
@@ -26,14 +25,12 @@ from tuner.api.schemas import (
     Pagination,
     PathId,
     RequestBody,
-    example_config,
     set_example,
 )
 from tuner.api.service import ClientDep, Service, ServiceDep
 from tuner.select.constraints import constraints_from_options
 
 router = APIRouter(prefix=f"{API_PREFIX}/jobs", tags=["jobs"], responses=problem_responses())
-JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 MAX_STREAMS = 200  # event streams per process; each polls the database
 END_STATES = ("done", "failed", "cancelled")
 POLL_INTERVAL_S = 0.25  # seconds
@@ -110,53 +107,38 @@ class NewJob(RequestBody):
     )
 
 
-class JobSummary(BaseModel):
-    """The state of a job."""
+@dataclass(frozen=True)
+class JobWithResult(db.Job):
+    """A job with what it was asked for and, once it is done, what it made."""
 
-    model_config = example_config(**EXAMPLE_SUMMARY)
-
-    id: int
-    kind: str
-    state: JobState
-    progress: float = Field(ge=0, le=1)
-    text: str = Field(description="what is happening")
-    attempts: int
-    error: str | None
-    cancel_requested: bool
-    by: str
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-
-
-class Job(JobSummary):
-    """A job with what it was asked for and what it made."""
-
-    model_config = example_config(
-        **EXAMPLE_SUMMARY,
-        result=None,
-        spec={
-            "measurements": 1,
-            "topology": None,
-            "publish": True,
-            "constraints": {
-                "excluded_algorithms": ["ring"],
-                "reproducible": False,
-                "max_rules": 20,
-                "commutative_only": False,
-            },
-        },
-    )
-
-    spec: dict[str, Any]
     result: Any
+
+
+set_example(db.JobSummary, **EXAMPLE_SUMMARY)
+set_example(
+    JobWithResult,
+    **EXAMPLE_SUMMARY,
+    result=None,
+    spec={
+        "measurements": 1,
+        "topology": None,
+        "publish": True,
+        "constraints": {
+            "excluded_algorithms": ["ring"],
+            "reproducible": False,
+            "max_rules": 20,
+            "commutative_only": False,
+        },
+    },
+)
+_SUMMARY = TypeAdapter(db.JobSummary)
 
 
 @router.post(
     "",
     status_code=202,
     response_class=Response,
-    responses=problem_responses(404, extra_responses={202: {"model": Job}}),
+    responses=problem_responses(404, extra_responses={202: {"model": JobWithResult}}),
 )
 def create_job(service: ServiceDep, wanted: NewJob, client: ClientDep) -> Response:
     """Queue a job; follow it with its events."""
@@ -181,10 +163,10 @@ def create_job(service: ServiceDep, wanted: NewJob, client: ClientDep) -> Respon
 class JobsQuery(Pagination):
     """The jobs that are wanted."""
 
-    state: JobState | None = None
+    state: db.JobState | None = None
 
 
-@router.get("", response_model=Page[JobSummary])
+@router.get("", response_model=Page[db.JobSummary])
 def list_jobs(service: ServiceDep, query: Annotated[JobsQuery, Query()]) -> Any:
     """All jobs, or those in one state."""
     with db.read_session(service.engine) as session:
@@ -194,17 +176,12 @@ def list_jobs(service: ServiceDep, query: Annotated[JobsQuery, Query()]) -> Any:
 @router.get(
     "/{job_id}",
     response_class=Response,
-    responses=problem_responses(404, extra_responses={200: {"model": Job}}),
+    responses=problem_responses(404, extra_responses={200: {"model": JobWithResult}}),
 )
 def get_job(service: ServiceDep, job_id: PathId) -> Response:
     """One job."""
     with db.read_session(service.engine) as session:
         return Response(job_json(session, job_id), media_type=JSON_MEDIA_TYPE)
-
-
-def load_summary(session: db.Session, job_id: int) -> JobSummary:
-    """Return the metadata of a job; raise NotFoundError if there is none."""
-    return JobSummary.model_construct(**vars(db.describe_job(session, job_id)))
 
 
 def job_json(session: db.Session, job_id: int) -> str:
@@ -213,7 +190,7 @@ def job_json(session: db.Session, job_id: int) -> str:
     Its parameters and result are passed on as they are stored, since they may be large.
     """
     spec, result = db.load_job_json(session, job_id)
-    shown = load_summary(session, job_id).model_dump_json()
+    shown = _SUMMARY.dump_json(db.describe_job(session, job_id)).decode()
     return f'{shown[:-1]},"spec":{spec},"result":{result}}}'
 
 
@@ -238,7 +215,7 @@ def list_log(service: ServiceDep, job_id: PathId, paging: Annotated[Pagination, 
     "/{job_id}/cancel",
     status_code=202,
     response_class=Response,
-    responses=problem_responses(404, 409, extra_responses={202: {"model": Job}}),
+    responses=problem_responses(404, 409, extra_responses={202: {"model": JobWithResult}}),
 )
 def cancel_job(service: ServiceDep, job_id: PathId) -> Response:
     """Ask for the end of a job; a running one ends within a second. 409 when it has ended."""
@@ -317,7 +294,7 @@ def _poll_job(service: Service, job_id: int, last_event_id: str | None) -> _JobE
     together with the state.
     """
     with db.read_session(service.engine) as session:
-        job = load_summary(session, job_id)
-        event_id = hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:16]
+        job = db.describe_job(session, job_id)
+        event_id = hashlib.sha256(_SUMMARY.dump_json(job)).hexdigest()[:16]
         data = job_json(session, job_id) if event_id != last_event_id else ""
     return _JobEvent(event_id, data, job.state in END_STATES)

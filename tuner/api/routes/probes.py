@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.problems import Problem, problem_responses
-from tuner.api.routes.jobs import JobSummary, load_summary
 from tuner.api.schemas import API_PREFIX, CollectiveName, RequestBody, SizeInBytes
 from tuner.api.service import ClientDep, ServiceDep
 from tuner.base.processes import available_cores
@@ -74,8 +73,8 @@ def get_target(service: ServiceDep) -> ProbeTarget:
     )
 
 
-@router.post("", status_code=202, response_model=JobSummary, responses=problem_responses(403))
-def create_probe(service: ServiceDep, wanted: NewProbe, client: ClientDep) -> JobSummary:
+@router.post("", status_code=202, response_model=db.JobSummary, responses=problem_responses(403))
+def create_probe(service: ServiceDep, wanted: NewProbe, client: ClientDep) -> db.JobSummary:
     """Queue a job that measures the computer of the service and makes a table, as `tuner tune`.
 
     Its log says what was measured, how far the regret is bounded, and what comes next.
@@ -89,7 +88,7 @@ def create_probe(service: ServiceDep, wanted: NewProbe, client: ClientDep) -> Jo
         number = db.enqueue_job(
             session, PROBE, spec, by=client.name, limit=service.settings.max_queued_jobs
         )
-        return load_summary(session, number)
+        return db.describe_job(session, number)
 
 
 def _max_ranks() -> int:

@@ -12,7 +12,7 @@ from tuner.api.bodies import RawBody, parse_json_body, request_body_docs
 from tuner.api.large_requests import LargeBodyRoute
 from tuner.api.problems import Problem, problem_responses
 from tuner.api.resolve import DatabaseResolver, with_topology_record
-from tuner.api.routes.jobs import JSON_MEDIA_TYPE, JobSummary, load_summary
+from tuner.api.routes.jobs import JSON_MEDIA_TYPE
 from tuner.api.schemas import API_PREFIX, Page, Pagination, PathId
 from tuner.api.service import ClientDep, ServiceDep
 
@@ -36,7 +36,7 @@ class StudyJob(BaseModel):
     """A study is a job: both have the same id."""
 
     id: int = Field(examples=[1])
-    job: JobSummary
+    job: db.JobSummary
 
 
 class StudyWithResult(StudyJob):
@@ -59,7 +59,7 @@ def create_study(service: ServiceDep, body: RawBody, client: ClientDep) -> Study
         number = db.enqueue_job(
             session, JOB_KIND, record, by=client.name, limit=service.settings.max_queued_jobs
         )
-        return StudyJob.model_construct(id=number, job=load_summary(session, number))
+        return StudyJob.model_construct(id=number, job=db.describe_job(session, number))
 
 
 @router.get("", response_model=Page[StudyJob])
@@ -79,7 +79,7 @@ def list_studies(service: ServiceDep, paging: Annotated[Pagination, Query()]) ->
 def get_study(service: ServiceDep, study_id: PathId) -> Response:
     """One study."""
     with db.read_session(service.engine) as session:
-        job = load_summary(session, study_id)
+        job = db.describe_job(session, study_id)
         if job.kind != JOB_KIND:
             raise Problem(404, f"job {study_id} is not a study")
         spec, result = db.load_job_json(session, study_id)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from tuner import db
 from tuner.api.bodies import RawBody, decode_body, request_body_docs
@@ -24,7 +23,7 @@ from tuner.api.schemas import (
     Pagination,
     PathId,
     QueryParameters,
-    example_config,
+    set_example,
 )
 from tuner.api.service import ServiceDep
 from tuner.machines.topology_files import TOPOLOGY_FORMATS, detect_topology_format, parse_topology
@@ -62,40 +61,26 @@ class TopologyQuery(QueryParameters):
     )
 
 
-class TopologySummary(BaseModel):
-    """A topology without its content."""
-
-    model_config = example_config(
-        id=1, name="flat64", format="yaml", digest=EXAMPLE_DIGEST, stored_at=EXAMPLE_TIMESTAMP
-    )
-
-    id: int
-    name: str
-    format: str
-    digest: str
-    stored_at: datetime
-
-
-class StoredTopology(TopologySummary):
-    """A topology in the one form that every format becomes."""
-
-    model_config = example_config(
-        id=1,
-        name="flat64",
-        format="yaml",
-        digest=EXAMPLE_DIGEST,
-        stored_at=EXAMPLE_TIMESTAMP,
-        record={"kind": "topology", "version": 2, "name": "flat64", "nodes": [], "links": []},
-    )
-
-    record: dict[str, Any]
+EXAMPLE_SUMMARY = {
+    "id": 1,
+    "name": "flat64",
+    "format": "yaml",
+    "digest": EXAMPLE_DIGEST,
+    "stored_at": EXAMPLE_TIMESTAMP,
+}
+set_example(db.TopologySummary, **EXAMPLE_SUMMARY)
+set_example(
+    db.StoredTopology,
+    **EXAMPLE_SUMMARY,
+    record={"kind": "topology", "version": 2, "name": "flat64", "nodes": [], "links": []},
+)
 
 
 @router.post(
     "",
     status_code=201,
-    response_model=TopologySummary,
-    responses=problem_responses(extra_responses={200: {"model": TopologySummary}}),
+    response_model=db.TopologySummary,
+    responses=problem_responses(extra_responses={200: {"model": db.TopologySummary}}),
     openapi_extra=request_body_docs(
         {"application/yaml": EXAMPLE, "application/xml": None, "text/plain": None}
     ),
@@ -121,14 +106,14 @@ def create_topology(
         return db.load_topology(session, stored.id)
 
 
-@router.get("", response_model=Page[TopologySummary])
+@router.get("", response_model=Page[db.TopologySummary])
 def list_topologies(service: ServiceDep, paging: Annotated[Pagination, Query()]) -> Any:
     """All topologies."""
     with db.read_session(service.engine) as session:
         return db.list_topologies(session, after=paging.after, limit=paging.limit)
 
 
-@router.get("/{topology_id}", response_model=StoredTopology, responses=problem_responses(404))
+@router.get("/{topology_id}", response_model=db.StoredTopology, responses=problem_responses(404))
 def get_topology(service: ServiceDep, topology_id: PathId) -> Any:
     """One topology."""
     with db.read_session(service.engine) as session:
