@@ -161,7 +161,7 @@ def test_what_the_image_copies_is_enough_to_build_the_wheel(
     (wheel,) = (tmp_path / "built").iterdir()
     members = set(ZipFile(wheel).namelist())
     versions = [file.name for file in (SOURCES / "db" / "versions").glob("*.py")]
-    assert len(versions) > 5
+    assert versions
     assert members >= {f"tuner/_data/db/versions/{name}" for name in versions}
     assert members >= {"tuner/cli/main.py", "tuner/studio/pages/studio.js"}
 

@@ -100,8 +100,12 @@ class Dispatch:
             entries = [counts[place] for place in rules.choice_indices]
             ladder = CountingDispatchTable(ladder, entries)
         if self._ring is not None and rules.rules:
-            ladder = RecordingDispatchTable(ladder, rules.rules, self._ring)
+            ladder = self._recording(ladder, rules, self._ring)
         return _BuiltTable(ladder, rules, entries)
+
+    def _recording(self, table: DispatchTable, rules: SizeRules, ring: CallRing) -> DispatchTable:
+        """Return a table that records the times of its calls."""
+        return RecordingDispatchTable(table, rules.rules, ring)
 
     def _actions(
         self, collective: Collective, choice: AlgorithmConfig
