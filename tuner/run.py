@@ -51,18 +51,24 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     source = made.add_mutually_exclusive_group()
-    source.add_argument("--table", type=Path, metavar="FILE", help="the table to follow")
-    source.add_argument("--service", metavar="URL", help="where to get the published table")
-    made.add_argument("--cluster", metavar="NAME", help="whose table, if the service has several")
+    source.add_argument("--table", type=Path, metavar="FILE", help="tuning table to follow")
+    source.add_argument(
+        "--service", metavar="URL", help="service to fetch the published table from"
+    )
     made.add_argument(
-        "--thread-level", choices=THREAD_LEVELS, help="thread level that MPI is started with"
+        "--cluster", metavar="NAME", help="cluster whose table to fetch, if the service has several"
+    )
+    made.add_argument(
+        "--thread-level", choices=THREAD_LEVELS, help="thread level to start MPI with"
     )
     made.add_argument("--feedback", action="store_true", help="report times to the service")
     made.add_argument(
         "--verbose", action="store_true", help="print at the end how many calls followed which rule"
     )
-    made.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="module and arguments")
-    made.add_argument("program", nargs=argparse.REMAINDER, help="file and arguments")
+    made.add_argument(
+        "-m", dest="module", nargs=argparse.REMAINDER, help="module and its arguments"
+    )
+    made.add_argument("program", nargs=argparse.REMAINDER, help="program file and its arguments")
     return made
 
 

@@ -99,7 +99,7 @@ def test_what_han_makes_inside_is_told(launcher: Launcher, tmp_path: Path) -> No
     kept = spread(2, 2, defaults, launcher.version())
     table = TuningTable(kept.cluster, kept.library, (*kept.rules, *inner.rules))
     status, (allreduce, bcast, reduce) = validations(table, tmp_path)
-    assert str(reduce["reason"]).startswith("han keeps these calls")
+    assert str(reduce["reason"]).startswith("handled by coll/han")
     assert bcast["reason"] == ""
     assert "han keeps the call, but what it is made of follows the rules, too: bcast chain" in str(
         allreduce["reason"]

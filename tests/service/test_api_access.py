@@ -185,7 +185,7 @@ def test_behind_a_proxy_nothing_is_open(database: str) -> None:
     ("known", "sentence"),
     [
         ({"trusted_proxies": PROXIES}, "reach the proxy .* or leave --proxy-headers out"),
-        ({"require_tokens": True}, "^--require-tokens lets nobody in .* or leave it out$"),
+        ({"require_tokens": True}, "^--require-tokens refuses everyone .* or leave it out$"),
         ({"host": "0.0.0.0"}, r"reach 0\.0\.0\.0 could .* or serve on 127\.0\.0\.1$"),
     ],
 )

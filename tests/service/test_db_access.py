@@ -195,7 +195,7 @@ def test_calls_of_cyclic_ranks_are_held_against_their_own_rules(engine: Engine) 
 
 def test_no_feedback_is_no_reason(engine: Engine) -> None:
     assert judged(engine, []) == db.Staleness(
-        0, 0, False, "nobody has reported how this version does"
+        0, 0, False, "no program has reported on this version"
     )
 
 

@@ -143,7 +143,7 @@ def test_native_files_hold_the_rules_that_are_viewed(
     assert commutative == page.request.get(expected).text()
     text = page.locator("main").inner_text()
     assert "--mca coll_tuned_dynamic_rules_filename $PWD/openmpi-commutative.rules" in text
-    assert "Not to be had: openmpi 5.0.11 drops a JSON file" in text
+    assert "Not to be had: openmpi 5.0.11 silently ignores JSON rules" in text
     details = page.locator("#export-openmpi-others")
     details.locator("summary").click()
     page.get_by_label("Rules for").select_option("any")

@@ -94,7 +94,7 @@ def _missing_token_message(settings: Settings) -> str:
         why = "whoever can reach the proxy of --proxy-headers could change tables"
         other = "leave --proxy-headers out if there is no proxy"
     else:
-        why, other = "--require-tokens lets nobody in as long as there is no token", "leave it out"
+        why, other = "--require-tokens refuses everyone while there is no token", "leave it out"
     make = (
         "make a token first with `tuner token create programs --scope read`, and with the --db of"
         " the service if it has one"

@@ -137,7 +137,7 @@ def _write_to_stream(path: Path, data: bytes) -> None:
         with suppress(BrokenPipeError), os.fdopen(opened, "wb") as file:
             file.write(data)
     except OSError as reason:
-        why = "nobody reads it" if reason.errno == errno.ENXIO else reason.strerror
+        why = "no process reads it" if reason.errno == errno.ENXIO else reason.strerror
         raise InputError(f"{path}: cannot be written: {why}") from None
 
 

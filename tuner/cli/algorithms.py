@@ -24,7 +24,7 @@ per byte (s/B), m the size of the message (B), p the number of ranks, S the numb
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--collective", type=argument_types.collective, help="only those of one collective"
+        "--collective", type=argument_types.collective, help="collective to list (default: all)"
     )
     add_json_option(parser)
     parser.set_defaults(run=run)

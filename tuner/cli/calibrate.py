@@ -61,13 +61,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"NDJSON written by `tuner probe`; or the word {COMPARE} and two calibrations",
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON to write")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write")
     parser.add_argument(
         "--topology",
         type=Path,
         metavar="FILE",
-        help="of the probed cluster, in any format that `tuner topology` reads: the latency of its"
-        " links is then taken from it, and every distance has costs of its own",
+        help="topology of the probed cluster, in any format that `tuner topology` reads; gives the"
+        " latency of its links, and every distance costs of its own",
     )
     parser.add_argument(
         "--plots",
@@ -78,8 +78,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--refine",
         action="store_true",
-        help="fit what ping-pongs do not show to the measured collectives; used if those that are"
-        " kept out are predicted better and ranked no worse",
+        help="fit what ping-pongs do not show to the measured collectives; used if calls that are"
+        " held out are predicted better and ranked no worse",
     )
     add_json_option(parser)
     parser.set_defaults(run=run)

@@ -40,7 +40,7 @@ def add_retention_options(parser: argparse.ArgumentParser) -> None:
         "--keep-jobs-for",
         type=parse_age,
         metavar="AGE",
-        help="keep jobs for so long after they ended, such as 90d (default: for ever)",
+        help="keep jobs for this long after their end, such as 90d (default: for ever)",
     )
     group.add_argument(
         "--keep-tables",
@@ -52,7 +52,7 @@ def add_retention_options(parser: argparse.ArgumentParser) -> None:
         "--keep-tables-for",
         type=parse_age,
         metavar="AGE",
-        help="keep versions for so long, such as 365d (default: for ever)",
+        help="keep versions for this long, such as 365d (default: for ever)",
     )
 
 

@@ -27,7 +27,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     prune = add_subcommand(actions, "prune", summary, EXAMPLES, run_prune)
     add_database_option(prune)
     add_retention_options(prune)
-    prune.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
+    prune.add_argument(
+        "--dry-run", action="store_true", help="print what would be deleted, and delete nothing"
+    )
 
 
 def run_prune(options: argparse.Namespace) -> None:

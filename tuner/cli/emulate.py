@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=argument_types.positive_int,
         default=1,
         metavar="N",
-        help="how many ranks mpirun starts on each host before the next (default: 1)",
+        help="ranks that mpirun starts on each host before the next (default: 1)",
     )
     run.add_argument(
         "--timeout",
@@ -71,7 +71,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="end the command and all it started after this long (default: 3600s)",
     )
-    run.add_argument("command", nargs="+", metavar="COMMAND", help="after --: program, arguments")
+    run.add_argument(
+        "command", nargs="+", metavar="COMMAND", help="program and arguments, after --"
+    )
     run.set_defaults(unknown=DASHES_HINT)
 
 
@@ -86,10 +88,10 @@ def _action(
         "topology",
         metavar="FILE",
         type=Path,
-        help="a topology; see docs/how-to/describe-a-machine.md",
+        help="topology to emulate; see docs/how-to/describe-a-machine.md",
     )
     action.add_argument(
-        "--id", metavar="tlNAME", help="what the names of the cluster's namespaces begin with"
+        "--id", metavar="tlNAME", help="prefix of the names of the cluster's namespaces"
     )
     return action
 

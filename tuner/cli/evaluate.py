@@ -99,7 +99,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         choices=CV_PROTOCOLS,
         default=LEAVE_NODE_COUNT_OUT,
         metavar="NAME",
-        help=f"what a selector has not seen when it is asked: {', '.join(CV_PROTOCOLS)} (default:"
+        help=f"cross-validation: what is held out, {', '.join(CV_PROTOCOLS)} (default:"
         f" {LEAVE_NODE_COUNT_OUT})",
     )
     parser.add_argument(
@@ -107,17 +107,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=name_list,
         default=tuple(BASELINES),
         metavar="NAME,...",
-        help=f"of {', '.join(BASELINES)} (default: all)",
+        help=f"simple selectors to compare with: {', '.join(BASELINES)} (default: all)",
     )
-    parser.add_argument("--table", type=Path, metavar="FILE", help="score this table, too")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="tuning table to score, too")
     parser.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="to simulate calls with, on --topology (default: nothing is simulated)",
+        help="calibration to simulate calls with, on --topology (default: no simulation)",
     )
     parser.add_argument(
-        "--topology", type=Path, metavar="FILE", help="of the cluster, to simulate calls on"
+        "--topology", type=Path, metavar="FILE", help="topology of the cluster, for simulation"
     )
     add_json_option(parser)
     parser.set_defaults(run=run)
@@ -130,7 +130,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="of a probe (.ndjson), or results that `tuner import-results` reads",
+        help="measurements of a probe (.ndjson), or results that `tuner import-results` reads",
     )
     parser.add_argument(
         "--pooled",

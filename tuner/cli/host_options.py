@@ -49,19 +49,21 @@ def add_measurement_options(group: argparse._ArgumentGroup) -> None:
         type=_placements,
         default=(BLOCK,),
         metavar="KIND,...",
-        help="of ranks on hosts, in which communicators with several on each of several hosts are"
-        " measured: consecutive (default), or cyclic, dealt to the hosts one by one; without hosts"
-        " a table has rules for those that were measured",
+        help="placements of ranks to measure where several hosts have several ranks each:"
+        " consecutive (default), or cyclic (dealt to the hosts one by one); without --hosts,"
+        " rules are made for those that were measured",
     )
     group.add_argument(
         "--topology",
         type=Path,
         metavar="FILE",
-        help="of the hosts, in any format that `tuner topology` reads: a pair of hosts for every"
-        " distance and pairs for every kind of uplink are then measured",
+        help="topology of the hosts, in any format that `tuner topology` reads: a pair of hosts"
+        " for every distance and pairs for every kind of uplink are then measured",
     )
     _add_what_is_measured(group)
-    group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
+    group.add_argument(
+        "--name", default="", help="name of the cluster (default: common prefix of its hosts)"
+    )
 
 
 def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
@@ -77,8 +79,8 @@ def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
         type=_collectives,
         default=DEFAULT_COLLECTIVES,
         metavar="NAME,...",
-        help="to measure, such as bcast,allreduce,allgather,reduce,gather,scatter (default:"
-        " bcast,allreduce)",
+        help="collectives to measure, such as bcast,allreduce,allgather,reduce,gather,scatter"
+        " (default: bcast,allreduce)",
     )
     group.add_argument(
         "--tuner-algorithms",
@@ -92,19 +94,22 @@ def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
         "--repetitions",
         type=argument_types.positive_int,
         default=probe_spec.MULTI_HOST_MIN_REPETITIONS,
-        help=f"of every algorithm at least (default: {probe_spec.MULTI_HOST_MIN_REPETITIONS})",
+        help="minimum repetitions of every algorithm"
+        f" (default: {probe_spec.MULTI_HOST_MIN_REPETITIONS})",
     )
 
 
 def add_host_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     """Declare the options that say where and how ranks are started."""
     where = group.add_mutually_exclusive_group()
-    where.add_argument("--hosts", type=hosts.parse_hosts, help="such as node1,node2:4 or n[0-511]")
+    where.add_argument(
+        "--hosts", type=hosts.parse_hosts, help="hosts, such as node1,node2:4 or n[0-511]"
+    )
     where.add_argument(
         "--hostfile",
         type=Path,
         metavar="FILE",
-        help="one host a line, as NAME, NAME:4 or NAME slots=4",
+        help="file with one host per line, as NAME, NAME:4 or NAME slots=4",
     )
     group.add_argument(
         "--launcher",

@@ -61,9 +61,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="a folder stands for the files of NCCL's Inspector in it, which are of one job",
+        help="files to read; a folder stands for the files of NCCL's Inspector in it, which are of"
+        " one job",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="NDJSON to write")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="NDJSON file to write"
+    )
     add_format_option(parser)
     _add_metadata_options(parser)
     add_json_option(parser)
@@ -76,17 +79,22 @@ def _add_metadata_options(parser: argparse.ArgumentParser) -> None:
         "--ranks", type=argument_types.positive_int, metavar="N", help="ranks that took part"
     )
     parser.add_argument(
-        "--nodes", type=argument_types.positive_int, metavar="N", help="nodes they were on"
+        "--nodes",
+        type=argument_types.positive_int,
+        metavar="N",
+        help="nodes that these ranks were on",
     )
     parser.add_argument(
         "--ppn", type=argument_types.positive_int, metavar="N", help="ranks on each node"
     )
-    parser.add_argument("--collective", default="", metavar="NAME", help="such as allreduce")
+    parser.add_argument(
+        "--collective", default="", metavar="NAME", help="collective, such as allreduce"
+    )
     parser.add_argument(
         "--algorithm",
         default="",
         metavar="NAME",
-        help="that the library was made to use (default: its own choice)",
+        help="algorithm that the library was made to use (default: its own choice)",
     )
     parser.add_argument(
         "--param",
@@ -94,23 +102,29 @@ def _add_metadata_options(parser: argparse.ArgumentParser) -> None:
         type=argument_types.parameter,
         default=[],
         metavar="NAME=VALUE",
-        help="of that algorithm, such as segment=64KiB",
+        help="parameter of that algorithm, such as segment=64KiB",
     )
-    parser.add_argument("--memory", choices=("host", "cuda"), default="", help="of the buffers")
+    parser.add_argument(
+        "--memory", choices=("host", "cuda"), default="", help="memory of the buffers"
+    )
     parser.add_argument(
         "--library",
         default="",
         metavar="NAME",
-        help='with its version, such as "openmpi 5.0.11"; of several in a file the one to take',
+        help='library with its version, such as "openmpi 5.0.11"; selects one where a file has'
+        " several",
     )
     parser.add_argument(
-        "--cluster", default="", metavar="NAME", help="its name; of several the one to take"
+        "--cluster",
+        default="",
+        metavar="NAME",
+        help="name of the cluster; selects one where a file has several",
     )
     parser.add_argument(
         "--cores",
         type=argument_types.positive_int,
         metavar="N",
-        help="per node (default: the ranks)",
+        help="cores per node (default: the number of ranks)",
     )
 
 

@@ -33,8 +33,8 @@ def add_thread_level_option(parser: argparse.ArgumentParser) -> None:
         choices=THREAD_LEVELS,
         default=THREAD_SINGLE,
         metavar="LEVEL",
-        help="with which the programs initialise MPI: single (default), which MPI_Init gives,"
-        " funneled, serialized, or multiple, which mpi4py asks for",
+        help="thread level at which the programs initialise MPI: single (default), which MPI_Init"
+        " gives, funneled, serialized, or multiple, which mpi4py asks for",
     )
 
 

@@ -51,7 +51,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="nccl, rccl: what programs wrote that ran under the table with NCCL_DEBUG=INFO"
+        help="logs of programs that ran under a table for nccl or rccl with NCCL_DEBUG=INFO"
         " NCCL_DEBUG_SUBSYS=INIT,TUNING (with COLL, too, where a process is in communicators of"
         " several shapes), or files of NCCL's Inspector; a folder stands for the logs in it",
     )
@@ -59,7 +59,8 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
         "--log-shape",
         type=_shape,
         metavar="NODESxPPN",
-        help="nodes and ranks per node of communicators of which the logs do not say it: 2x8",
+        help="shape (nodes x ranks per node, such as 2x8) of communicators that the logs leave"
+        " open",
     )
 
 

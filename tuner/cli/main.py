@@ -80,7 +80,9 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
             command.description, command.epilog = verb.__doc__, verb.EXAMPLES
             verb.arguments(command)
     asked = commands.add_parser("help", help="explain a command", allow_abbrev=False)
-    asked.add_argument("command", nargs="*", metavar="COMMAND", help="such as `table export`")
+    asked.add_argument(
+        "command", nargs="*", metavar="COMMAND", help="command, such as `table export`"
+    )
     asked.set_defaults(run=_print_help)
     return parser
 

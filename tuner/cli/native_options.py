@@ -25,15 +25,15 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         "--fallback-algorithm",
         default="",
         metavar="NAME",
-        help="nccl, intelmpi, mvapich2: what runs where the table leaves the choice to the library"
-        " and its own format cannot, such as ring_simple or preset_1",
+        help="algorithm for nccl, intelmpi and mvapich2 where the table leaves the choice to the"
+        " library and its format cannot, such as ring_simple or preset_1",
     )
     parser.add_argument(
         "--ranks",
         type=argument_types.positive_int,
         metavar="P",
-        help="ranks of the communicators that environment variables are for; needed where the table"
-        " has several",
+        help="ranks of the communicators that environment variables are for; required where the"
+        " table has several",
     )
     add_ppn_option(parser)
     parser.add_argument(
@@ -41,15 +41,15 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="PYTHON",
         help="interpreter of the environment with the table's library (default: this one for Open"
-        " MPI, .venv-mpich/bin/python, .venv-intelmpi/bin/python, of which `make"
-        " .venv-intelmpi/ready` makes the last)",
+        " MPI, else .venv-mpich/bin/python or .venv-intelmpi/bin/python, which `make"
+        " .venv-intelmpi/ready` creates)",
     )
     parser.add_argument(
         "--base-rules",
         type=Path,
         metavar="FILE",
-        help="mpich, mpich-device, mvapich: JSON with the library's own rules of this layer, which"
-        " the exported file must contain (default: those in MPICH's libmpi)",
+        help="JSON with the library's own rules of this layer, which the exported file must"
+        " contain, for mpich, mpich-device and mvapich (default: those in MPICH's libmpi)",
     )
 
 
@@ -59,8 +59,8 @@ def add_ppn_option(parser: argparse.ArgumentParser) -> None:
         "--ppn",
         type=argument_types.positive_int,
         metavar="N",
-        help="only rules for so many ranks on each node: needed where others for as many ranks in"
-        " all differ, since most formats know no nodes",
+        help="ranks per node of the rules to export: required where rules for equally many ranks"
+        " differ by it, since most formats do not distinguish nodes",
     )
 
 

@@ -68,9 +68,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         EXAMPLES,
         run_install,
     )
-    installing.add_argument("table", type=Path, nargs="?", help="table for nccl or rccl")
+    installing.add_argument("table", type=Path, nargs="?", help="tuning table for nccl or rccl")
     installing.add_argument(
-        "--out", type=Path, required=True, metavar="FOLDER", help="where to install"
+        "--out", type=Path, required=True, metavar="FOLDER", help="directory to install to"
     )
     installing.add_argument(
         "--service", metavar="URL", help="take the table that this service publishes"
@@ -79,12 +79,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--library",
         default="",
         metavar="NAME",
-        help="with --service: whose table, such as 'nccl 2.30.7'",
+        help="library whose table to fetch (with --service), such as 'nccl 2.30.7'",
     )
     installing.add_argument(
         "--cluster",
         metavar="NAME",
-        help="with --service: whose table, where it publishes several for the library",
+        help="cluster whose table to fetch (with --service), where several have one for the"
+        " library",
     )
     _declare_estimate(
         add_subcommand(
@@ -99,7 +100,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _declare_estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--topology", required=True, metavar="FILE", help="a file, or preset:NAME[:NODES]"
+        "--topology", required=True, metavar="FILE", help="topology file, or preset:NAME[:NODES]"
     )
     parser.add_argument(
         "--ppn", type=argument_types.positive_int, help="GPUs per node (default: all)"
@@ -111,10 +112,10 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
         "--collective",
         type=argument_types.collective,
         default=Collective.ALLREDUCE,
-        help="default: allreduce",
+        help="collective (default: allreduce)",
     )
     parser.add_argument(
-        "--sizes", type=argument_types.size_list, required=True, help="such as 1KiB,1MiB"
+        "--sizes", type=argument_types.size_list, required=True, help="sizes, such as 1KiB,1MiB"
     )
     parser.add_argument(
         "--version",

@@ -66,15 +66,17 @@ CANNOT_CALIBRATE = (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("action", nargs="?", choices=ACTIONS, help="default: run, on this computer")
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="of merge: its input")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="NDJSON to write")
+    parser.add_argument(
+        "action", nargs="?", choices=ACTIONS, help="action (default: run, on this computer)"
+    )
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="files to merge")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="NDJSON file to write")
     add_library_options(parser)
     add_thread_level_option(parser)
     parser.add_argument(
         "--ranks",
         type=argument_types.positive_int,
-        help="default: the cores, at least 4 (mpich: 2)",
+        help="number of ranks (default: the cores, at least 4; mpich: 2)",
     )
     parser.add_argument(
         "--budget",
@@ -84,14 +86,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         type=argument_types.size_list,
-        help="of the collectives' buffers (default: 4B to 4.69MiB)",
+        help="buffer sizes to measure (default: 4B to 4.69MiB)",
     )
     parser.add_argument(
         "--launches",
         type=argument_types.positive_int,
         default=DEFAULT_LAUNCHES,
-        help="how often the ranks are started on this computer; each start measures all, and two"
-        f" show only gains that hardly vary (default: {DEFAULT_LAUNCHES}; on several hosts: 1)",
+        help="number of launches on this computer; with two, only very stable gains are significant"
+        f" (default: {DEFAULT_LAUNCHES}; on several hosts: 1)",
     )
     parser.add_argument(
         "--ci-width",
@@ -103,7 +105,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--measure",
         type=argument_types.name_list,
         default=probe_spec.PARTS,
-        help=f"what to measure (default: {','.join(probe_spec.PARTS)}; on this computer no shared"
+        help=f"parts to measure (default: {','.join(probe_spec.PARTS)}; on this computer no shared"
         " and sweep)",
     )
     host_options.add_measurement_options(parser.add_argument_group("several hosts"))

@@ -26,12 +26,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("table", type=Path, help="table written by `tuner tune`")
     parser.add_argument(
-        "--service", default=DEFAULT_SERVICE, metavar="URL", help=f"(default: {DEFAULT_SERVICE})"
+        "--service",
+        default=DEFAULT_SERVICE,
+        metavar="URL",
+        help=f"service to publish to (default: {DEFAULT_SERVICE})",
     )
     parser.add_argument(
         "--no-publish",
         action="store_true",
-        help="store the version, leave programs with what they have",
+        help="store the version, and let programs keep the table that they have",
     )
     add_json_option(parser)
     parser.set_defaults(run=run)

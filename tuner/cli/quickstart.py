@@ -61,7 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ranks",
         type=argument_types.positive_int,
-        help="default: the cores, at least 4 (mpich: 2)",
+        help="number of ranks (default: the cores, at least 4; mpich: 2)",
     )
     parser.add_argument(
         "--budget",
@@ -71,13 +71,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " it MPICH; all else takes two to three minutes, whatever the budget",
     )
     parser.add_argument(
-        "--sizes", type=argument_types.size_list, help="such as 1KiB,64KiB (default: 4B to 4.69MiB)"
+        "--sizes",
+        type=argument_types.size_list,
+        help="buffer sizes to measure, such as 1KiB,64KiB (default: 4B to 4.69MiB)",
     )
     parser.add_argument(
         "--libraries",
         metavar="NAME,...",
-        help="openmpi, mpich or both (default: the MPI of this interpreter, and MPICH where"
-        " .venv-mpich holds it)",
+        help="libraries to tune: openmpi, mpich or both (default: the MPI of this interpreter, and"
+        " MPICH where .venv-mpich holds it)",
     )
     parser.add_argument(
         "--python",
@@ -92,7 +94,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="interpreter of the environment with MPICH (default: .venv-mpich/bin/python)",
     )
     add_thread_level_option(parser)
-    parser.add_argument("--restart", action="store_true", help="measure again, keep nothing")
+    parser.add_argument("--restart", action="store_true", help="measure again instead of going on")
     add_json_option(parser)
     parser.set_defaults(run=run, resumes=True)
 

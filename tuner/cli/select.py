@@ -84,24 +84,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--placement",
         choices=PLACEMENTS,
         default=BLOCK,
-        help="how they lie there: as many that follow one another on each (default), or cyclic,"
-        " dealt to the nodes one by one",
+        help="rank placement: consecutive ranks share a node (default), or cyclic, dealt to the"
+        " nodes one by one",
     )
-    parser.add_argument("--size", type=parse_size, required=True, help="such as 64KiB")
+    parser.add_argument(
+        "--size", type=parse_size, required=True, help="size of the buffer, such as 64KiB"
+    )
     parser.add_argument(
         "--operators",
         choices=("any", "commutative"),
         default="any",
-        help="commutative: the reduction may change the order of the operands (default: any)",
+        help="operators of the reduction: any (default), or commutative, which may change the"
+        " order of the operands",
     )
     parser.add_argument(
-        "--memory", choices=(HOST, CUDA), default=HOST, help="of the buffers (default: host)"
+        "--memory", choices=(HOST, CUDA), default=HOST, help="memory of the buffers (default: host)"
     )
     parser.add_argument(
         "--group",
         default="",
         metavar="GROUP",
-        help="of a trained selector: the cluster and library that this one is like",
+        help="cluster and library of a trained selector that this one resembles",
     )
     add_json_option(parser)
     parser.set_defaults(run=run)
@@ -202,13 +205,13 @@ def _query_selector(options: argparse.Namespace, nodes: int, ppn: int) -> None:
 
 def _print_asked(record: dict[str, Any], point: CallPoint) -> None:
     if not record["seconds"]:
-        print_text("the library decides: nothing that was learned speaks for such a call")
+        print_text("no evidence for this call; the default is used")
         return
     print_text(f"{humanize(record['choice'])} (least regret expected)")
     sure = "nothing" if record["sure"] == str(AlgorithmConfig()) else humanize(record["sure"])
     print_text(f"surely faster than the default: {sure}")
     if Collective(point.collective).is_reduction:
-        print_text("of operators nothing was learned: take it for those that commute")
+        print_text("operators were not modelled: use this for commutative ones")
     print_text("")
     told = sorted(record["seconds"].items(), key=lambda told: told[1])
     rows = [
@@ -240,7 +243,7 @@ def _why_another(chosen: str) -> str:
         return (
             "the default stays unless another is expected to be faster by more than"
             f" {MIN_GAIN:.0%}, by more still where not all shapes around have it; and"
-            " wherever guesses at the measured node counts lost to it"
+            " wherever predictions were worse than the default at measured node counts"
         )
     return (
         "what won at the nearest measured call stays unless another is expected to be faster by"

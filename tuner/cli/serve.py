@@ -35,18 +35,20 @@ docs/how-to/run-a-service.md says how to run a service."""
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8765, help="0: any free one (default: 8765)")
+    parser.add_argument(
+        "--port", type=int, default=8765, help="port, 0 for any free one (default: 8765)"
+    )
     add_database_option(parser)
     parser.add_argument(
         "--processes",
         type=argument_types.positive_int,
         default=1,
         metavar="N",
-        help="that answer (default: 1)",
+        help="processes that answer requests (default: 1)",
     )
     jobs = parser.add_mutually_exclusive_group()
     jobs.add_argument("--no-jobs", action="store_true", help="leave jobs to other services")
-    jobs.add_argument("--jobs-only", action="store_true", help="answer no requests")
+    jobs.add_argument("--jobs-only", action="store_true", help="run jobs and answer no requests")
     parser.add_argument(
         "--measure",
         action="store_true",
@@ -66,7 +68,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--require-tokens", action="store_true", help="also on loopback")
+    parser.add_argument(
+        "--require-tokens", action="store_true", help="require tokens on loopback, too"
+    )
     parser.add_argument(
         "--proxy-headers",
         type=parse_networks,
@@ -99,7 +103,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "--upload-limit",
         type=parse_size,
         metavar="SIZE",
-        help="of one upload of measurements (default: 1GiB)",
+        help="size limit of one upload of measurements (default: 1GiB)",
     )
 
 

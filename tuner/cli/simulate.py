@@ -78,28 +78,31 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="preset:NAME, YAML, or what lstopo, NCCL, nvidia-smi, ibnetdiscover or Slurm write",
+        help="topology: preset:NAME, YAML, or a file of lstopo, NCCL, nvidia-smi, ibnetdiscover or"
+        " Slurm",
     )
     parser.add_argument(
         "--node-topology",
         type=Path,
         metavar="FILE",
-        help="a second file, of one computer: the inside of every node of the topology",
+        help="topology file of one computer: the inside of every node",
     )
     parser.add_argument("--collective", type=argument_types.collective, required=True)
     parser.add_argument(
-        "--algorithm", type=argument_types.name_list, help="comma list (default: all)"
+        "--algorithm",
+        type=argument_types.name_list,
+        help="algorithms, separated by commas (default: all)",
     )
     parser.add_argument(
-        "--sizes", type=argument_types.size_list, required=True, help="such as 1KiB,1MiB"
+        "--sizes", type=argument_types.size_list, required=True, help="sizes, such as 1KiB,1MiB"
     )
     _shape(parser)
     _add_cost_options(parser)
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="also say where the time goes (latency, bandwidth, contention, reduction), and which"
-        " resource would have to be faster",
+        help="print where the time goes (latency, bandwidth, contention, reduction), too, and"
+        " which resource would have to be faster",
     )
     parser.add_argument(
         "--gantt",
@@ -119,14 +122,14 @@ def _add_cost_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="parameter of the algorithm, may be repeated (default: the fastest of those worth"
+        help="parameter of the algorithm, may be repeated (default: the fastest values worth"
         " trying)",
     )
     parser.add_argument(
         "--engine",
         choices=("fast", "events"),
         default="fast",
-        help="fast: numpy and numba; events: the SimPy reference (default: fast)",
+        help="engine: fast (numpy and numba, default) or events (the SimPy reference)",
     )
     parser.add_argument(
         "--calibration",
@@ -138,14 +141,14 @@ def _add_cost_options(parser: argparse.ArgumentParser) -> None:
         "--runner",
         choices=(LIBRARY, SCHEDULE),
         default=LIBRARY,
-        help="library: as the library of the calibration, or NCCL, runs what it has; schedule: as"
-        " tuner does (default: library)",
+        help="who runs the algorithm: library, the one of the calibration or NCCL, for what it has"
+        " (default), or schedule, tuner itself",
     )
     parser.add_argument(
         "--memory",
         choices=(HOST, CUDA),
-        help="where the buffers lie; cuda: the ranks are on the GPUs of the nodes (default: cuda"
-        " where each rank has a GPU and no calibration is given, else host)",
+        help="memory of the buffers; with cuda the ranks are on the GPUs of the nodes (default:"
+        " cuda where each rank has a GPU and no calibration is given, else host)",
     )
 
 

@@ -37,8 +37,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help=f"database (default: {OUT / DATABASE}, else one for this run alone)",
     )
-    parser.add_argument("--port", type=int, default=0, help="on 127.0.0.1 (default: any free one)")
-    parser.add_argument("--no-browser", action="store_true", help="only say the address")
+    parser.add_argument(
+        "--port", type=int, default=0, help="port on 127.0.0.1 (default: any free one)"
+    )
+    parser.add_argument(
+        "--no-browser", action="store_true", help="print the address, and open no browser"
+    )
     parser.set_defaults(run=run)
 
 

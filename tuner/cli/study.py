@@ -69,20 +69,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("study", type=Path, help="YAML or JSON file")
     parser.add_argument(
-        "--csv", type=Path, metavar="FILE", help="write every time of every candidate there"
+        "--csv", type=Path, metavar="FILE", help="CSV file for every time of every candidate"
     )
     parser.add_argument(
         "--plots",
         type=Path,
         metavar="DIR",
-        help="draw there, as SVG and PNG, which algorithm is best where, and where the time goes",
+        help="directory for plots (SVG and PNG) of the best algorithms and of where the time goes",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--jobs", type=_jobs, metavar="N", help="processes on this computer (default: all cores)"
     )
     where.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster instead")
-    parser.add_argument("--restart", action="store_true", help="start anew, keep no answers")
+    parser.add_argument("--restart", action="store_true", help="start anew instead of going on")
     add_json_option(parser)
     parser.set_defaults(run=run, resumes=True)
 

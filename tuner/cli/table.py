@@ -76,7 +76,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("old", type=Path)
     diff.add_argument("new", type=Path)
     diff.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw it: .svg, .png, or both without a suffix"
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="picture to draw: .svg, .png, or both without a suffix",
     )
     _add_native_actions(actions)
     comparisons.add_subcommands(actions)
@@ -92,7 +95,9 @@ def _add_native_actions(actions: argparse._SubParsersAction[argparse.ArgumentPar
     export.add_argument(
         "--format", choices=FORMATS, required=True, metavar="FORMAT", help=f"format: {names}"
     )
-    export.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
+    export.add_argument(
+        "--out", type=Path, metavar="FILE", help="file to write (default: standard output)"
+    )
     native_options.add_export_options(export)
     check = add_subcommand(
         actions, "check", "parse an exported file and compare its decisions", EXAMPLES, run_check

@@ -112,7 +112,7 @@ def _print_reasons(found: TableDiff) -> None:
     moved = len(found.changes) - len(known)
     if moved:
         print_text(
-            f"{plural(moved, 'range')} {'holds' if moved == 1 else 'hold'} no size that speaks for"
+            f"{plural(moved, 'range')} {'holds' if moved == 1 else 'hold'} no size measured with"
             " both choices: there a switch between probed sizes moved"
         )
     for c in known:

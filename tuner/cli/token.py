@@ -29,20 +29,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     create = _action(actions, "create", "make a token and print it", run_create)
-    create.add_argument("name", help="who will use it")
+    create.add_argument("name", help="name of the client that gets the token")
     create.add_argument(
         "--scope",
         type=argument_types.name_list,
         required=True,
-        help="read (tables and everything else), submit (measurements, jobs, feedback), publish"
-        " (tables); a comma list",
+        help="scopes, separated by commas: read (tables and everything else), submit"
+        " (measurements, jobs, feedback), publish (tables)",
     )
     create.add_argument(
         "--expires",
         type=parse_expiry,
         metavar="WHEN",
-        help="from when on the token is refused: after a time such as 90d or 12h, or on a date such"
-        " as 2027-01-31, which begins at 00:00 UTC (default: never)",
+        help="expiry: a time from now, such as 90d or 12h, or a date, such as 2027-01-31, which"
+        " begins at 00:00 UTC (default: never)",
     )
     _action(actions, "list", "print names and scopes, also of revoked tokens", run_list)
     revoke = _action(actions, "revoke", "refuse a token from now on", run_revoke)

@@ -42,13 +42,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for action in (show, draw):
         action.add_argument("machine", metavar="NAME|FILE")
         action.add_argument(
-            "--nodes", type=argument_types.positive_int, help="so many nodes, instead of all it has"
+            "--nodes",
+            type=argument_types.positive_int,
+            help="number of nodes to keep (default: all)",
         )
         action.add_argument(
             "--node-topology",
             type=Path,
             metavar="FILE",
-            help="a second file, that describes the inside of every node",
+            help="topology file of one computer: the inside of every node",
         )
     draw.add_argument(
         "-o",
@@ -58,7 +60,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="picture to write, .svg or .png",
     )
-    draw.add_argument("--view", choices=("node", "fabric"), help="default: node, where it is known")
+    draw.add_argument(
+        "--view",
+        choices=("node", "fabric"),
+        help="view to draw (default: node, where the inside of nodes is known)",
+    )
 
 
 def run_list(options: argparse.Namespace) -> None:

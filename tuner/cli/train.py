@@ -68,7 +68,9 @@ and of whole machines where several have algorithms of the same names."""
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_input_options(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIRECTORY", help="to write")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIRECTORY", help="directory to write"
+    )
     add_json_option(parser)
     parser.set_defaults(run=run)
 

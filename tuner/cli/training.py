@@ -73,23 +73,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--trace",
         type=Path,
         metavar="FILE",
-        help="write the last iteration on the most ranks there, as a trace for Perfetto",
+        help="write a Perfetto trace of the last iteration, for the largest number of ranks",
     )
     run.add_argument(
         "--profile",
         type=Path,
         metavar="FILE",
-        help="write the collective calls of an iteration on the most ranks there, for"
+        help="write the collective calls of an iteration for the largest number of ranks, for"
         " `tuner tune --profile` and `tuner probe --profile`",
     )
     run.add_argument(
-        "--no-limits", action="store_true", help="do not find what limits the iterations"
+        "--no-limits", action="store_true", help="leave out what limits the iterations"
     )
     tune.add_argument(
-        "--ranks", type=positive_int, help="number of ranks that counts (default: the largest)"
+        "--ranks", type=positive_int, help="number of ranks to optimise for (default: the largest)"
     )
     tune.add_argument(
-        "--out", type=Path, metavar="FILE", help="write the workload with the settings there"
+        "--out", type=Path, metavar="FILE", help="file for the workload with the best settings"
     )
     what = "processes on this computer (default: all cores)"
     vary.add_argument("--jobs", type=positive_int, metavar="N", help=what)

@@ -79,12 +79,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="NDJSON to read; with --hosts, to write",
+        help="NDJSON file to read, or to write with --hosts",
     )
     parser.add_argument(
-        "--calibration", type=Path, metavar="FILE", help="JSON to read; with --hosts, to write"
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="JSON file to read, or to write with --hosts",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON to write")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="JSON file to write"
+    )
     add_library_options(parser)
     add_thread_level_option(parser)
     parser.add_argument(
@@ -98,12 +103,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=argument_types.fraction,
         default=DEFAULT_TARGET_REGRET,
         metavar="PERCENT",
-        help="mean of what the chosen takes longer than the best, such as 2%% (default)",
+        help="stop when the mean regret is below this, such as 2%% (default)",
     )
     parser.add_argument(
         "--sizes",
         type=argument_types.size_list,
-        help="of the collectives' buffers (default: 4B to 4.69MiB)",
+        help="buffer sizes to measure (default: 4B to 4.69MiB)",
     )
     _add_constraint_options(parser.add_argument_group("what the table may say"))
     host_options.add_measurement_options(parser.add_argument_group("several hosts"))
@@ -123,25 +128,25 @@ def _add_constraint_options(group: argparse._ArgumentGroup) -> None:
         type=argument_types.name_list,
         default=(),
         metavar="NAME,...",
-        help="algorithms that no rule may use: ring, or of one collective allreduce:ring",
+        help="algorithms that no rule may use: ring, or for one collective allreduce:ring",
     )
     group.add_argument(
         "--reproducible",
         action="store_true",
-        help="reductions only by algorithms that combine every element in the same order, so that"
-        " its bits do not depend on where in the buffer it is",
+        help="use only reductions that combine every element in the same order, so that results do"
+        " not depend on where in the buffer it is",
     )
     group.add_argument(
         "--max-rules",
         type=argument_types.positive_int,
         metavar="K",
-        help="how many the table may have, those for the default among them: the best ones",
+        help="maximum number of rules, default rules included; the most valuable are kept",
     )
     group.add_argument(
         "--commutative-only",
         action="store_true",
-        help="no rules for operators that do not commute (default: rules that are safe for these,"
-        " and others for operators that do)",
+        help="make no rules for operators that do not commute (default: rules that are safe for"
+        " these, and others for operators that do)",
     )
 
 
@@ -171,7 +176,7 @@ def run(options: argparse.Namespace) -> None:
 def _without_rules(table: TuningTable, wanted: Sequence[ProbeShape]) -> Iterator[str]:
     for shape in wanted:
         if not any((key.nodes, key.ppn) == (shape.nodes, shape.ppn) for key in table.keys):
-            yield f"there are no rules for {shape}: nothing measured tells about such ranks"
+            yield f"there are no rules for {shape}: no measurements cover this shape"
 
 
 def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
@@ -268,10 +273,7 @@ def _unknown_algorithm_cautions(measurements: Measurements) -> list[str]:
     shown = ", ".join(unknown[:MAX_SHOWN_NAMES]) + (
         " ..." if len(unknown) > MAX_SHOWN_NAMES else ""
     )
-    return [
-        f"no rule of {measurements.library} can say these algorithms, so there are none for them:"
-        f" {shown}"
-    ]
+    return [f"{measurements.library} cannot express these algorithms; they get no rules: {shown}"]
 
 
 def _measure_and_tune(options: argparse.Namespace, there: Hosts) -> tuple[TuningTable, list[str]]:

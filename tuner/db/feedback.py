@@ -114,7 +114,7 @@ def assess_staleness(session: Session, version: int) -> Staleness:
 
 def _assess(reports: int, items: int, ratios: list[float]) -> Staleness:
     if not reports:
-        return Staleness(0, 0, False, "nobody has reported how this version does")
+        return Staleness(0, 0, False, "no program has reported on this version")
     if len(ratios) < 2:
         few = "one report is" if ratios else "no report is"
         return Staleness(

@@ -121,7 +121,7 @@ def _parse_answer(stdout: str) -> dict[str, Any]:
     """Return what rank 0 printed; raises ProbeError where it printed nothing."""
     lines = [line for line in stdout.splitlines() if line.startswith('{"size"')]
     if not lines:
-        raise ProbeError("the ranks ended without a word")
+        raise ProbeError("the ranks ended without any output")
     # Ranks that do not communicate are each rank 0 of their own job: the first answer says enough,
     # and another may follow on its line.
     told: dict[str, Any]

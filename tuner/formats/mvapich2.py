@@ -42,8 +42,8 @@ def require_operand_order(table: TuningTable) -> None:
         for rule in (rule for ladder in ladders.values() for rule in ladder):
             if not preserves_operand_order(rule.key.collective, rule.choice):
                 raise InputError(
-                    f"{describe_rule(rule)}: nobody knows whether non-commutative operators bear"
-                    " this algorithm in MVAPICH2; use it only where every operator commutes"
+                    f"{describe_rule(rule)}: this algorithm of MVAPICH2 is not known to be safe"
+                    " for non-commutative operators; use it only where every operator commutes"
                 )
 
 

@@ -106,7 +106,7 @@ def native_algorithm(collective: Collective, choice: AlgorithmConfig) -> NativeA
     """
     known = ALGORITHMS.get(collective)
     if choice.runner != LIBRARY:
-        raise InputError(f"{collective} {choice}: MPICH's own rules cannot say that")
+        raise InputError(f"{collective} {choice}: MPICH's tuning file cannot express this")
     if known is None:
         raise InputError(f"MPICH rules for {collective} are not supported: drop these rules")
     if choice.algorithm not in known:

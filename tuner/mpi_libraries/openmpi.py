@@ -134,7 +134,7 @@ def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[in
     """
     names = ALGORITHMS.get(collective)
     if choice.runner != LIBRARY:
-        raise InputError(f"{collective} {choice}: Open MPI's own rules cannot say that")
+        raise InputError(f"{collective} {choice}: Open MPI's rules file cannot express this")
     if names is None:
         raise InputError(f"Open MPI rules for {collective} are not supported: drop these rules")
     if choice.algorithm not in names:

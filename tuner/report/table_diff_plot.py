@@ -126,8 +126,8 @@ def _frame(axes: Axes, drawn: TableDiffFigure, low: float, high: float) -> None:
     for side in ("left", "top", "right"):
         axes.spines[side].set_visible(False)
     axes.set_xlabel(
-        "message size; dots: sizes that speak for a rule\nframed: what changed, and how many times"
-        " as fast it becomes (green: surely faster, purple: surely slower)"
+        "message size; dots: sizes with evidence for a rule\nframed: what changed, and how many"
+        " times as fast it becomes (green: surely faster, purple: surely slower)"
     )
 
 

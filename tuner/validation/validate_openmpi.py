@@ -41,7 +41,7 @@ from tuner.validation.validation import (
     validation_sizes,
 )
 
-KEPT_BY_HAN = "han keeps these calls, and nothing here sees what it runs"
+KEPT_BY_HAN = "handled by coll/han, which cannot be traced"
 NOT_IN_FILE = "the file has no rule for this collective, so the library decides"
 # Open MPI reads this algorithm number, but refuses it when a call reaches it.
 IMPOSSIBLE_ALGORITHM = 99

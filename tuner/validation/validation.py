@@ -196,8 +196,8 @@ def run_calls(
     )
     if len(answers) < len(calls):
         raise ProbeError(
-            f"the ranks ended after {len(answers)} of {len(calls)} calls without a word: is"
-            " --python an interpreter of the environment with the table's library?"
+            f"the ranks ended after {len(answers)} of {len(calls)} calls without an error message:"
+            " is --python an interpreter of the environment with the table's library?"
         )
     return answers
 

@@ -62,7 +62,7 @@ def _require_workers(client: Client, address: str) -> None:
         client.wait_for_workers(1, timeout=TIMEOUT_S)
     except TimeoutError:
         raise InputError(
-            f"the Dask scheduler at {address} has nobody who works for it: start some with"
+            f"the Dask scheduler at {address} has no workers: start some with"
             f" `dask worker {address}`"
         ) from None
 

@@ -111,8 +111,8 @@ def machine_price(prices: Mapping[str, Price], number: Mapping[str, int], at: Gr
 def count_parts(topology: Topology) -> dict[str, int]:
     """Return how many of each part a machine needs.
 
-    Other switches than those that nodes hang on count where equal ports of nodes hang on several
-    switches, as do cables to them. They are those of the model, in which one may stand for many.
+    Spine switches and their cables count only where equivalent ports of nodes go to several leaf
+    switches. They are those of the model, in which one may stand for many.
     """
     gpus = sum(
         len(inside.device_indices(GPU)) * len(nodes) for inside, nodes in topology.node_topologies

@@ -56,7 +56,7 @@ def test_a_slow_reader_gets_everything(tmp_path: Path) -> None:
 def test_a_pipe_without_a_reader_is_an_error_and_no_wait(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(InputError, match="pipe: cannot be written: nobody reads it"):
+    with pytest.raises(InputError, match="pipe: cannot be written: no process reads it"):
         write_atomically(pipe, "text")
     assert pipe.is_fifo()
 

@@ -148,7 +148,7 @@ ROW = "allreduce,0,65535,tree,ll128,0,2,16\n"
         (ROW.replace("ll128", "LL128"), "an unknown protocol for simple"),
         (ROW.replace(",0,2,16", ",-1,2,16"), "-1 would mean one channel"),
         (ROW.replace(",0,2,16", ",65,2,16"), "65 channels"),
-        (ROW.replace(",2,16", ",2"), "has 7 fields of 8 to 10 and would be dropped"),
+        (ROW.replace(",2,16", ",2"), "has 7 fields of 8 to 10 and would be silently dropped"),
         (ROW.replace(",2,16", ",2,16,1,1,1"), "has 11 fields"),
         (" # indented comment\n" + ROW, "first column"),
         (ROW.replace("65535", "64k"), "'64k' is not a plain decimal number"),

@@ -255,7 +255,7 @@ def test_the_command_line_trains_and_asks(
     assert set(answer["seconds"]) == {"default", "ring", "chain"}
     assert main([*asked, "1TiB"]) == 0
     said = capsys.readouterr().out
-    assert said == "the library decides: nothing that was learned speaks for such a call\n"
+    assert said == "no evidence for this call; the default is used\n"
     assert main([*asked, "1KiB", "--placement", "cyclic"]) == 2
     assert "knows consecutive ranks alone: leave --placement out" in capsys.readouterr().err
 

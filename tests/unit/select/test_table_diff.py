@@ -256,7 +256,7 @@ def test_the_command_says_what_changed_and_draws_it(
     said = capsys.readouterr()
     assert "decided otherwise at some size: 1 of 1 call, in 4 ranges of sizes" in said.out
     assert "leaves the default. binomial measured at 16KiB" in said.out
-    assert "1 range holds no size that speaks for both choices" in said.out
+    assert "1 range holds no size measured with both choices" in said.out
     assert "<svg" in (tmp_path / "d.svg").read_text()
     assert main(["table", "diff", str(old), str(old)]) == 0
     assert "nothing changed; decided alike at every size: 1 call" in capsys.readouterr().out

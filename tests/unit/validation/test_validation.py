@@ -120,7 +120,9 @@ class Leaving(Hanging):
 
 
 def test_calls_without_an_answer_are_no_end(tmp_path: Path) -> None:
-    with pytest.raises(ProbeError, match="the ranks ended after 1 of 3 calls without a word"):
+    with pytest.raises(
+        ProbeError, match="the ranks ended after 1 of 3 calls without an error message"
+    ):
         run_calls(Leaving(), TRIALS, tmp_path, settings={})
 
 

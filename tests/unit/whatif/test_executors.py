@@ -421,7 +421,7 @@ def test_answers_stay_where_a_result_cannot_be_written(small_study: Path, capsys
     pipe = small_study / "pipe"
     os.mkfifo(pipe)
     assert main(["study", str(small_study / "study.json"), "--csv", str(pipe)]) == 1
-    assert "nobody reads it; the answers stay in" in capsys.readouterr().err
+    assert "no process reads it; the answers stay in" in capsys.readouterr().err
     assert (small_study / "study.json.partial").exists()
 
 
@@ -512,7 +512,7 @@ def test_a_scheduler_without_anybody_to_work_for_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("tuner.whatif.dask_executor.TIMEOUT_S", 1.0)
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0", silence_logs=50) as c,
-        pytest.raises(InputError, match="has nobody who works for it: start some with"),
+        pytest.raises(InputError, match="has no workers: start some with"),
     ):
         list(make_dask_executor(str(c.scheduler_address))(*few_mapped()))
 

@@ -82,7 +82,7 @@ class TableConstraints(RequestBody):
         ge=1,
         le=MAX_INT32,
         examples=[20],
-        description="how many the table may have, the best ones",
+        description="maximum number of rules, default rules included; the most valuable are kept",
     )
     commutative_only: bool = Field(
         default=False, description="no rules for operators that do not commute"

@@ -125,8 +125,8 @@ def _parse_row(line: str, family: str) -> CsvRule:
     fields = [field.strip(" \t") for field in line.split(",")]
     if len(fields) not in FIELD_COUNTS or line[0] in " \t":
         raise InputError(
-            f"{shortened_repr(line)} has {len(fields)} fields of 8 to 10 and would be dropped"
-            " without a word; a comment begins with # in the first column"
+            f"{shortened_repr(line)} has {len(fields)} fields of 8 to 10 and would be silently"
+            " dropped; a comment begins with # in the first column"
         )
     collective, way = _parse_algo_proto(fields)
     first, last, channels, *conditions = map(_parse_number, fields[1:3] + fields[5:])

@@ -79,7 +79,7 @@ def emit_json(table: TuningTable, *, commutative_only: bool = False) -> str:
     major = version.partition(".")[0]
     if name == "openmpi" and major.isdigit() and int(major) < json_rules.FIRST_MAJOR_VERSION:
         raise InputError(
-            f"{table.library} drops a JSON file without a word: it reads classic rules"
+            f"{table.library} silently ignores JSON rules: it reads classic rules"
             " (--format openmpi)"
         )
     _require_all_expressible(table, commutative_only)

@@ -133,7 +133,7 @@ def _tokenize(text: str, start: int) -> Iterator[_Token]:
             if value is None:
                 raise InputError(
                     f"rules file, line {line}: {shortened_repr(word)} is not a plain decimal"
-                    " number; Open MPI would misread it without a word"
+                    " number; Open MPI would silently misread it"
                 )
             yield _Token(value, line)
 

@@ -41,7 +41,7 @@ def _decompress(data: bytes) -> bytes:
     except zlib.error:
         raise InputError("not a file of gzip that can be unpacked") from None
     if not unpacker.eof and len(unpacked) <= MAX_BYTES:
-        raise InputError("cut off: the file of gzip does not end")
+        raise InputError("truncated gzip file")
     return unpacked
 
 
