@@ -13,13 +13,12 @@ import tuner
 
 ROOT = Path(tuner.__file__).parent
 
-# A resource of the service: the record that the database gives, and its schema in HTTP.
+# A resource of the service: what the database gives, and what is sent of it.
 RESOURCE = ("api", "db")
 # What readers of several formats build while they read.
 READERS = ("topology.readers.hwloc", "topology.readers.nccl_xml")
 SAME_CLASS = {
     "Page": RESOURCE,
-    "StoredCluster": RESOURCE,
     "_NodeGraph": READERS,
     "_Reader": ("formats.openmpi",),  # lines of a rules file, classic or of HAN
     "_Table": ("importers",),  # a table of results in the text of a benchmark

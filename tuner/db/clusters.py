@@ -15,11 +15,10 @@ from tuner.db.pagination import PAGE_SIZE, Page, fetch_page
 
 
 @dataclass(frozen=True)
-class StoredCluster:
+class StoredCluster(Cluster):
     """A cluster and its id."""
 
     id: int
-    cluster: Cluster
 
 
 def store_cluster(session: Session, cluster: Cluster) -> InsertResult:
@@ -50,4 +49,4 @@ def cluster_from_row(row: ClusterRow) -> Cluster:
 
 
 def _stored_cluster(number: int, row: ClusterRow) -> StoredCluster:
-    return StoredCluster(number, cluster_from_row(row))
+    return StoredCluster(**asdict(cluster_from_row(row)), id=number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
@@ -12,7 +12,6 @@ from tuner import db
 from tuner.api.problems import problem_responses
 from tuner.api.schemas import (
     API_PREFIX,
-    MAX_INT32,
     Count,
     Name,
     Page,
@@ -20,6 +19,7 @@ from tuner.api.schemas import (
     PathId,
     RequestBody,
     SizeInBytes,
+    set_example,
 )
 from tuner.api.service import ServiceDep
 from tuner.core.measurement import Cluster
@@ -39,43 +39,36 @@ class NewCluster(RequestBody):
     memory: SizeInBytes = Field(0, description="bytes per node", examples=[549755813888])
 
 
-class StoredCluster(NewCluster):
-    """A machine that is known."""
-
-    id: int = Field(ge=1, le=MAX_INT32, examples=[1])
-
-
-def _stored_cluster(number: int, cluster: Cluster) -> StoredCluster:
-    return StoredCluster.model_construct(id=number, **asdict(cluster))
+set_example(
+    db.StoredCluster, name="frontier", nodes=9408, cores=64, cpu="EPYC 7A53", memory=2**39, id=1
+)
 
 
 @router.post(
     "",
     status_code=201,
-    responses=problem_responses(extra_responses={200: {"model": StoredCluster}}),
+    responses=problem_responses(extra_responses={200: {"model": db.StoredCluster}}),
 )
-def create_cluster(service: ServiceDep, cluster: NewCluster, response: Response) -> StoredCluster:
+def create_cluster(
+    service: ServiceDep, cluster: NewCluster, response: Response
+) -> db.StoredCluster:
     """Make a cluster known; 200 when it already was."""
-    new = Cluster(**cluster.model_dump())
+    new = cluster.model_dump()
     with db.transaction(service.engine) as session:
-        stored = db.store_cluster(session, new)
+        stored = db.store_cluster(session, Cluster(**new))
     response.status_code = 201 if stored.is_new else 200
-    return _stored_cluster(stored.id, new)
+    return db.StoredCluster(**new, id=stored.id)
 
 
-@router.get("")
-def list_clusters(
-    service: ServiceDep, paging: Annotated[Pagination, Query()]
-) -> Page[StoredCluster]:
+@router.get("", response_model=Page[db.StoredCluster])
+def list_clusters(service: ServiceDep, paging: Annotated[Pagination, Query()]) -> Any:
     """All clusters."""
     with db.read_session(service.engine) as session:
-        page = db.list_clusters(session, after=paging.after, limit=paging.limit)
-    items = [_stored_cluster(item.id, item.cluster) for item in page.items]
-    return Page[StoredCluster](items=items, next=page.next)
+        return db.list_clusters(session, after=paging.after, limit=paging.limit)
 
 
 @router.get("/{cluster_id}", responses=problem_responses(404))
-def get_cluster(service: ServiceDep, cluster_id: PathId) -> StoredCluster:
+def get_cluster(service: ServiceDep, cluster_id: PathId) -> db.StoredCluster:
     """One cluster."""
     with db.read_session(service.engine) as session:
-        return _stored_cluster(cluster_id, db.load_cluster(session, cluster_id))
+        return db.StoredCluster(**asdict(db.load_cluster(session, cluster_id)), id=cluster_id)
