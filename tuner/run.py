@@ -79,14 +79,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = reader.parse_args(argv)
     program = options.program if options.module is None else options.module
     if not program or (options.module is not None and options.program):
-        reader.error("no program is named")
+        reader.error("no program was given")
     if options.module is None:
         if not Path(program[0]).exists():
-            reader.error(f"there is no file {program[0]}")
+            reader.error(f"{program[0]} does not exist")
         if is_import_path_entry(program[0]) and not has_main_module(program[0]):
-            reader.error(f"there is no __main__.py in {program[0]}")
+            reader.error(f"{program[0]} contains no __main__.py")
     elif not _is_module(program[0]):
-        reader.error(f"there is no module {program[0]}")
+        reader.error(f"module {program[0]} was not found")
     try:
         from tuner.runtime.thread_level import started_at
 

@@ -205,11 +205,12 @@ if MPI.COMM_WORLD.rank == 0:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "no program is named"),
-        (["--table", "t.json"], "no program is named"),
-        (["-m"], "no program is named"),
-        (["nowhere.py"], "there is no file nowhere.py"),
-        (["-m", "nowhere.at.all"], "there is no module nowhere.at.all"),
+        ([], "no program was given"),
+        (["--table", "t.json"], "no program was given"),
+        (["-m"], "no program was given"),
+        (["nowhere.py"], "nowhere.py does not exist"),
+        (["."], ". contains no __main__.py"),
+        (["-m", "nowhere.at.all"], "module nowhere.at.all was not found"),
         (["--dance", "x.py"], "unrecognized arguments: --dance"),
         (["--table", "a", "--service", "b", "x.py"], "not allowed with argument --table"),
         (["--table"], "expected one argument"),
