@@ -1,4 +1,4 @@
-"""The schema of version 0.2.0, with which migrations begin.
+"""The last schema before version 0.2.0, with which migrations begin.
 
 It has no upgrade: a new database gets the newest schema from `tuner.db.models` at once, and one
 that is older than this is refused.

@@ -324,6 +324,7 @@ def check_one_rank_is_refused_before_it_waits_for_others() -> Iterator[str]:
         (Collective.GATHER, "binomial", (wrong, None)),
         (Collective.SCATTER, "binomial", (None, wrong)),
         (Collective.SCATTER, "binomial", (uneven, array, last)),
+        (Collective.SCATTER, "binomial", (None, array, last)),
     ]
     for collective, choice, arguments in calls:
         ladders = {(collective, p): [(0, AlgorithmConfig(choice))]}
@@ -334,7 +335,7 @@ def check_one_rank_is_refused_before_it_waits_for_others() -> Iterator[str]:
                     AlgorithmControl, "communicator", side_effect=InputError("not refused")
                 ):
                     getattr(tuned, collective.spec.mpi)(*arguments)
-            except (InputError, ValueError) as error:
+            except (InputError, TypeError, ValueError) as error:
                 refusal = str(error)
             if not refusal.startswith("message: "):
                 yield f"{collective}: {refusal or 'no error'}"

@@ -49,10 +49,20 @@ def add_subcommand(
     return action
 
 
+class _Console(Console):
+    """A console that leaves a reader that has gone to `main`, which knows the exit status."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the BrokenPipeError that is being handled; Rich would exit with 1."""
+        raise
+
+
 def console(*, error: bool = False) -> Console:
     """Return a console on standard output or error; colour and width only on a terminal."""
     stream = sys.stderr if error else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else UNLIMITED_WIDTH, highlight=False)
+    return _Console(
+        file=stream, width=None if stream.isatty() else UNLIMITED_WIDTH, highlight=False
+    )
 
 
 def print_text(text: str, *, style: str = "", error: bool = False) -> None:

@@ -84,8 +84,11 @@ class Collective(StrEnum):
         return Held.BLOCK in (self.spec.before, self.spec.after)
 
     @property
-    def counts_blocks(self) -> bool:
-        """Return whether MPI's count of a call is that of one block, not of the whole buffer."""
+    def moves_blocks(self) -> bool:
+        """Return whether ranks give or get blocks and nothing is reduced.
+
+        Libraries count the bytes of one block in such calls, not those of the whole buffer.
+        """
         return self.has_blocks and not self.is_reduction
 
     @property

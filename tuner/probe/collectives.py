@@ -162,7 +162,7 @@ def call_on_zeros(comm: MPI.Comm, collective: Collective, nbytes: int, operator:
     Raises MPI.Exception where the library refuses the call.
     """
     share = nbytes // comm.size if collective.has_blocks else nbytes
-    integers = not collective.counts_blocks and share % PROBE_ELEMENT_BYTES == 0
+    integers = not collective.moves_blocks and share % PROBE_ELEMENT_BYTES == 0
     kind = np.dtype(np.int32 if integers else np.int8)
     arrays = [np.zeros(share * of // kind.itemsize, kind) for of in collective.blocks(comm.size)]
     buffers = arrays[:1] if collective.has_one_buffer else arrays

@@ -124,7 +124,7 @@ def _departures(control: Sequence[Record]) -> list[str]:
         return []
     return [
         f"Calls that ran the same code on both sides differed by {typical:.0%}. A difference of"
-        " that size in one call means nothing. Measure again on a quiet machine."
+        " that size in one call means nothing. Measure again on a quiet machine (`--restart`)."
     ]
 
 
@@ -136,7 +136,7 @@ def _noise(compared: Sequence[Record]) -> list[str]:
         return []
     return [
         f"The comparison is too noisy: in half of the calls a difference below {width:.0%} cannot"
-        " be seen. Measure again on a quiet machine."
+        " be seen. Measure again on a quiet machine (`--restart`)."
     ]
 
 

@@ -15,8 +15,8 @@ from numpy import ndarray
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS
 from tuner.runtime import fast_path
-from tuner.runtime.accesses import AccessedBuffer, accessed_buffers
-from tuner.runtime.buffers import contiguous_view, is_in_place, nbytes_of
+from tuner.runtime.accesses import roles_of
+from tuner.runtime.buffers import contiguous_view, nbytes_of
 from tuner.runtime.cuda_support import cuda_device_or_none, device_of, is_cuda_aware
 from tuner.runtime.device_pointers import NO_DEVICE, buffer_of
 from tuner.runtime.dispatch import Dispatch
@@ -53,9 +53,7 @@ class CollectiveMethods:
         if type(recvbuf) is ndarray and type(sendbuf) in fast_path.HOST_BUFFER_TYPES:
             table.action(recvbuf.nbytes)(sendbuf, recvbuf, op)
         else:
-            buffers = accessed_buffers(
-                Collective.ALLREDUCE, self.plain.rank, (sendbuf, recvbuf, op)
-            )
+            buffers = roles_of(Collective.ALLREDUCE).accesses(False, sendbuf, recvbuf)
             self._call("Allreduce", table, nbytes_of(recvbuf), buffers, op)
 
     def _call(
@@ -118,15 +116,16 @@ def table_attribute(collective: Collective, operators: str) -> str:
 
 def _method_of(collective: Collective) -> Callable[..., None]:
     """Return the method of a collective with two buffers, with the parameters of mpi4py's."""
-    name = collective.spec.mpi
+    name, roles, reduces = collective.spec.mpi, roles_of(collective), collective.is_reduction
     for_any, for_commutative = (table_attribute(collective, kind) for kind in OPERATORS)
 
-    def follow(comm: Any, *arguments: Any) -> None:
-        reorders = collective.is_reduction and is_commutative(arguments[2])
+    def follow(comm: Any, send: Any, receive: Any, *others: Any) -> None:
+        plain = comm.plain
+        reorders = reduces and is_commutative(others[0])
         table = getattr(comm, for_commutative if reorders else for_any)
-        buffers = accessed_buffers(collective, comm.plain.rank, arguments)
-        nbytes = _total_nbytes(collective, comm.plain.size, *buffers)
-        comm._call(name, table, nbytes, buffers, *arguments[2:])
+        at_root = roles.is_rooted and plain.rank == root_rank(others[-1])
+        nbytes = roles.nbytes(at_root, plain.size if roles.has_blocks else 1, send, receive)
+        comm._call(name, table, nbytes, roles.accesses(at_root, send, receive), *others)
 
     def move(self: Any, sendbuf: Any, recvbuf: Any) -> None:
         follow(self, sendbuf, recvbuf)
@@ -144,22 +143,9 @@ def _method_of(collective: Collective) -> Callable[..., None]:
 
     methods = (move, move_rooted), (reduce, reduce_rooted)
     made = methods[collective.is_reduction][collective.is_rooted]
-    made.__name__, made.__doc__ = name, f"Make the call as `Comm.{name}` does."
+    made.__name__, made.__qualname__ = name, f"CollectiveMethods.{name}"
+    made.__doc__ = f"Make the call as `Comm.{name}` does."
     return made
-
-
-def _total_nbytes(
-    collective: Collective, p: int, send: AccessedBuffer, receive: AccessedBuffer
-) -> int | None:
-    """Return the bytes of the whole buffer, equal on all ranks; None where mpi4py refuses it."""
-    sent, received = collective.blocks(p)
-    (sendbuf, given), (recvbuf, _) = send, receive
-    if given and is_in_place(sendbuf):
-        return nbytes_of(recvbuf, max(sent, received))
-    buffer, blocks = (sendbuf, sent) if given else (recvbuf, received)
-    if collective.has_blocks and blocks == 1:
-        return nbytes_of(buffer, multiplier=p)
-    return nbytes_of(buffer, blocks)
 
 
 for _collective in Collective:

@@ -130,13 +130,13 @@ class ScheduleCall:
         given = self._pack(source, is_source=True, blocks=blocks) if gives else None
         into = self._pack(recvbuf, is_source=False, blocks=self._received) if fills else None
         used = [(given, blocks)] * gives + [(into, self._received)] * fills
-        sizes = {
+        sizes = [
             None if packed is None else len(packed.array) // held * self._size
             for packed, held in used
-        }
-        nbytes = sizes.pop()
-        if nbytes is None or sizes:  # mpi4py refuses a buffer, or they do not match
-            return None
+        ]
+        nbytes = sizes[0]
+        if nbytes is None or None in sizes or (sizes[-1] != nbytes and not self._scatters):
+            return None  # mpi4py refuses a buffer, or they do not match
         whole = self._workspace(nbytes) if into is None or self._scatters else into.array
         bound = self._bind_bytes(whole, center)
         if bound is None:
@@ -145,7 +145,7 @@ class ScheduleCall:
         def move() -> None:
             if given is not None:
                 target = whole if blocks == self._size else self._own_block(whole)
-                if address_of(target) != address_of(given.array):
+                if into is None or address_of(target) != address_of(given.array):
                     self._copy(given.array, target)
             bound.run()
             if into is not None:
@@ -174,8 +174,10 @@ class ScheduleCall:
         bound = self._bind_elements(whole, given, op, center)
         if bound is None:
             return None
-        address = address_of(given.flat)
-        source = None if here and in_place else memory_at(address, len(given.flat))
+        operand = given.flat
+        source = None if here and in_place else operand
+        if source is not None and self._is_cached:  # not to keep the array alive
+            source = memory_at(address_of(operand), len(operand))
 
         def move() -> None:
             if source is not None:

@@ -380,7 +380,10 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
     assert ran.returncode in (0, EXIT_SIGNAL + signal.SIGPIPE)  # 0: a pipe takes the whole output
 
 
-@pytest.mark.parametrize("words", ["", "--help", "help table", "table export --help", "--version"])
+@pytest.mark.parametrize(
+    "words",
+    ["", "--help", "help table", "table export --help", "--version", "topology list", "algorithms"],
+)
 def test_a_reader_that_has_gone_is_no_error(words: str) -> None:
     """The reader is gone before anything is written."""
     ours, theirs = os.pipe()

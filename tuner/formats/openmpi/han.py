@@ -97,7 +97,7 @@ def _component(rule: Rule | None) -> str:
 
 def _compared_bytes_factor(collective: Collective, p: int) -> int:
     """Return how often the bytes that `han` counts are in the whole buffer, as `tuned` counts."""
-    return p if collective.counts_blocks else 1
+    return p if collective.moves_blocks else 1
 
 
 def render(rules: HanRules) -> str:
