@@ -14,7 +14,8 @@ import pytest
 
 from tests.conftest import MPICH_PYTHON
 from tuner.cli.main import main
-from tuner.diagnosis.examine import FORMAT_CHECKS, diagnose
+from tuner.diagnosis.examine import diagnose
+from tuner.formats.registry import FORMATS
 from tuner.launch import Launcher
 from tuner.mpi_libraries.capabilities import Capabilities
 from tuner.mpi_libraries.mpich import DEVICE_RULES_FILE_VARIABLE
@@ -60,9 +61,11 @@ def test_programs_are_told_the_same(
 def test_an_mpich_without_a_device_layer_is_offered_no_file_of_it(mpich_launcher: Launcher) -> None:
     place = mpich_launcher.installation
     variables = dict(place.capabilities.variables)
-    assert FORMAT_CHECKS["mpich-device"](place)
+    assert FORMATS["mpich-device"].is_read_by(place)
     del variables[DEVICE_RULES_FILE_VARIABLE]
-    assert not FORMAT_CHECKS["mpich-device"](replace(place, capabilities=Capabilities(variables)))
+    assert not FORMATS["mpich-device"].is_read_by(
+        replace(place, capabilities=Capabilities(variables))
+    )
 
 
 def test_an_interpreter_without_mpi4py_is_told_what_to_install(

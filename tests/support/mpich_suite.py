@@ -29,8 +29,8 @@ from tuner.base.errors import LaunchTimeoutError
 from tuner.base.processes import available_cores
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable
-from tuner.formats.openmpi.emitter import UNSPLITTABLE_COLLECTIVES
 from tuner.launch import Launcher
+from tuner.mpi_libraries.profiles import profile_of
 from tuner.validation.timing import LaunchOptions
 from tuner.workflows.acceptance import prepare_side
 
@@ -254,7 +254,7 @@ def _table(library: str, shift: int) -> TuningTable:
                     if not unsupported(collective, choice, p)
                 ]
                 first = p + shift * (MAX_RANKS - 1)
-                whole = library.startswith("openmpi") and collective in UNSPLITTABLE_COLLECTIVES
+                whole = collective in profile_of(library).unsplittable
                 if known:
                     ladders[collective, p, operators] = _rungs(known, first, whole=whole)
     return table_of(ladders, library=library)

@@ -1,14 +1,20 @@
-"""What a collective is stands in one record: other modules ask `Collective` and its `spec`."""
+"""What a collective is, and what an MPI library is, stands in one record each.
+
+Other modules ask `Collective` and its `spec`, and `LibraryProfile`, instead of their names.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
 from tests.conftest import ROOT
 from tuner.core.collective import Collective
+from tuner.mpi_libraries.profiles import PROFILES
 
 PLACES = (  # where collectives may be named
     "tuner/core/collective.py",  # the records
@@ -46,6 +52,37 @@ ADVICE = (
 )
 
 
+@dataclass(frozen=True)
+class OnePlace:
+    """Where something may be named.
+
+    find        yields what a module names
+    places      beginnings of the paths where it may be named
+    exceptions  other modules that name it, and what for
+    advice      what is wrong elsewhere, and what to do
+    """
+
+    find: Callable[[ast.AST], Iterator[str]]
+    places: tuple[str, ...]
+    exceptions: Mapping[str, str]
+    advice: str
+
+    def modules(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield the other modules that name it, with what they name."""
+        for name, tree in parsed_modules().items():
+            found = [] if name.startswith(self.places) else list(self.find(tree))
+            if found:
+                yield name, found
+
+
+@cache
+def parsed_modules() -> Mapping[str, ast.AST]:
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted((ROOT / "tuner").rglob("*.py"))
+    }
+
+
 def named_collectives(tree: ast.AST) -> Iterator[str]:
     """Yield members of `Collective` that are named, and values of several in one literal."""
     values = {each.value for each in Collective}
@@ -66,22 +103,63 @@ def named_collectives(tree: ast.AST) -> Iterator[str]:
             yield ", ".join(sorted(listed))
 
 
-def modules() -> Iterator[tuple[str, list[str]]]:
-    """Yield the modules that name collectives, with what they name."""
-    for path in sorted((ROOT / "tuner").rglob("*.py")):
-        name = path.relative_to(ROOT).as_posix()
-        found = list(named_collectives(ast.parse(path.read_text(encoding="utf-8"))))
-        if found and not name.startswith(PLACES):
-            yield name, found
+def named_libraries(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of MPI libraries, as text and as constants of `products`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(name)) if name in PROFILES:
+                yield name
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name.lower() in PROFILES:
+                if name.isupper():
+                    yield name.lower()
 
 
-def test_what_a_collective_is_stands_in_one_place() -> None:
-    new = [f"{name} {found} {ADVICE}" for name, found in modules() if name not in EXCEPTIONS]
+COLLECTIVES = OnePlace(named_collectives, PLACES, EXCEPTIONS, ADVICE)
+LIBRARIES = OnePlace(
+    named_libraries,
+    places=(
+        "tuner/mpi_libraries/",
+        "tuner/launch/",
+        "tuner/formats/openmpi/",
+        "tuner/formats/mpich/",
+        "tuner/formats/intelmpi/",
+        "tuner/formats/registry.py",  # which libraries each format is for
+        "tuner/validation/openmpi_",
+        *(f"tuner/validation/validate_{name}.py" for name in PROFILES),
+    ),
+    exceptions={
+        "tuner/api/native_offers.py": "an example in the schema",
+        "tuner/api/routes/probes.py": "the choices of a field, which the schema spells out",
+        "tuner/api/routes/tables.py": "the same, of formats",
+        "tuner/api/routes/what_if.py": "the same",
+        "tuner/cli/serve.py": "the option that names an interpreter with MPICH",
+        "tuner/diagnosis/library.py": "files and packages of distributions",
+        "tuner/importers/algorithm_names.py": "spellings in files of other programs",
+        "tuner/probe/driver.py": "the default of a parameter",
+        "tuner/rank_programs/default_algorithms.py": "traces calls of Open MPI alone",
+    },
+    advice=(
+        "names an MPI library. Facts belong to its `LibraryProfile` in"
+        " tuner/mpi_libraries/profiles.py, what it does with a table beside its validation"
+        " (tuner/validation/libraries.py), what a file of it says to its `Format` in"
+        " tuner/formats/registry.py: ask for a property instead"
+    ),
+)
+
+
+both = pytest.mark.parametrize("known", [COLLECTIVES, LIBRARIES], ids=["collectives", "libraries"])
+
+
+@both
+def test_what_it_is_stands_in_one_place(known: OnePlace) -> None:
+    found = ((name, names) for name, names in known.modules() if name not in known.exceptions)
+    new = [f"{name} {names} {known.advice}" for name, names in found]
     assert not new, "\n".join(new)
 
 
-def test_every_exception_is_needed() -> None:
-    assert set(EXCEPTIONS) <= {name for name, _ in modules()}
+@both
+def test_every_exception_is_needed(known: OnePlace) -> None:
+    assert set(known.exceptions) <= {name for name, _ in known.modules()}
 
 
 @pytest.mark.parametrize(
@@ -95,3 +173,16 @@ def test_every_exception_is_needed() -> None:
 )
 def test_names_are_found(source: str, found: list[str]) -> None:
     assert list(named_collectives(ast.parse(source))) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("if library == 'openmpi': pass", ["openmpi"]),
+        ("if base_of(table.library) in (OPENMPI, products.MPICH): pass", ["openmpi", "mpich"]),
+        ("BUDGETS = {'mpich': 30.0}", ["mpich"]),
+        ("profile_of(library).title; openmpi.emit(table); 'openmpi-han'", []),
+    ],
+)
+def test_names_of_libraries_are_found(source: str, found: list[str]) -> None:
+    assert sorted(named_libraries(ast.parse(source))) == sorted(found)

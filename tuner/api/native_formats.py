@@ -14,6 +14,7 @@ from tuner.core.table import TuningTable, rule_record, table_record
 from tuner.formats import mpich
 from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.launch import Launcher
+from tuner.mpi_libraries import LIBRARY_MODULES
 
 TUNER_FORMAT = "tuner"
 FORMAT_BY_MEDIA_TYPE: Mapping[str, str] = {  # media type -> name of the format
@@ -142,12 +143,12 @@ def generic_rules_loader(python: Path | None) -> mpich.GenericTreeLoader:
 
     @cache
     def generic(library: str, layer: mpich.Layer) -> mpich.Tree:
-        if library != "mpich":
+        if library not in LIBRARY_MODULES:
             raise Problem(501, f"the service knows no {library}: export the table by `tuner table`")
         if python is None:
             raise Problem(501, "the service knows no MPICH: start it with --mpich-python PYTHON")
         try:
-            return mpich.read_generic_tree(Launcher.find("mpich", python).libmpi(), layer)
+            return mpich.read_generic_tree(Launcher.find(library, python).libmpi(), layer)
         except ProbeError as reason:
             raise Problem(501, f"the service has no usable MPICH: {reason}") from None
 

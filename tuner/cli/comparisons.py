@@ -29,7 +29,7 @@ from tuner.launch.interpreters import find_interpreter
 from tuner.report import geometric_mean_speedup, split_control
 from tuner.report.cautions import comparison_cautions, is_slower, table_cautions
 from tuner.report.summary import describe_outcome
-from tuner.workflows import following, native_files, validation
+from tuner.workflows import native_files, validation
 
 EXAMPLES = """examples:
   tuner table accept table.json --out accepted.json
@@ -114,19 +114,19 @@ def run_compare(options: argparse.Namespace) -> int:
 
 
 def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
-    from tuner.workflows.acceptance import LIBRARIES  # as above
+    from tuner.validation.libraries import TUNED_LIBRARIES  # as above
 
     importlib.import_module("scipy.special")  # if it is missing, say so before anything is measured
 
     asked = native_options.read_table_part(options.table, options)
     table = asked.with_block_placement()
     library = table.library.partition(" ")[0]
-    if library not in LIBRARIES:
+    if library not in TUNED_LIBRARIES:
         raise InputError(f"{options.table} is for {table.library}: expected Open MPI or MPICH")
     if not table.rules:
         raise InputError(f"{options.table}: the table has no rules")
     python, there = find_interpreter(library, options.python), host_options.resolve_hosts(options)
-    warn(following.known_limitation(library, python))
+    warn(TUNED_LIBRARIES[library].limitation(python))
     warn(native_files.omitted_rules_note(asked).removeprefix("; "))
     if there.is_local:
         return table, validation.local_launcher(table, python), there

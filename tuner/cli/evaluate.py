@@ -32,7 +32,7 @@ from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
 from tuner.core.table import AlgorithmConfig, Rule, TuningTable, read_table
-from tuner.formats.registry import FORMATS
+from tuner.formats.registry import LIBRARIES
 from tuner.importers import BenchmarkResult, UserMetadata, read_all
 from tuner.importers.algorithm_names import check_algorithm_names
 from tuner.machines.topology_files import load_topology
@@ -64,7 +64,6 @@ from tuner.select.evaluate import (
 )
 from tuner.select.simulated_times import Simulator
 
-LIBRARIES = {name for form in FORMATS.values() for name in form.libraries}
 NOTHING_TO_CHOOSE = (
     "nothing to choose from: every call was measured with one algorithm alone, as far as the files"
     " name algorithms; give --pooled to choose among the libraries in a file"

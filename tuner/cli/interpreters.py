@@ -8,8 +8,9 @@ from pathlib import Path
 from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.launch import inspect_interpreter
 from tuner.launch.interpreters import find_interpreter
+from tuner.mpi_libraries import LIBRARY_MODULES
 
-LIBRARIES = ("openmpi", "mpich")
+LIBRARIES = tuple(LIBRARY_MODULES)
 
 
 def add_library_options(parser: argparse.ArgumentParser) -> None:

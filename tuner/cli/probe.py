@@ -34,7 +34,7 @@ from tuner.core.path_classes import HOST
 from tuner.launch import Hosts
 from tuner.launch.interpreters import find_interpreter
 from tuner.probe import multi_host, probe_spec
-from tuner.probe.driver import DEFAULT_BUDGETS_S, DEFAULT_LAUNCHES, plan_single_host, probe
+from tuner.probe.driver import DEFAULT_LAUNCHES, default_budget, plan_single_host, probe
 from tuner.probe.merge import merge_files
 from tuner.probe.monitor import forward_progress
 from tuner.probe.probe_plan import ProbePlan
@@ -200,7 +200,7 @@ def _say_beforehand(options: argparse.Namespace, there: Hosts, display: Display)
 
 
 def _budget(options: argparse.Namespace, there: Hosts) -> float:
-    usual = multi_host.DEFAULT_BUDGET_S if there.names else DEFAULT_BUDGETS_S[options.library]
+    usual = multi_host.DEFAULT_BUDGET_S if there.names else default_budget(options.library)
     return float(usual if options.budget is None else options.budget)
 
 

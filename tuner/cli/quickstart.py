@@ -35,6 +35,7 @@ from tuner.db import (
 from tuner.diagnosis import diagnose
 from tuner.launch import Launcher, inspect_interpreter
 from tuner.launch.interpreters import find_interpreter
+from tuner.mpi_libraries.profiles import profile_of
 from tuner.report import LibraryResult, summarise
 from tuner.report.page import render_page
 from tuner.workflows.checkpoint import CHECKPOINT_FILE, StageCheckpoint
@@ -48,11 +49,12 @@ EXAMPLES = """examples:
 
 Interrupted, the same command without --restart resumes. Afterwards open tuner-out/report.html."""
 
+LIBRARIES_BESIDE = [
+    name for name in mpi_libraries.LIBRARY_MODULES if profile_of(name).interpreter is not None
+]
 LOCK_FILE = "quickstart.lock"  # held while a quickstart works in the directory
 REPORT_SECONDS = 4.0  # seconds for writing the database and the plots, for the estimate
 DEFAULT_BUDGET_S = 85.0  # seconds of probing Open MPI: with everything else well under six minutes
-# MPICH has fewer algorithms, and comparing has fewer points, by this factor.
-MPICH_BUDGET_DIVISOR = 3.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,10 +164,11 @@ def _pythons(options: argparse.Namespace, display: Display) -> dict[str, Path]:
     own = find_interpreter("", options.python)
     _check_installation(own, display)
     found = {inspect_interpreter(own).base: own}
-    beside = _mpich_beside(options, display)
-    if "mpich" not in found and beside is not None:
-        _check_installation(beside, display)
-        found["mpich"] = beside
+    for name in LIBRARIES_BESIDE:
+        beside = _python_beside(name, options, display)
+        if name not in found and beside is not None:
+            _check_installation(beside, display)
+            found[name] = beside
     return found
 
 
@@ -178,19 +181,19 @@ def _libraries(text: str) -> list[str]:
 
 
 def _python_of(name: str, options: argparse.Namespace) -> Path:
-    given = options.mpich_python if name == "mpich" else None
-    return find_interpreter(name, given or options.python)
+    return find_interpreter(name, getattr(options, f"{name}_python", None) or options.python)
 
 
-def _mpich_beside(options: argparse.Namespace, display: Display) -> Path | None:
-    """Return the interpreter of MPICH to tune as well, or None."""
-    if options.mpich_python is None and options.python is not None:
+def _python_beside(name: str, options: argparse.Namespace, display: Display) -> Path | None:
+    """Return the interpreter of a library to tune as well, or None."""
+    given: Path | None = getattr(options, f"{name}_python")
+    if given is None and options.python is not None:
         return None
-    python = find_interpreter("mpich", options.mpich_python)
-    if options.mpich_python is None and not python.exists():
+    python = find_interpreter(name, given)
+    if given is None and not python.exists():
         display.note(
-            "MPICH is left out: it has no environment; name one (--mpich-python), or"
-            " create it with `make venv` in a checkout"
+            f"{profile_of(name).title} is left out: it has no environment; name one"
+            f" (--{name}-python), or create it with `make venv` in a checkout"
         )
         return None
     return python
@@ -210,7 +213,6 @@ def _pipelines(
     stages: StageCheckpoint,
     display: Display,
 ) -> list[LibraryPipeline]:
-    budgets = {"openmpi": options.budget, "mpich": options.budget / MPICH_BUDGET_DIVISOR}
     return [
         LibraryPipeline(
             name,
@@ -219,7 +221,7 @@ def _pipelines(
             display,
             options.ranks,
             options.sizes,
-            budgets[name],
+            options.budget / profile_of(name).budget_divisor,
             options.thread_level,
         )
         for name, python in pythons.items()

@@ -10,9 +10,10 @@ from tuner.base.units import humanize
 from tuner.cli.comparisons import print_comparison
 from tuner.cli.output import print_cautions, print_command, print_text
 from tuner.cli.quickstart_files import DATABASE, REPORT
+from tuner.mpi_libraries.profiles import profile_of
 from tuner.report import LibraryResult
 from tuner.report.summary import describe_confirmed_rules
-from tuner.workflows.following import TUNING_FILES, command_line
+from tuner.workflows.following import command_line
 
 OTHER_FILES = (
     ("report.json", "the report for programs"),
@@ -46,7 +47,7 @@ def _print_files(out: Path, results: Sequence[LibraryResult]) -> None:
     for name, meaning in OTHER_FILES:
         print_text(f"{out / name}  {meaning}")
     for result in results:
-        file = out / result.name / TUNING_FILES[result.name]
+        file = out / result.name / profile_of(result.name).tuning_file
         if all(rule.choice.is_default for rule in result.table.rules):
             print_text(f"{file}  changes nothing, so no program needs it")
         else:

@@ -25,8 +25,7 @@ from tuner.cli.output import (
 from tuner.cli.progress import Display
 from tuner.cli.table_view import format_rule_count, print_changes, print_rules
 from tuner.core.table import TuningTable, read_table, table_record
-from tuner.formats import openmpi
-from tuner.formats.registry import FORMATS, ExportOptions, detect_format
+from tuner.formats.registry import FORMATS, LIBRARIES, ExportOptions, detect_format
 from tuner.formats.rules_by_ranks import shadowed_calls
 from tuner.formats.usable_table import require_safe_sizes
 from tuner.launch.interpreters import find_interpreter
@@ -117,7 +116,7 @@ def _add_native_actions(actions: argparse._SubParsersAction[argparse.ArgumentPar
     validate.add_argument("table", type=Path)
     validate.add_argument(
         "--library",
-        choices=(*validation.VALIDATED_LIBRARIES, *validation.NOT_VALIDATED_REASONS),
+        choices=LIBRARIES,
         metavar="NAME",
         help="library to run: openmpi, mpich or intelmpi (default: that of the table)",
     )
@@ -187,7 +186,7 @@ def run_export(options: argparse.Namespace) -> None:
             print_text(f"({form.usage_note})")
         if exports := form.export_command(options.out):
             print_command("or, under any launcher, such as srun:", exports)
-        if needs := _han_note(held, form.name):
+        if needs := form.further_file_note(held):
             print_text(needs)
 
     print_result(options, record, show)
@@ -205,16 +204,6 @@ def _commutative_note(held: TuningTable, options: argparse.Namespace) -> str:
     if not number:
         return ""
     return f"; {number} for commutative operators alone left out: --commutative-only has them"
-
-
-def _han_note(held: TuningTable, to: str) -> str:
-    """Return a sentence on the second file that this one needs to have an effect, or ""."""
-    if to != "openmpi" or not openmpi.han.is_needed(held):
-        return ""
-    return (
-        "On several nodes Open MPI 5 reads these rules only for calls that a second file hands on:"
-        " write that, too, with --format openmpi-han"
-    )
 
 
 def _fallback_note(number: int, wish: ExportOptions) -> str:
@@ -297,13 +286,13 @@ def run_validate(options: argparse.Namespace) -> int:
         return _validate_logged(table, options)
     if options.log_shape is not None:
         raise UsageError("--log-shape says what logs leave open: give them, too (--log FILE)")
-    form = validation.format_for_library(library)
+    profile = validation.validated_library(table.library).profile
     if options.base_rules is not None:
         raise UsageError(
             "validation uses the rules of the library that runs: leave --base-rules out"
         )
-    validation.require_supported_version(table)
-    wish, held = native_options.export_options(options, form), table.with_block_placement()
+    wish = native_options.export_options(options, FORMATS[profile.name])
+    held = table.with_block_placement()
     if not held.rules:
         raise InputError(
             f"{options.table}: the table has no rules, so there is nothing to validate"

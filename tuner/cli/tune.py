@@ -37,7 +37,6 @@ from tuner.select.dataset import BATCHES_KEY, Observation, measured_pairs
 from tuner.select.experiment_design import RegretBound
 from tuner.select.significance import compare_all_with_default, needs_more_launches
 from tuner.topology import Topology
-from tuner.workflows import acceptance
 from tuner.workflows.active_tuning import Callbacks, StoppingRule, TuningResult, run_active_tuning
 from tuner.workflows.time_limit import TimeLimit, read_scheduling_times, slowdown_between
 
@@ -194,7 +193,7 @@ def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
     trial = (
         ", on the hosts that it is for: `tuner table accept`, which keeps the rules that make a C"
         " program faster, and `tuner table validate`; then"
-        if table.library.partition(" ")[0] in acceptance.LIBRARIES
+        if table.library.partition(" ")[0] in mpi_libraries.LIBRARY_MODULES
         else ":"
     )
     print_text(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,18 +9,10 @@ from tuner import mpi_libraries
 from tuner.diagnosis import launch_checks, tools
 from tuner.diagnosis.findings import CheckResult, Diagnosis, Finding, make_finding
 from tuner.diagnosis.library import check_library
-from tuner.formats.openmpi import emitter, han
 from tuner.formats.registry import FORMATS
 from tuner.launch import LOCAL_HOST, Hosts, Installation, LauncherTemplate
 from tuner.launch.executables import find_mpicc
-from tuner.mpi_libraries.mpich import DEVICE_RULES_FILE_VARIABLE
 
-FORMAT_CHECKS: Mapping[str, Callable[[Installation], bool]] = {  # whether it reads a format
-    "openmpi": lambda place: _major_version(place) in emitter.SUPPORTED_MAJOR_VERSIONS,
-    "openmpi-json": lambda place: _major_version(place) not in emitter.SUPPORTED_MAJOR_VERSIONS,
-    "openmpi-han": lambda place: _major_version(place) in han.SUPPORTED_MAJOR_VERSIONS,
-    "mpich-device": lambda place: DEVICE_RULES_FILE_VARIABLE in place.capabilities.variables,
-}
 EXAMPLE_CALL = (8, 1 << 20)  # ranks and bytes for which every algorithm is a candidate
 
 
@@ -91,11 +82,5 @@ def _usable_commands(installation: Installation, diagnosis: Diagnosis) -> tuple[
 
 def _readable_formats(library: str, installation: Installation) -> list[str]:
     """Return the names of the formats whose files this library reads."""
-    formats = [form.name for form in FORMATS.values() if library in form.libraries]
-    return [
-        name for name in formats if name not in FORMAT_CHECKS or FORMAT_CHECKS[name](installation)
-    ]
-
-
-def _major_version(installation: Installation) -> str:
-    return installation.identity.version.partition(".")[0]
+    formats = [form for form in FORMATS.values() if library in form.libraries]
+    return [form.name for form in formats if form.is_read_by(installation)]

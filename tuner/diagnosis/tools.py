@@ -13,6 +13,7 @@ from pathlib import Path
 from tuner.base.c_compiler import COMPILERS
 from tuner.diagnosis.findings import CheckResult, SetupProblem, make_finding
 from tuner.launch import Installation
+from tuner.mpi_libraries.profiles import profile_of
 
 COMMAND_TIMEOUT_S = 20.0  # for one of these programs
 MPI_PROGRAM = """#include <mpi.h>
@@ -27,7 +28,6 @@ SCHEDULERS = (  # variable set in a job, program on PATH, name
     ("PBS_JOBID", "qsub", "PBS"),
     ("LSB_JOBID", "bsub", "LSF"),
 )
-OPENMPI_FRAMEWORKS = ("pml", "btl", "mtl", "coll")  # whose components are listed
 
 
 def command_output(command: Sequence[str | Path]) -> str:
@@ -80,11 +80,10 @@ def _try_mpicc(wrapper: Path | None) -> str:
 
 def check_transports(installation: Installation, directories: Sequence[Path]) -> CheckResult:
     """Return the transports that the library was built with and those chosen in the environment."""
-    if installation.base == "openmpi":
-        lines = _components(directories)
-    else:
-        device = re.search(r"MPICH Device:\s*(.+)", installation.version_text)
-        lines = [f"device {device[1].strip()}"] if device else []
+    frameworks = profile_of(installation.base).frameworks
+    lines = _components(frameworks, directories) if frameworks else []
+    device = re.search(r"MPICH Device:\s*(.+)", installation.version_text)
+    lines += [f"device {device[1].strip()}"] if device else []
     chosen = [
         f"{name}={value}"
         for name, value in sorted(os.environ.items())
@@ -108,13 +107,13 @@ def check_transports(installation: Installation, directories: Sequence[Path]) ->
     )
 
 
-def _components(directories: Sequence[Path]) -> list[str]:
+def _components(frameworks: Sequence[str], directories: Sequence[Path]) -> list[str]:
     """Return a line for each framework of Open MPI with its components, as ompi_info lists them."""
     path = os.pathsep.join([*map(str, directories), os.environ.get("PATH", "")])
     program = shutil.which("ompi_info", path=path) or shutil.which("ompi_info.openmpi", path=path)
     said = command_output([program, "--parsable"]) if program else ""
     lines = []
-    for framework in OPENMPI_FRAMEWORKS:
+    for framework in frameworks:
         names = dict.fromkeys(re.findall(rf"^mca:{framework}:(\w+):", said, re.MULTILINE))
         if names:
             lines.append(f"{framework}: {', '.join(sorted(names))}")

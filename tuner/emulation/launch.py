@@ -25,6 +25,8 @@ from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.emulation import build_c
 from tuner.emulation.cluster import EmulatedCluster
+from tuner.launch import Hosts, LauncherTemplate
+from tuner.mpi_libraries.profiles import profile_of
 
 RUN_VARIABLE = "TUNER_LAB_RUN"  # identifies the processes of one run
 
@@ -55,10 +57,9 @@ def launch_command(
             f" {len(hosts)} of the cluster {cluster.cluster_id}"
         )
     first = [*host_command(cluster, hosts[0]), str(launcher)]
-    if library == "mpich":
-        return [*first, "-hosts", ",".join(hosts), "-ppn", str(ppn), "-n", str(ranks)]
-    slots = ",".join(f"{host}:{ppn}" for host in hosts)
-    return [*first, "--host", slots, "--map-by", f"ppr:{ppn}:node", "-n", str(ranks)]
+    profile = profile_of(library)
+    placed = LauncherTemplate(profile.hosts_options).command((), {}, Hosts(tuple(hosts)), ppn)
+    return [*first, *placed, profile.ranks_option, str(ranks)]
 
 
 def run(cluster: EmulatedCluster, command: Sequence[str], *, ppn: int = 1, timeout: float) -> int:

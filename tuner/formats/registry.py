@@ -12,6 +12,7 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.core.table import TuningTable
 from tuner.formats import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
+from tuner.launch import Installation
 
 
 def _no_generic(library: str, _layer: mpich.Layer) -> mpich.Tree:
@@ -51,6 +52,10 @@ class Format:
                             shapes left out
     signature               text found only in its files among the formats of one library
     fallback_rule_count     returns how many default rules the fallback replaces in the file
+    further_file_note       returns a sentence on a second file that this one needs to have an
+                            effect; "" if it needs none
+    is_read_by              returns whether an installation of one of the libraries reads its files
+    not_validated           why its libraries are not started to validate their tables
     """
 
     name: str
@@ -63,6 +68,9 @@ class Format:
     affects_other_shapes: bool = False
     signature: str = ""
     fallback_rule_count: Callable[[TuningTable, ExportOptions], int] = lambda *_: 0
+    further_file_note: Callable[[TuningTable], str] = lambda _: ""
+    is_read_by: Callable[[Installation], bool] = lambda _: True
+    not_validated: str = ""
 
     @property
     def is_json(self) -> bool:
@@ -153,6 +161,19 @@ def _mvapich2_options(table: TuningTable, options: ExportOptions) -> Mapping[str
     return {"fallback": fallback, "commutative_only": options.commutative_only}
 
 
+def _han_note(table: TuningTable) -> str:
+    if not openmpi.han.is_needed(table):
+        return ""
+    return (
+        "On several nodes Open MPI 5 reads these rules only for calls that a second file hands on:"
+        " write that, too, with --format openmpi-han"
+    )
+
+
+def _reads_classic_rules(place: Installation) -> bool:
+    return place.identity.major_version in openmpi.emitter.SUPPORTED_MAJOR_VERSIONS
+
+
 _TUNED_USAGE = (
     "`mpirun --mca coll_tuned_use_dynamic_rules 1"
     " --mca coll_tuned_dynamic_rules_filename $PWD/FILE`"
@@ -175,6 +196,20 @@ _PLUGIN_USAGE = (
     "`NCCL_TUNER_PLUGIN=PATH NCCL_TUNER_CONFIG_FILE=$PWD/FILE`, the plugin being the example in"
     " NCCL's sources; RCCL since April 2026 reads the file without a plugin"
 )
+_NCCL_NOT_VALIDATED = (
+    "nothing is validated: NCCL reads its tuner's file on GPUs alone, and this program does not"
+    " start it; `tuner table check` reads the file as the plugin does. To see what a program"
+    " ran, give --log FILE: the log of one that ran with NCCL_DEBUG=INFO"
+    " NCCL_DEBUG_SUBSYS=INIT,TUNING"
+)
+_UCC_NOT_VALIDATED = (
+    "nothing is validated: UCC does not report which algorithm it runs, and this program"
+    " does not start it; `tuner table check` reads the file as UCC does"
+)
+_MVAPICH_NOT_VALIDATED = (
+    "nothing is validated: this program does not start MVAPICH; `tuner table check` reads the"
+    " file as it does"
+)
 _SOURCED_USAGE = "`. $PWD/FILE` before the launch"
 
 _FORMATS = (
@@ -189,6 +224,8 @@ _FORMATS = (
         ),
         _TUNED_USAGE,
         affects_other_shapes=True,
+        further_file_note=_han_note,
+        is_read_by=_reads_classic_rules,
     ),
     Format(
         "openmpi-han",
@@ -202,6 +239,9 @@ _FORMATS = (
         _HAN_USAGE,
         affects_other_shapes=True,
         signature=openmpi.han.TOPOLOGY_LEVEL,
+        is_read_by=lambda place: (
+            place.identity.major_version in openmpi.han.SUPPORTED_MAJOR_VERSIONS
+        ),
     ),
     Format(
         "openmpi-json",
@@ -214,6 +254,7 @@ _FORMATS = (
         ),
         _TUNED_USAGE,
         affects_other_shapes=True,
+        is_read_by=lambda place: not _reads_classic_rules(place),
     ),
     Format(
         "mpich",
@@ -235,6 +276,7 @@ _FORMATS = (
         _DEVICE_USAGE,
         affects_other_shapes=True,
         signature=mpich.DEVICE.leaf_prefix,
+        is_read_by=lambda place: mpich.DEVICE.variable in place.capabilities.variables,
     ),
     Format(
         "mvapich",
@@ -245,6 +287,7 @@ _FORMATS = (
         _check_mpich,
         _MVAPICH_USAGE,
         affects_other_shapes=True,
+        not_validated=_MVAPICH_NOT_VALIDATED,
     ),
     Format(
         "nccl",
@@ -257,6 +300,7 @@ _FORMATS = (
         ),
         _PLUGIN_USAGE,
         fallback_rule_count=lambda table, _: nccl.fallback_rule_count(table),
+        not_validated=_NCCL_NOT_VALIDATED,
     ),
     Format(
         "ucc",
@@ -266,6 +310,7 @@ _FORMATS = (
         lambda table, _: (ucc.emit(table), ()),
         lambda table, text, _: ucc.check(table, text),
         "`UCC_CONFIG_FILE=$PWD/FILE`",
+        not_validated=_UCC_NOT_VALIDATED,
     ),
     Format(
         "intelmpi",
@@ -302,9 +347,11 @@ _FORMATS = (
         fallback_rule_count=lambda table, wish: mvapich2.DIALECT.fallback_rule_count(
             table, wish.ranks, commutative_only=wish.commutative_only
         ),
+        not_validated=_MVAPICH_NOT_VALIDATED,
     ),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _FORMATS})
+LIBRARIES = tuple(dict.fromkeys(name for form in _FORMATS for name in form.libraries))
 
 
 def detect_format(table: TuningTable, text: str) -> Format:

@@ -5,24 +5,15 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from tuner.base.errors import ProbeError
 from tuner.launch.installation import Installation
+from tuner.mpi_libraries.profiles import PROFILES
 
-LAUNCHER_NAMES: Mapping[str, tuple[str, ...]] = {  # in the order in which they are tried
-    "openmpi": ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.openmpi", "orterun"),
-    "mpich": ("mpiexec", "mpirun", "mpiexec.mpich", "mpirun.mpich", "mpiexec.hydra"),
-    "intelmpi": ("mpiexec", "mpirun", "mpiexec.hydra"),
-}
-VERSION_PATTERNS = {  # in the output of --version
-    "openmpi": re.compile(r"\((?:Open MPI|IBM Spectrum MPI)\)\s+(\S+)|\(OpenRTE\)\s+(\S+)"),
-    "mpich": re.compile(r"HYDRA build details:\s+Version:\s+(\S+)"),
-    "intelmpi": re.compile(r"Intel\(R\) MPI Library .*, Version (\d\S*)"),
-}
 SRUN = "srun"  # starts ranks of every library that Slurm was built for, in a Slurm job
 HYDRA_SUFFIX = ".hydra"  # suffix of a launcher's name that mpicc does not have
 MAX_PREFIX_LEVELS = 4  # directories above a library's file that may be its prefix
@@ -65,7 +56,7 @@ def find_executables(installation: Installation) -> Iterator[LauncherExecutable]
     """Yield every launcher of the library, of any version, then srun in a Slurm job."""
     seen = set[Path]()
     for directory in _directories(installation):
-        for name in LAUNCHER_NAMES[installation.base]:
+        for name in PROFILES[installation.base].launcher_names:
             path = directory / name
             if os.access(path, os.X_OK) and path.is_file() and path.resolve() not in seen:
                 seen.add(path.resolve())
@@ -95,7 +86,7 @@ def launcher_version(path: Path, base: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    match = VERSION_PATTERNS[base].search(run.stdout + run.stderr)
+    match = re.search(PROFILES[base].version_pattern, run.stdout + run.stderr)
     return next(filter(None, match.groups()), "") if match else ""
 
 
@@ -119,7 +110,7 @@ def _is_same_version(version: str, installation: Installation) -> bool:
 
 
 def _not_found_message(installation: Installation, others: list[LauncherExecutable]) -> str:
-    name, python = LAUNCHER_NAMES[installation.base][0], installation.python
+    name, python = PROFILES[installation.base].launcher_names[0], installation.python
     if others:
         there = ", ".join(f"{one.path} ({one.version})" for one in others)
         return (

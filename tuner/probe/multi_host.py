@@ -36,6 +36,7 @@ from tuner.mpi_libraries.default_algorithms import (
     DefaultAlgorithms,
     default_algorithms_record,
 )
+from tuner.mpi_libraries.profiles import profile_of
 from tuner.probe.batches import ExperimentRequest, experiment_points, read_batches
 from tuner.probe.collective_points import make_concurrent, points_of_shape
 from tuner.probe.device_points import device_collective_points, device_points
@@ -58,8 +59,6 @@ from tuner.topology import NETWORK, NODE
 SENTINEL_BYTES = 2**16
 SENTINEL_COUNT = 8  # in one probe, roughly
 DEFAULT_BUDGET_S = 300.0  # seconds
-# Settings that make ranks of one host use the network's transport (for Open MPI: TCP).
-LOOPBACK_SETTINGS = {"openmpi": {"btl": "self,tcp"}, "mpich": {"MPIR_CVAR_NOLOCAL": "1"}}
 LOOPBACK_TIMEOUT_S = 30.0  # seconds
 # Remaining seconds from which on the latency of the links is worth a launch.
 MIN_TIME_FOR_LOOPBACK_S = 45.0
@@ -264,7 +263,7 @@ def _measure_loopback(spec: ProbeSpec, launcher: Launcher, timeout: float) -> di
             rank_arguments("tuner.rank_programs.loopback"),
             hosts=first,
             ppn=2,
-            settings=LOOPBACK_SETTINGS[spec.library],
+            settings=profile_of(spec.library).loopback_settings,
             timeout=timeout,
         )
         found = json.loads(run.stdout.splitlines()[-1])

@@ -14,6 +14,7 @@ from mpi4py import MPI
 
 from tuner.base.errors import InputError
 from tuner.mpi_libraries.openmpi import DYNAMIC_RULES_VARIABLE
+from tuner.mpi_libraries.profiles import PROFILES
 from tuner.runtime.collective_lock import collective_lock
 from tuner.runtime.compatibility import make_info
 from tuner.runtime.consensus import attempt
@@ -38,7 +39,8 @@ class AlgorithmControl:
     """
 
     def __init__(self, library: str, comm: MPI.Intracomm) -> None:
-        self._per_call = library == "mpich"
+        known = PROFILES.get(library)
+        self._per_call = known is not None and known.forces_each_call
         self.call_overhead_s = HOOKS_COST_S if self._per_call else 0.0
         self._comm = comm
         self._variables = _variables()

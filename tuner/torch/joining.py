@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from tuner.base.errors import InputError, ProbeError
-from tuner.launch import TEMPLATES, Hosts, Launcher
+from tuner.launch import Hosts, Launcher
+from tuner.launch.template import library_template
 from tuner.torch.placeholder import PORT_VARIABLE, PREFIXES
 
 START_TIMEOUT_S = 60.0  # for the launcher to start its placeholders
@@ -128,12 +129,10 @@ def launcher_command(names: Sequence[str], program: Sequence[str]) -> list[str]:
     if len(hosts) == 1:
         words = launcher.command(len(names), program)
     else:
-        template = TEMPLATES["mpich" if launcher.library != "openmpi" else "openmpi"]
+        template = library_template(launcher.profile)
         words = template.command([sys.executable, *program], {}, Hosts(tuple(hosts)), ppn)
         words[0] = str(launcher.executable)
-    if launcher.library == "openmpi":
-        return [words[0], "--bind-to", "none", *words[1:]]
-    return [words[0], "-pmi-port", *words[1:]]
+    return [words[0], *launcher.profile.detached_options, *words[1:]]
 
 
 def _rank_in(environment: dict[str, str]) -> int:

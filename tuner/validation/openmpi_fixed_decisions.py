@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
+from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmConfig, RuleKey
 from tuner.launch.rank_program import rank_arguments
+from tuner.mpi_libraries.openmpi import STAGED_COLLECTIVES, effective_algorithm
+from tuner.topology import CUDA
 from tuner.validation.openmpi_trace import TRACED_COLLECTIVES, build_tracer, executed_algorithm
 from tuner.validation.validation import CallOutcome, RankStarter
 
@@ -19,6 +24,7 @@ PROGRAM = rank_arguments("tuner.rank_programs.fixed_decisions")
 MAX_RANKS = 1 << 20
 MAX_BYTES = 1 << 32
 TIMEOUT_S = 60.0  # for a launch that takes a few seconds
+STAGED_COPIES = 2  # the send and the receive buffer go to the host
 
 
 @dataclass(frozen=True)
@@ -67,3 +73,32 @@ def _decision(collective: str, ranks: int, steps: Sequence[tuple[int, list[int]]
         executed_algorithm(one, CallOutcome(0, (tuple(numbers),))) for _, numbers in steps
     )
     return FixedDecision(one, ranks, tuple(start for start, _ in steps), choices)
+
+
+known_decisions = lru_cache(find_fixed_decisions)
+
+
+def fixed_choices(
+    decisions: Iterable[FixedDecision], key: RuleKey, sizes: Sequence[int]
+) -> Iterator[AlgorithmConfig | None]:
+    """Yield what coll/tuned runs in calls of `sizes` bytes; None where that is unknown.
+
+    Allreduces of buffers in GPU memory are staged through the host (coll/accelerator).
+    """
+    stages = key.memory == CUDA and key.collective in STAGED_COLLECTIVES
+    fitting = [
+        one for one in decisions if one.collective is key.collective and one.min_ranks <= key.p
+    ]
+    found = max(fitting, key=lambda one: one.min_ranks, default=None)
+    for nbytes in sizes:
+        asked = found.choices[max(0, bisect_right(found.thresholds, nbytes) - 1)] if found else None
+        choice = asked and effective_algorithm(key.collective, asked, key.p, nbytes)
+        yield _staged(key.collective, choice) if choice and stages else choice
+
+
+def _staged(collective: Collective, choice: AlgorithmConfig) -> AlgorithmConfig | None:
+    """Return the choice with copies through the host; None if no schedule describes it."""
+    name = f"{choice.algorithm}_staged"
+    if name not in algorithms.algorithm_names(collective, algorithms.REQUIREMENTS):
+        return None
+    return AlgorithmConfig(name, {"copies": STAGED_COPIES}, SCHEDULE)

@@ -18,10 +18,14 @@ from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, Rule, TuningTable
 from tuner.formats import shell_exports
+from tuner.formats.intelmpi import fallback_of
 from tuner.formats.intelmpi.adjust import DIALECT, VARIABLE_PREFIX
+from tuner.formats.registry import ExportOptions
 from tuner.formats.rules_by_ranks import rules_by_rank_count
 from tuner.mpi_libraries import require_no_override
 from tuner.mpi_libraries.intelmpi import preset_of
+from tuner.mpi_libraries.products import INTELMPI
+from tuner.mpi_libraries.profiles import PROFILES
 from tuner.validation.validation import (
     NO_CALL_SIZE,
     CallOutcome,
@@ -41,6 +45,38 @@ def activation(file: Path) -> dict[str, str]:
     """Return the variables that a file sets."""
     variables = shell_exports.parse(file.read_text(encoding="utf-8"))
     return {name: value for name, value in variables.items() if value is not None}
+
+
+class IntelMpi:
+    """What Intel MPI does with a table, see `tuner/validation/libraries.py`."""
+
+    profile = PROFILES[INTELMPI]
+
+    def unsupported_reason(self, library: str) -> str:
+        return ""
+
+    def validate(
+        self,
+        table: TuningTable,
+        file: Path,
+        starter: RankStarter,
+        directory: Path,
+        options: ExportOptions,
+        progress: ProgressCallback,
+    ) -> list[RuleValidation]:
+        return validate(
+            table,
+            file,
+            starter,
+            directory,
+            ranks=options.ranks,
+            fallback=fallback_of(options.fallback_algorithm),
+            commutative_only=options.commutative_only,
+            progress=progress,
+        )
+
+
+LIBRARY = IntelMpi()
 
 
 def validate(

@@ -1,4 +1,4 @@
-"""Validate collective selection files in a real MPICH, by fault injection.
+"""Start a real MPICH under collective selection files, and validate them by fault injection.
 
 The prebuilt library does not report what it runs. But a leaf that names another collective's
 algorithm aborts the program with a message, so one launch per rule shows that exactly its calls
@@ -12,23 +12,34 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.progress import ProgressCallback, no_progress
-from tuner.core.table import AlgorithmConfig, Rule, TuningTable
+from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
 from tuner.formats.mpich import device, emitter
 from tuner.formats.mpich.branches import RuleToLeaf, is_restricted, merge_into_generic
-from tuner.formats.mpich.generic import GenericTrees
+from tuner.formats.mpich.default_algorithms import find_default_algorithms
+from tuner.formats.mpich.emitter import drop_inexpressible
+from tuner.formats.mpich.generic import GenericTrees, read_generic_trees
 from tuner.formats.mpich.layers import DEVICE, MPIR
 from tuner.formats.mpich.selection import CselCall, Leaf, Tree
+from tuner.formats.registry import ExportOptions
 from tuner.formats.rules_by_ranks import all_rule_lists
+from tuner.launch import Launcher, MultiHostLauncher
+from tuner.launch.interpreters import loaded_libmpi
 from tuner.mpi_libraries import require_no_override
-from tuner.mpi_libraries.mpich import DEVICE_COLLECTIVES, OVERRIDING_PATTERN
+from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, PlacedCollective
+from tuner.mpi_libraries.mpich import ALGORITHMS, DEVICE_COLLECTIVES, OVERRIDING_PATTERN
+from tuner.mpi_libraries.products import MPICH
+from tuner.mpi_libraries.profiles import PROFILES
+from tuner.topology import CUDA
+from tuner.validation.timing import LaunchOptions
 from tuner.validation.validation import (
     NO_CALL_SIZE,
     RankStarter,
@@ -58,6 +69,11 @@ UNEXPLAINED = (
 MAX_LAUNCHES = 3  # to get two with the same outcome
 LARGE_CALL_BYTES = 4096  # more than MPICH itself sends while it creates a communicator
 INCONSISTENT = "three launches under the same file ended differently"
+DEVICE_LAYER_DISABLED = (
+    f"this MPICH has no device layer that reads a tuning file ({DEVICE.variable}):"
+    f" its table is used with {DEVICE_COLLECTIVES}=none, which switches such a layer off for all"
+    " calls, also those without rules"
+)
 FAILED_IN_SETUP = "the ranks end while their communicator is made, before the rule's own call"
 
 
@@ -73,6 +89,76 @@ def activation(tuning_file: Path, device_file: Path | None = None) -> dict[str, 
         else {DEVICE.variable: str(device_file.resolve())}
     )
     return {**first, MPIR.variable: str(tuning_file.resolve())}
+
+
+class Mpich:
+    """What MPICH does with a table, see `tuner/validation/libraries.py`."""
+
+    profile = PROFILES[MPICH]
+
+    def unsupported_reason(self, library: str) -> str:
+        return ""
+
+    def validate(
+        self,
+        table: TuningTable,
+        file: Path,
+        starter: Launcher | MultiHostLauncher,
+        directory: Path,
+        options: ExportOptions,
+        progress: ProgressCallback,
+    ) -> list[RuleValidation]:
+        kept, _ = drop_inexpressible(table)
+        trees = self._trees(starter.python)
+        beside = _existing_device_file(file)
+        made = validate(
+            kept, file, trees, starter, directory, device_file=beside, progress=progress
+        )
+        return [validation for validation in made if validation.rule in table.rules]
+
+    def write_further_file(
+        self, table: TuningTable, file: Path, python: Path, *, commutative_only: bool = False
+    ) -> None:
+        own = self._trees(python).device
+        beside = device.device_file_path(file)
+        if own is None:
+            beside.unlink(missing_ok=True)
+            return
+        kept, _ = drop_inexpressible(table.with_block_placement())
+        write_atomically(beside, device.emit(kept, own))
+
+    def activation(self, file: Path) -> LaunchOptions:
+        return LaunchOptions(environment=activation(file, _existing_device_file(file)))
+
+    def limitation(self, python: Path) -> str:
+        return "" if self._trees(python).device is not None else DEVICE_LAYER_DISABLED
+
+    def find_defaults(
+        self, starter: MultiHostLauncher, calls: Sequence[PlacedCollective], max_bytes: int
+    ) -> tuple[DefaultAlgorithms, ...]:
+        return find_default_algorithms(self._trees(starter.python), calls, max_bytes)
+
+    def default_choices(
+        self, launcher: Launcher, key: RuleKey, sizes: Sequence[int]
+    ) -> Iterator[AlgorithmConfig | None]:
+        """Read the rules in the library; its choices for buffers in GPU memory are not known."""
+        call = (key.collective, key.nodes, key.ppn, key.placement)
+        known = key.collective in ALGORITHMS and key.memory != CUDA
+        trees = _generic_trees(launcher.libmpi())
+        found = find_default_algorithms(trees, [call], max(sizes)) if known else ()
+        return (found[0].config_at(nbytes) if found else None for nbytes in sizes)
+
+    def _trees(self, python: Path) -> GenericTrees:
+        return read_generic_trees(loaded_libmpi(self.profile.name, python))
+
+
+LIBRARY = Mpich()
+_generic_trees = lru_cache(read_generic_trees)
+
+
+def _existing_device_file(file: Path) -> Path | None:
+    beside = device.device_file_path(file)
+    return beside if beside.is_file() else None
 
 
 def validate(

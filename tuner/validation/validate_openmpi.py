@@ -1,4 +1,4 @@
-"""Validate a rules file in a real Open MPI."""
+"""Start a real Open MPI under a rules file, and validate the file."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule, TuningTable
-from tuner.formats.openmpi.emitter import check
+from tuner.core.table import OPERATORS, AlgorithmConfig, Rule, RuleKey, TuningTable
+from tuner.formats.openmpi import han
+from tuner.formats.openmpi.emitter import SUPPORTED_MAJOR_VERSIONS, check, emit
 from tuner.formats.openmpi.rules import min_decided_bytes, render
 from tuner.formats.openmpi.rules_parser import parse
+from tuner.formats.registry import ExportOptions
 from tuner.formats.rules_by_ranks import all_rule_lists
+from tuner.launch import Launcher, MultiHostLauncher
+from tuner.launch.shared_directory import shared_directory
 from tuner.mpi_libraries import require_no_override
+from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, PlacedCollective
 from tuner.mpi_libraries.openmpi import (
     COLLECTIVE_IDS,
     OVERRIDING_PATTERN,
     canonical_config,
     substitution_reason,
 )
+from tuner.mpi_libraries.products import OPENMPI
+from tuner.mpi_libraries.profiles import PROFILES
+from tuner.validation.openmpi_default_algorithms import find_default_algorithms
+from tuner.validation.openmpi_fixed_decisions import fixed_choices, known_decisions
 from tuner.validation.openmpi_trace import (
     TRACED_COLLECTIVES,
     build_tracer,
@@ -29,6 +38,7 @@ from tuner.validation.openmpi_trace import (
     nested_calls,
     why_unknown,
 )
+from tuner.validation.timing import LaunchOptions
 from tuner.validation.validation import (
     NO_CALL_SIZE,
     CallOutcome,
@@ -60,6 +70,93 @@ def activation(rules_file: Path, han_file: Path | None = None) -> dict[str, str]
         settings["coll_han_use_dynamic_file_rules"] = "1"
         settings["coll_han_dynamic_rules_filename"] = str(han_file.resolve())
     return settings
+
+
+class OpenMpi:
+    """What Open MPI does with a table, see `tuner/validation/libraries.py`."""
+
+    profile = PROFILES[OPENMPI]
+
+    def unsupported_reason(self, library: str) -> str:
+        if library.partition(" ")[2].partition(".")[0] in SUPPORTED_MAJOR_VERSIONS:
+            return ""
+        return (
+            "nothing is validated: of Open MPI this program validates versions"
+            f" {' and '.join(SUPPORTED_MAJOR_VERSIONS)}, and the table is for"
+            f" {library}; `tuner table check` reads its JSON rules as it does"
+        )
+
+    def validate(
+        self,
+        table: TuningTable,
+        file: Path,
+        starter: RankStarter,
+        directory: Path,
+        options: ExportOptions,
+        progress: ProgressCallback,
+    ) -> list[RuleValidation]:
+        """Validate the rules of a file, and those for commutative operators in one of their own."""
+        found = validate(
+            table,
+            file,
+            starter,
+            directory,
+            han_file=_existing_han_file(file),
+            commutative_only=options.commutative_only,
+            progress=progress,
+        )
+        rest = tuple(rule for rule in table.rules if rule.key.operators != OPERATORS[0])
+        if options.commutative_only or not rest:
+            return found
+        part = TuningTable(table.cluster, table.library, rest)
+        other = directory / "commutative.rules"
+        other.write_text(emit(part, commutative_only=True), encoding="utf-8")
+        self.write_further_file(part, other, commutative_only=True)
+        options = replace(options, commutative_only=True)
+        return found + self.validate(part, other, starter, directory, options, progress)
+
+    def write_further_file(
+        self,
+        table: TuningTable,
+        file: Path,
+        python: Path | None = None,
+        *,
+        commutative_only: bool = False,
+    ) -> None:
+        beside = _han_file_path(file)
+        if not han.is_needed(table):
+            beside.unlink(missing_ok=True)
+            return
+        beside.write_text(han.emit(table, commutative_only=commutative_only), encoding="utf-8")
+
+    def activation(self, file: Path) -> LaunchOptions:
+        return LaunchOptions(settings=activation(file, _existing_han_file(file)))
+
+    def limitation(self, python: Path) -> str:
+        return ""
+
+    def find_defaults(
+        self, starter: MultiHostLauncher, calls: Sequence[PlacedCollective], max_bytes: int
+    ) -> tuple[DefaultAlgorithms, ...]:
+        with shared_directory(starter.hosts.is_local) as place:
+            return find_default_algorithms(starter, calls, max_bytes, place)
+
+    def default_choices(
+        self, launcher: Launcher, key: RuleKey, sizes: Sequence[int]
+    ) -> Iterator[AlgorithmConfig | None]:
+        return fixed_choices(known_decisions(launcher), key, sizes)
+
+
+LIBRARY = OpenMpi()
+
+
+def _han_file_path(file: Path) -> Path:
+    return file.with_name(f"{file.stem}.han.rules")
+
+
+def _existing_han_file(file: Path) -> Path | None:
+    beside = _han_file_path(file)
+    return beside if beside.is_file() else None
 
 
 def validate(

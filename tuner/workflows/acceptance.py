@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +14,13 @@ from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS, Rule, TuningTable
-from tuner.formats import openmpi
-from tuner.formats.openmpi.emitter import UNSPLITTABLE_COLLECTIVES
 from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.formats.rules_by_ranks import all_rule_lists, describe_rule
 from tuner.launch import LOCAL_HOST, Hosts, Launcher, MultiHostLauncher, ShapeLauncher
-from tuner.validation import validate_openmpi
+from tuner.launch.shared_directory import shared_directory
 from tuner.validation.acceptance import Acceptance, accept_rules, accepted_table, withdraw_rules
 from tuner.validation.heldout import HeldoutResult, compare_heldout, heldout_record, losing_rules
+from tuner.validation.libraries import TUNED_LIBRARIES
 from tuner.validation.timing import (
     CONDITIONS,
     LaunchOptions,
@@ -31,12 +29,10 @@ from tuner.validation.timing import (
     build_program,
 )
 from tuner.validation.validation import empty_call_failures
-from tuner.workflows import following, native_files
+from tuner.workflows import native_files
 
-LIBRARIES = "openmpi", "mpich"  # libraries whose launchers and native files are supported here
 CALL_BUDGET_S = 0.004  # seconds for each call, condition and side in a round
 LOG = logging.getLogger("tuner")
-SHARED_DIRECTORY = Path.home() / ".cache" / "tuner"  # in the home directory, which all hosts see
 
 
 def accept_winning_rules(
@@ -59,7 +55,7 @@ def accept_winning_rules(
         mpi_libraries.library_module(launcher.library).OVERRIDING_PATTERN
     )
     known, records = table, list[Mapping[str, Any]]()
-    with _shared_workdir(hosts) as place:
+    with shared_directory(hosts.is_local) as place:
         program = _timing_program(launcher, place, table, on_warning)
         for operators in _operator_classes(table):
             part = _rules_for_operators(known, operators)
@@ -80,7 +76,7 @@ def accept_winning_rules(
                 progress=progress_from_counts(report),
                 on_warning=on_warning,
             )
-            whole = UNSPLITTABLE_COLLECTIVES if launcher.library == "openmpi" else ()
+            whole = launcher.profile.unsplittable
             known = _replace_rules(known, accepted_table(part, operators, found, whole))
             records.append({**_record(operators, found), "fatal": list(fatal.values())})
     provenance = {**table.provenance, "acceptance": {**_conditions(program), "files": records}}
@@ -162,7 +158,7 @@ def _comparison(
         mpi_libraries.library_module(launcher.library).OVERRIDING_PATTERN
     )
     operators = _sum_operators(launcher)
-    with _shared_workdir(there) as place:
+    with shared_directory(there.is_local) as place:
         program = _timing_program(launcher, place, table, tell)
 
         def compared(
@@ -188,10 +184,10 @@ def _comparison(
 def _sum_operators(launcher: Launcher) -> str:
     """Return the operator class whose rules decide about sums.
 
-    MPICH's file distinguishes operators; Open MPI's cannot, so that every operator gets the rules
-    that are safe for any.
+    Where a library's file does not tell operators apart, every operator gets the rules that are
+    safe for any.
     """
-    return "any" if launcher.library == "openmpi" else "commutative"
+    return "commutative" if launcher.profile.tells_operators_apart else "any"
 
 
 def _is(rules: Sequence[Rule]) -> str:
@@ -243,40 +239,14 @@ def prepare_side(
 ) -> LaunchOptions:
     """Write the table's files into `workdir`; return the launch options that activate them."""
     wish = ExportOptions(
-        commutative_only=operators != OPERATORS[0] and launcher.library == "openmpi",
+        commutative_only=operators != OPERATORS[0] and not launcher.profile.tells_operators_apart,
         base_rules=native_files.generic_rules_loader(launcher.python),
     )
     file = workdir / f"{operators}.rules"
     file.write_text(FORMATS[launcher.library].emit(table, wish)[0], encoding="utf-8")
-    if launcher.library == "openmpi":
-        return LaunchOptions(
-            settings=validate_openmpi.activation(file, _write_han_file(table, wish, workdir))
-        )
-    following.write_device_file(table, launcher.python, file)
-    return LaunchOptions(environment=following.mpich_environment(file))
-
-
-def _write_han_file(table: TuningTable, wish: ExportOptions, place: Path) -> Path | None:
-    """Write the rules file of Open MPI's han for calls on several nodes, if one is needed."""
-    if not openmpi.han.is_needed(table):
-        return None
-    file = place / "han.rules"
-    text = openmpi.han.emit(table, commutative_only=wish.commutative_only)
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
-@contextmanager
-def _shared_workdir(there: Hosts) -> Iterator[Path]:
-    """Yield a directory for files that launches read.
-
-    With remote hosts it is in the home directory, since they do not see /tmp of this one.
-    """
-    if not there.is_local:
-        SHARED_DIRECTORY.mkdir(parents=True, exist_ok=True)
-    shelf = None if there.is_local else SHARED_DIRECTORY
-    with tempfile.TemporaryDirectory(prefix="tuner-timing-", dir=shelf) as place:
-        yield Path(place)
+    library = TUNED_LIBRARIES[launcher.library]
+    library.write_further_file(table, file, launcher.python, commutative_only=wish.commutative_only)
+    return library.activation(file)
 
 
 def _operator_classes(table: TuningTable) -> list[str]:

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
-from tuner.formats import mpich
-from tuner.formats.mpich import default_algorithms as mpich_decisions
 from tuner.launch import CompletedRun, Launcher, MultiHostLauncher
-from tuner.launch.interpreters import loaded_libmpi
 from tuner.mpi_libraries.default_algorithms import (
     DefaultAlgorithms,
     PlacedCollective,
@@ -20,8 +17,7 @@ from tuner.mpi_libraries.default_algorithms import (
 )
 from tuner.probe.batches import read_provenance
 from tuner.probe.probe_spec import ProbeSpec, shapes_to_measure
-from tuner.validation import openmpi_default_algorithms as openmpi_decisions
-from tuner.workflows.validation import shared_workdir
+from tuner.validation.libraries import TUNED_LIBRARIES
 
 NEARBY_SIZE_RATIO = 1.2  # a switch within this factor of a candidate size gets no size of its own
 DISCOVERY_FAILED = "nothing is known of what the library's default runs between sizes: "
@@ -36,8 +32,8 @@ def discover_defaults(
 ) -> tuple[DefaultAlgorithms, ...]:
     """Return the default's algorithms for all shapes and sizes of `request`.
 
-    They are read from `out` where it has them (Open MPI), and otherwise found out. The result is
-    empty if that fails.
+    They are read from `out` where it has them, and otherwise found out. The result is empty if
+    that fails.
 
     on_note     called with the reason why nothing is known
     timeout_s   seconds that the ranks may take
@@ -51,10 +47,11 @@ def discover_defaults(
     ]
     most = max(request.sizes)
     kept = default_algorithms_from_provenance(read_provenance(out), request.library, str(out))
-    if request.library == "openmpi" and _covers_calls(kept, calls, most):  # asking takes a launch
+    if _covers_calls(kept, calls, most):
         return kept
+    starter = _TimeLimitedLauncher(launcher, request.hosts, request.ppn, timeout_s)
     try:
-        return _DISCOVERERS[request.library](request, launcher, calls, most, timeout_s)
+        return TUNED_LIBRARIES[request.library].find_defaults(starter, calls, most)
     except LaunchTimeoutError:
         on_note(f"{DISCOVERY_FAILED}no time was left to find out")
         return ()
@@ -75,34 +72,6 @@ class _TimeLimitedLauncher(MultiHostLauncher):
         """Start ranks as `MultiHostLauncher.run` does, with the shorter of both timeouts."""
         least = min(self.timeout_s, math.inf if timeout is None else timeout)
         return super().run(ranks, arguments, timeout=None if least == math.inf else least, **known)
-
-
-def _discover_openmpi(
-    request: ProbeSpec,
-    launcher: Launcher,
-    calls: Sequence[PlacedCollective],
-    most: int,
-    seconds: float,
-) -> tuple[DefaultAlgorithms, ...]:
-    """Find out the default algorithms of Open MPI by asking its ranks."""
-    starter = _TimeLimitedLauncher(launcher, request.hosts, request.ppn, seconds)
-    with shared_workdir(starter) as place:
-        return openmpi_decisions.find_default_algorithms(starter, calls, most, Path(place))
-
-
-def _discover_mpich(
-    request: ProbeSpec,
-    launcher: Launcher,
-    calls: Sequence[PlacedCollective],
-    most: int,
-    _seconds: float,
-) -> tuple[DefaultAlgorithms, ...]:
-    """Read the default algorithms of MPICH from the rules in its library."""
-    trees = mpich.read_generic_trees(loaded_libmpi(request.library, launcher.python))
-    return mpich_decisions.find_default_algorithms(trees, calls, most)
-
-
-_DISCOVERERS = {"openmpi": _discover_openmpi, "mpich": _discover_mpich}
 
 
 def _covers_calls(

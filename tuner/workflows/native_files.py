@@ -10,6 +10,7 @@ from tuner.core.table import TuningTable
 from tuner.formats import mpich
 from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.launch.interpreters import find_interpreter, loaded_libmpi
+from tuner.mpi_libraries import LIBRARY_MODULES
 
 
 def omitted_rules_note(table: TuningTable) -> str:
@@ -45,7 +46,7 @@ def generic_rules_loader(python: Path | None, file: Path | None = None) -> mpich
                 return mpich.parse(read_text(file), library, layer)
             except InputError as reason:
                 raise InputError(f"--base-rules {file}: {reason}") from None
-        if library != "mpich":
+        if library not in LIBRARY_MODULES:
             raise InputError(
                 f"an exported file must contain {library}'s own rules: give them (--base-rules"
                 " FILE); its sources have them as JSON"

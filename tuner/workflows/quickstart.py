@@ -21,12 +21,14 @@ from tuner.core.path_classes import HOST
 from tuner.core.table import TuningTable, read_table, write_table
 from tuner.mpi_libraries import library_module
 from tuner.mpi_libraries.products import title_of
+from tuner.mpi_libraries.profiles import profile_of
 from tuner.probe.driver import probe
 from tuner.probe.monitor import forward_progress
 from tuner.report import LibraryResult
 from tuner.select.build_table import default_table, make_table
 from tuner.select.dataset import CallPoint, Observation
 from tuner.select.simulated_times import prediction_records
+from tuner.validation.libraries import TUNED_LIBRARIES
 from tuner.workflows import acceptance, following, native_files, validation
 from tuner.workflows.checkpoint import StageCheckpoint
 from tuner.workflows.table_building import has_collectives
@@ -89,7 +91,7 @@ class LibraryPipeline:
     @property
     def native_file(self) -> Path:
         """The file that the library itself reads."""
-        return self.path_of(following.TUNING_FILES[self.name])
+        return self.path_of(profile_of(self.name).tuning_file)
 
     @cached_property
     def measurements(self) -> Measurements:
@@ -215,9 +217,9 @@ class LibraryPipeline:
         for rule in lost:
             self.display.note(f"left to the default, {self.title} lacks it: {rule}")
         write_atomically(self.native_file, text)
-        if self.name == "mpich":
-            following.write_device_file(self.table, self.python, self.native_file)
-        limitation = following.known_limitation(self.name, self.python)
+        library = TUNED_LIBRARIES[self.name]
+        library.write_further_file(self.table, self.native_file, self.python)
+        limitation = library.limitation(self.python)
         if limitation:
             self.display.note(limitation)
 

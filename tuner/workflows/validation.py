@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.base.progress import ProgressCallback, StageCallback, progress_from_counts
+from tuner.base.progress import StageCallback, progress_from_counts
 from tuner.base.units import format_range, format_sizes, humanize, plural
 from tuner.core.measurement import Cluster
-from tuner.core.table import OPERATORS, Rule, TuningTable
-from tuner.formats import intelmpi, mpich, openmpi
+from tuner.core.table import TuningTable
 from tuner.formats.env_format import rank_counts
-from tuner.formats.openmpi.emitter import SUPPORTED_MAJOR_VERSIONS
 from tuner.formats.registry import FORMATS, ExportOptions, Format
 from tuner.launch import LOCAL_HOST, Hosts, Launcher, LauncherTemplate, MultiHostLauncher
-from tuner.launch.interpreters import loaded_libmpi
+from tuner.launch.shared_directory import shared_directory
 from tuner.launch.template import default_template
-from tuner.mpi_libraries import library_module, require_no_override
+from tuner.mpi_libraries import LIBRARY_MODULES, library_module, require_no_override
 from tuner.mpi_libraries.products import base_of
 from tuner.probe.probed_machine import local_cluster
-from tuner.validation import validate_intelmpi, validate_mpich, validate_openmpi
+from tuner.validation.libraries import TUNED_LIBRARIES, VALIDATED_LIBRARIES, ValidatedLibrary
 from tuner.validation.validation import RuleValidation
-from tuner.workflows.following import device_file, write_device_file
 
+DEFAULT_OPTIONS = ExportOptions()
 VALIDATION_COLUMNS = (
     "call",
     "ranks",
@@ -39,168 +37,40 @@ VALIDATION_COLUMNS = (
 )
 
 
-VALIDATED_LIBRARIES = ("openmpi", "mpich", "intelmpi")
-NOT_VALIDATED_REASONS = {
-    "ucc": "nothing is validated: UCC does not report which algorithm it runs, and this program"
-    " does not start it; `tuner table check` reads the file as UCC does",
-    **dict.fromkeys(
-        ("nccl", "rccl"),
-        "nothing is validated: NCCL reads its tuner's file on GPUs alone, and this program does not"
-        " start it; `tuner table check` reads the file as the plugin does. To see what a program"
-        " ran, give --log FILE: the log of one that ran with NCCL_DEBUG=INFO"
-        " NCCL_DEBUG_SUBSYS=INIT,TUNING",
-    ),
-    **dict.fromkeys(
-        ("mvapich", "mvapich2"),
-        "nothing is validated: this program does not start MVAPICH; `tuner table check` reads the"
-        " file as it does",
-    ),
-}
-
-
 def validate_file(
     table: TuningTable,
     python: Path,
     native_file: Path,
     report: StageCallback,
     starter: Launcher | MultiHostLauncher | None = None,
-    commutative_only: bool = False,
+    options: ExportOptions = DEFAULT_OPTIONS,
 ) -> list[dict[str, Any]]:
-    """Validate the rules of a file for Open MPI or MPICH, and return one record per rule.
+    """Validate the rules of a file that was written with `options`; return one record per rule.
 
-    Open MPI's file is for one operator class: rules for commutative operators alone are validated
-    in a second file.
-
-    starter             launcher of ranks on several hosts; None: on this computer
-    commutative_only    whether the file has the rules for commutative operators (Open MPI)
+    starter     launcher of ranks on several hosts; None: on this computer
 
     Raises InputError for a table of another computer or library.
     """
     starter = starter or local_launcher(table, python)
-    progress = progress_from_counts(report)
-    with shared_workdir(starter) as place:
-        if starter.library == "openmpi":
-            validations = _validate_openmpi(
-                table, native_file, starter, Path(place), progress, commutative_only
-            )
-            rest = TuningTable(table.cluster, table.library, tuple(_rules_in_second_file(table)))
-            if rest.rules and not commutative_only:
-                other = Path(place, "commutative.rules")
-                other.write_text(openmpi.emit(rest, commutative_only=True), encoding="utf-8")
-                validations += _validate_openmpi(rest, other, starter, Path(place), progress, True)
-        else:
-            kept, _ = mpich.drop_inexpressible(table)
-            trees = mpich.read_generic_trees(loaded_libmpi("mpich", python))
-            made = validate_mpich.validate(
-                kept,
-                native_file,
-                trees,
-                starter,
-                Path(place),
-                device_file=device_file(native_file),
-                progress=progress,
-            )
-            validations = [
-                validation for validation in made if validation.rule in table.rules
-            ]  # not the dropped
-    return [validation_record(validation) for validation in validations]
+    library, progress = VALIDATED_LIBRARIES[starter.library], progress_from_counts(report)
+    with shared_directory(not isinstance(starter, MultiHostLauncher)) as place:
+        found = library.validate(table, native_file, starter, place, options, progress)
+    return [validation_record(validation) for validation in found]
 
 
-def _validate_openmpi(
-    table: TuningTable,
-    file: Path,
-    starter: Launcher | MultiHostLauncher,
-    place: Path,
-    progress: ProgressCallback,
-    commutative_only: bool,
-) -> list[RuleValidation]:
-    return validate_openmpi.validate(
-        table,
-        file,
-        starter,
-        place,
-        progress=progress,
-        han_file=_write_han_file(table, place, commutative_only),
-        commutative_only=commutative_only,
-    )
+def validated_library(library: str) -> ValidatedLibrary:
+    """Return the library of a table.
 
-
-def _rules_in_second_file(table: TuningTable) -> Iterator[Rule]:
-    """Return the rules that a file for any operator lacks."""
-    return (rule for rule in table.rules if rule.key.operators != OPERATORS[0])
-
-
-def shared_workdir(starter: Launcher | MultiHostLauncher) -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary directory that all hosts of a launcher see.
-
-    With remote hosts it is in the home directory, since they do not see /tmp of this computer.
+    Raises InputError for a library that cannot be started, and for a version whose files cannot be
+    validated.
     """
-    folder = Path.home() / ".cache" / "tuner" if isinstance(starter, MultiHostLauncher) else None
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(prefix="tuner-validate-", dir=folder)
-
-
-def _write_han_file(table: TuningTable, place: Path, commutative_only: bool) -> Path | None:
-    """Write the rules file of Open MPI's han for calls on several nodes; None if none is needed."""
-    if not openmpi.han.is_needed(table):
-        return None
-    file = place / "han.rules"
-    text = openmpi.han.emit(table, commutative_only=commutative_only)
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
-def _validate_intelmpi(
-    table: TuningTable, python: Path, wish: ExportOptions, report: StageCallback
-) -> list[dict[str, Any]]:
-    """Validate the rules for Intel MPI, and return one record per rule.
-
-    Its variables are for one number of ranks, so that each number has its own file.
-    """
-    starter = local_launcher(table, python)
-    otherwise = intelmpi.fallback_of(wish.fallback_algorithm)
-    validations = list[RuleValidation]()
-    with tempfile.TemporaryDirectory(prefix="tuner-validate-") as place:
-        file = Path(place, "adjust.sh")
-        for ranks in rank_counts(table) if wish.ranks is None else (wish.ranks,):
-            file.write_text(
-                intelmpi.DIALECT.emit(
-                    table, ranks, fallback=otherwise, commutative_only=wish.commutative_only
-                )
-            )
-            validations += validate_intelmpi.validate(
-                table,
-                file,
-                starter,
-                Path(place),
-                ranks=ranks,
-                fallback=otherwise,
-                commutative_only=wish.commutative_only,
-                progress=progress_from_counts(report),
-            )
-    return [validation_record(validation) for validation in validations]
-
-
-def format_for_library(library: str) -> Format:
-    """Return the format in which tables of a library are validated.
-
-    Raises InputError for a library that cannot be started.
-    """
-    if library not in VALIDATED_LIBRARIES:
-        raise InputError(NOT_VALIDATED_REASONS.get(library, f"{library} cannot be started here"))
-    return FORMATS[library]
-
-
-def require_supported_version(table: TuningTable) -> None:
-    """Raise InputError for a version of Open MPI whose files cannot be validated."""
-    name, _, version = table.library.partition(" ")
-    if name == "openmpi" and version.partition(".")[0] not in SUPPORTED_MAJOR_VERSIONS:
-        raise InputError(
-            "nothing is validated: of Open MPI this program validates versions"
-            f" {' and '.join(SUPPORTED_MAJOR_VERSIONS)}, and the table is for"
-            f" {table.library}; `tuner table check` reads its JSON rules as it does"
-        )
+    name = library.partition(" ")[0]
+    if name not in VALIDATED_LIBRARIES:
+        reasons = (each.not_validated for each in FORMATS.values() if name in each.libraries)
+        raise InputError(next(reasons, f"{name} cannot be started here"))
+    if reason := VALIDATED_LIBRARIES[name].unsupported_reason(library):
+        raise InputError(reason)
+    return VALIDATED_LIBRARIES[name]
 
 
 def validate_exported(
@@ -211,31 +81,46 @@ def validate_exported(
     hosts: Hosts = LOCAL_HOST,
     template: LauncherTemplate | None = None,
 ) -> list[dict[str, Any]]:
-    """Export to a temporary file and validate that; return one record per rule.
+    """Export to temporary files and validate them; return one record per rule.
 
     hosts       hosts on which ranks are started, with `template`
 
     Raises InputError for a library that cannot be validated.
     """
-    library = table.library.partition(" ")[0]
-    if library == "mpich":  # started before the validation, to read its own rules
-        require_no_override(library_module(library).OVERRIDING_PATTERN)
-    if library == "intelmpi" and not hosts.is_local:
-        raise InputError("Intel MPI is validated on this computer alone: leave out --hosts")
-    if library == "intelmpi":
-        return _validate_intelmpi(table, python, wish, report)
-    text, _ = format_for_library(library).emit(table, wish)
+    profile = validated_library(table.library).profile
+    if profile.name in LIBRARY_MODULES:  # it is started before the validation, too
+        require_no_override(library_module(profile.name).OVERRIDING_PATTERN)
+    if not (hosts.is_local or profile.validates_on_hosts):
+        raise InputError(f"{profile.title} is validated on this computer alone: leave out --hosts")
+    form = FORMATS[profile.name]
+    files = [(each, form.emit(table, each)[0]) for each in _options_of_files(table, wish, form)]
     starter = (
         local_launcher(table, python)
         if hosts.is_local
         else multi_host_launcher(table, python, hosts, template)
     )
-    with shared_workdir(starter) as place:
-        path = Path(place, "exported")
-        path.write_text(text, encoding="utf-8")
-        if library == "mpich":
-            write_device_file(table, python, path)
-        return validate_file(table, python, path, report, starter, wish.commutative_only)
+    validations = list[dict[str, Any]]()
+    with shared_directory(hosts.is_local) as place:
+        path = place / "exported"
+        for options, text in files:
+            path.write_text(text, encoding="utf-8")
+            if profile.name in TUNED_LIBRARIES:
+                TUNED_LIBRARIES[profile.name].write_further_file(
+                    table, path, python, commutative_only=options.commutative_only
+                )
+            validations += validate_file(table, python, path, report, starter, options)
+    return validations
+
+
+def _options_of_files(
+    table: TuningTable, options: ExportOptions, form: Format
+) -> Iterator[ExportOptions]:
+    """Yield the options of each file that the rules need: some formats hold one number of ranks."""
+    if "ranks" not in form.used_options or options.ranks is not None:
+        yield options
+        return
+    for ranks in rank_counts(table):
+        yield replace(options, ranks=ranks)
 
 
 def multi_host_launcher(

@@ -168,7 +168,7 @@ def test_words_that_start_ranks() -> None:
     cluster = EmulatedCluster("tlx", emulated(TREE))
     words = launch.launch_command(cluster, "openmpi", Path("/x/mpirun"), 3, 2)
     assert words[1:4] == ["--cluster", "/run/tuner-emulation/tlx", "a"]
-    assert words[4:] == ["/x/mpirun", "--host", "a:2,b:2", "--map-by", "ppr:2:node", "-n", "3"]
+    assert words[4:] == ["/x/mpirun", "--host", "a:2,b:2", "--map-by", "ppr:2:node", "-np", "3"]
     words = launch.launch_command(cluster, "mpich", Path("/x/mpiexec"), 3)
     assert words[4:] == ["/x/mpiexec", "-hosts", "a,b,c", "-ppn", "1", "-n", "3"]
     with pytest.raises(InputError, match="7 ranks, 2 on each host, need more hosts than the 3"):

@@ -21,6 +21,7 @@ from tuner.formats.mpich import GenericTrees
 from tuner.formats.mpich.emitter import FAULT_LEAF
 from tuner.launch import CompletedRun
 from tuner.report.summary import NOT_IN_VALIDATED_FILE
+from tuner.validation import validate_mpich
 from tuner.validation.validate_mpich import FAILED_IN_SETUP, UNEXPLAINED, validate
 from tuner.validation.validation import NO_CALL_SIZE, RuleValidation
 from tuner.workflows import native_files, validation
@@ -47,6 +48,7 @@ class Ranks:
     """
 
     library: str = "mpich"
+    python: Path = Path("python")
     launches: list[int] = field(default_factory=list)
     lasting: int = 1_000_000
     lost: Mapping[int, int] = field(default_factory=dict)
@@ -243,9 +245,9 @@ def test_what_comes_before_a_file_is_to_be_unset(
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """`tuner table validate` of a table, with such ranks."""
     monkeypatch.setattr(mpich, "read_generic_tree", lambda *_: GENERIC)
-    monkeypatch.setattr(mpich, "read_generic_trees", lambda _: GenericTrees(GENERIC))
+    monkeypatch.setattr(validate_mpich, "read_generic_trees", lambda _: GenericTrees(GENERIC))
     monkeypatch.setattr(validation, "local_launcher", lambda *_: Ranks())
-    for place in (validation, native_files):
+    for place in (validate_mpich, native_files):
         monkeypatch.setattr(place, "loaded_libmpi", lambda *_: Path("libmpi.so"))
     file = tmp_path / "t.json"
 

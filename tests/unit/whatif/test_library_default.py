@@ -12,6 +12,7 @@ from tuner.base.errors import InputError, ProbeError
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmConfig, RuleKey
 from tuner.topology import CUDA, HOST
+from tuner.validation import validate_openmpi
 from tuner.validation.openmpi_fixed_decisions import FixedDecision
 from tuner.whatif import library_default
 from tuner.whatif.library_default import default_table, title_of_default
@@ -34,7 +35,7 @@ OPENMPI = SimpleNamespace(installation=SimpleNamespace(library="openmpi 5.0.11")
 @pytest.fixture
 def openmpi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_default, "_launcher", lambda _library: OPENMPI)
-    monkeypatch.setattr(library_default, "_fixed_decisions", lambda _launcher: DECISIONS)
+    monkeypatch.setattr(validate_openmpi, "known_decisions", lambda _launcher: DECISIONS)
 
 
 def chosen(key: RuleKey, sizes: Sequence[int] = SIZES) -> list[tuple[int, float, str]]:

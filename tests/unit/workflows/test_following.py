@@ -14,13 +14,10 @@ from tests.support.trees import BELOW, GENERIC
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.formats import mpich
-from tuner.workflows import following
-from tuner.workflows.following import (
-    command_line,
-    known_limitation,
-    launch_settings,
-    write_device_file,
-)
+from tuner.mpi_libraries.profiles import profile_of
+from tuner.validation import validate_mpich
+from tuner.validation.libraries import TUNED_LIBRARIES
+from tuner.workflows.following import command_line, launch_settings
 
 TABLE = table_of(
     {(Collective.BCAST, 4): [(0, AlgorithmConfig()), (1024, AlgorithmConfig("binomial"))]},
@@ -35,7 +32,7 @@ def result(place: Path, library: str, *names: str) -> Path:
     folder.mkdir(parents=True)
     for name in names:
         (folder / name).touch()
-    return folder / following.TUNING_FILES[library]
+    return folder / profile_of(library).tuning_file
 
 
 def binary(place: Path, *trees: object) -> Path:
@@ -106,10 +103,10 @@ def test_a_library_without_a_device_layer_is_named_and_gets_one_file(
     without.mkdir()
     libraries = {"with": binary(with_layer, GENERIC, BELOW), "without": binary(without, GENERIC)}
     for name, said in (("with", ""), ("without", "MPIR_CVAR_DEVICE_COLLECTIVES=none")):
-        monkeypatch.setattr(following, "loaded_libmpi", lambda *_, name=name: libraries[name])
-        write_device_file(TABLE, python, file)
-        assert (following.device_file(file) is not None) == (name == "with")
-        sentence = known_limitation("mpich", python)
+        monkeypatch.setattr(validate_mpich, "loaded_libmpi", lambda *_, name=name: libraries[name])
+        TUNED_LIBRARIES["mpich"].write_further_file(TABLE, file, python)
+        assert mpich.device.device_file_path(file).is_file() == (name == "with")
+        sentence = TUNED_LIBRARIES["mpich"].limitation(python)
         assert said in sentence
         assert bool(sentence) == bool(said)
-    assert known_limitation("openmpi", python) == ""
+    assert TUNED_LIBRARIES["openmpi"].limitation(python) == ""

@@ -37,12 +37,11 @@ from tuner.mpi_libraries.openmpi import (
     rule_parameters,
     unsupported_reason,
 )
+from tuner.mpi_libraries.products import OPENMPI
+from tuner.mpi_libraries.profiles import PROFILES
 
 DEFAULT_LINES = (RuleLine(0, 0),)
 SUPPORTED_MAJOR_VERSIONS = ("4", "5")  # major versions that read a classic file as `decide` does
-# Ranks may see different message sizes in one call of these (MPI_IN_PLACE, counts that only the
-# root gives), so rules that depend on the size make ranks disagree and hang.
-UNSPLITTABLE_COLLECTIVES = (Collective.GATHER, Collective.SCATTER)
 
 
 def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
@@ -133,7 +132,7 @@ def _require_expressible(rule: Rule, commutative_only: bool) -> None:
             " commute may have it (--commutative-only)"
         )
     covered = min_decided_bytes(rule), rule.stop_bytes
-    if key.collective in UNSPLITTABLE_COLLECTIVES and covered != (0, float("inf")):
+    if key.collective in PROFILES[OPENMPI].unsplittable and covered != (0, float("inf")):
         raise InputError(
             f"{where}: rules for {key.collective} that depend on the size make programs hang in"
             " Open MPI; use one rule for all sizes"

