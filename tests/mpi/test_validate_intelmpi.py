@@ -15,6 +15,7 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.formats.intelmpi import DIALECT
+from tuner.formats.registry import ExportOptions
 from tuner.launch import Launcher
 from tuner.mpi_libraries.intelmpi import config_of
 from tuner.probe.probed_machine import local_cluster
@@ -39,7 +40,9 @@ TABLE = table_of(
     probed=(64, 2048, 1 << 17),
     library="intelmpi 2021.18.1",
 )
+validate = validate_intelmpi.LIBRARY.validate
 OTHERWISE = config_of(1)
+OPTIONS = ExportOptions(fallback_algorithm="preset_1")
 LIKE_OWN = "cannot be told from Intel MPI's own decision"
 
 
@@ -55,12 +58,12 @@ def test_every_rule_runs_its_preset(
     intelmpi_launcher: Launcher, tmp_path: Path, file: Path
 ) -> None:
     seen = list[tuple[int, int]]()
-    validations = validate_intelmpi.validate(
+    validations = validate(
         TABLE,
         file,
         intelmpi_launcher,
         tmp_path,
-        fallback=OTHERWISE,
+        OPTIONS,
         progress=lambda done, total: seen.append((done, total)),
     )
     assert len(validations) == len(TABLE.rules)
@@ -93,7 +96,7 @@ def test_variables_that_are_not_followed_are_noticed(
     )
     file = tmp_path / "adjust.sh"
     file.write_text(DIALECT.emit(table))
-    validations = validate_intelmpi.validate(table, file, Untuned(intelmpi_launcher), tmp_path)
+    validations = validate(table, file, Untuned(intelmpi_launcher), tmp_path)
     assert [p.rule.key.collective for p in validations if p.confirmed] == [ALLGATHER]
     assert all(p.reason.endswith(LIKE_OWN) for p in validations if not p.confirmed)
 
@@ -103,10 +106,10 @@ def test_the_variables_of_another_table_are_refused(
 ) -> None:
     other = table_of({(BCAST, 3): [(0, config_of(7))]}, library=TABLE.library)
     with pytest.raises(InputError, match="not the file of this table"):
-        validate_intelmpi.validate(other, file, intelmpi_launcher, tmp_path)
+        validate(other, file, intelmpi_launcher, tmp_path)
     monkeypatch.setenv("I_MPI_ADJUST_BCAST", "1")
     with pytest.raises(InputError, match="I_MPI_ADJUST_BCAST is set"):
-        validate_intelmpi.validate(TABLE, file, intelmpi_launcher, tmp_path, fallback=OTHERWISE)
+        validate(TABLE, file, intelmpi_launcher, tmp_path, OPTIONS)
 
 
 SIZES = (512, 1024, 4096)

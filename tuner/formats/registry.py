@@ -37,6 +37,9 @@ class ExportOptions:
     base_rules: mpich.GenericTreeLoader = _no_generic
 
 
+DEFAULT_OPTIONS = ExportOptions()
+
+
 @dataclass(frozen=True)
 class Format:
     """One native file format.

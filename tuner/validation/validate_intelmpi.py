@@ -20,7 +20,7 @@ from tuner.core.table import AlgorithmConfig, Rule, TuningTable
 from tuner.formats import shell_exports
 from tuner.formats.intelmpi import fallback_of
 from tuner.formats.intelmpi.adjust import DIALECT, VARIABLE_PREFIX
-from tuner.formats.registry import ExportOptions
+from tuner.formats.registry import DEFAULT_OPTIONS, ExportOptions
 from tuner.formats.rules_by_ranks import rules_by_rank_count
 from tuner.mpi_libraries import require_no_override
 from tuner.mpi_libraries.intelmpi import preset_of
@@ -61,55 +61,36 @@ class IntelMpi:
         file: Path,
         starter: RankStarter,
         directory: Path,
-        options: ExportOptions,
-        progress: ProgressCallback,
+        options: ExportOptions = DEFAULT_OPTIONS,
+        progress: ProgressCallback = no_progress,
     ) -> list[RuleValidation]:
-        return validate(
+        """Run every rule for `options.ranks` ranks that the file holds in the real library.
+
+        Raises InputError when the file is not that of the table, ProbeError when the ranks fail or
+        cannot be traced.
+        """
+        fallback = fallback_of(options.fallback_algorithm)
+        commutative_only = options.commutative_only
+        differences = DIALECT.check(
             table,
-            file,
-            starter,
-            directory,
-            ranks=options.ranks,
-            fallback=fallback_of(options.fallback_algorithm),
-            commutative_only=options.commutative_only,
-            progress=progress,
+            file.read_text(encoding="utf-8"),
+            options.ranks,
+            fallback=fallback,
+            commutative_only=commutative_only,
         )
+        if differences:
+            raise InputError(f"{file}: not the file of this table: {differences[0]}")
+        require_no_override(VARIABLE_PREFIX + ".*")
+        preloaded = c_compiler.compile_shared_library(SOURCE, directory)
+        if preloaded is None:
+            raise ProbeError(
+                "Intel MPI is watched by a small C program: install a C compiler (x86-64)"
+            )
+        launches = _Launches(starter, directory, preloaded, activation(file), progress)
+        return launches.validate(_rules(table, options.ranks, commutative_only), fallback)
 
 
 LIBRARY = IntelMpi()
-
-
-def validate(
-    table: TuningTable,
-    file: Path,
-    starter: RankStarter,
-    directory: Path,
-    *,
-    ranks: int | None = None,
-    fallback: AlgorithmConfig | None = None,
-    commutative_only: bool = False,
-    progress: ProgressCallback = no_progress,
-) -> list[RuleValidation]:
-    """Run every rule for `ranks` ranks that the file holds in the real library.
-
-    Raises InputError when the file is not that of the table, ProbeError when the ranks fail or
-    cannot be traced.
-    """
-    differences = DIALECT.check(
-        table,
-        file.read_text(encoding="utf-8"),
-        ranks,
-        fallback=fallback,
-        commutative_only=commutative_only,
-    )
-    if differences:
-        raise InputError(f"{file}: not the file of this table: {differences[0]}")
-    require_no_override(VARIABLE_PREFIX + ".*")
-    preloaded = c_compiler.compile_shared_library(SOURCE, directory)
-    if preloaded is None:
-        raise ProbeError("Intel MPI is watched by a small C program: install a C compiler (x86-64)")
-    launches = _Launches(starter, directory, preloaded, activation(file), progress)
-    return launches.validate(_rules(table, ranks, commutative_only), fallback)
 
 
 def _rules(table: TuningTable, ranks: int | None, commutative_only: bool) -> list[Rule]:

@@ -14,7 +14,7 @@ from tuner.base.units import format_range, format_sizes, humanize, plural
 from tuner.core.measurement import Cluster
 from tuner.core.table import TuningTable
 from tuner.formats.env_format import rank_counts
-from tuner.formats.registry import FORMATS, ExportOptions, Format
+from tuner.formats.registry import DEFAULT_OPTIONS, FORMATS, ExportOptions, Format
 from tuner.launch import LOCAL_HOST, Hosts, Launcher, LauncherTemplate, MultiHostLauncher
 from tuner.launch.shared_directory import shared_directory
 from tuner.launch.template import default_template
@@ -24,7 +24,6 @@ from tuner.probe.probed_machine import local_cluster
 from tuner.validation.libraries import TUNED_LIBRARIES, VALIDATED_LIBRARIES, ValidatedLibrary
 from tuner.validation.validation import RuleValidation
 
-DEFAULT_OPTIONS = ExportOptions()
 VALIDATION_COLUMNS = (
     "call",
     "ranks",

@@ -14,9 +14,10 @@ from tuner.base import c_compiler
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.formats.intelmpi import DIALECT
+from tuner.formats.registry import ExportOptions
 from tuner.launch import CompletedRun
 from tuner.mpi_libraries.intelmpi import config_of
-from tuner.validation.validate_intelmpi import validate
+from tuner.validation.validate_intelmpi import LIBRARY
 from tuner.validation.validation import RuleValidation
 
 BCAST = Collective.BCAST
@@ -92,7 +93,9 @@ def validated(
         table = table_of({(BCAST, 2): ladder}, (64, 2048), "intelmpi 2021.18.1")
         file = tmp_path / "adjust.sh"
         file.write_text(DIALECT.emit(table, fallback=config_of(8)))
-        return validate(table, file, Ranks(stuck), tmp_path, fallback=config_of(8))
+        return LIBRARY.validate(
+            table, file, Ranks(stuck), tmp_path, ExportOptions(fallback_algorithm="preset_8")
+        )
 
     return validated
 
