@@ -124,7 +124,7 @@ def choices(collective: Collective) -> Iterator[AlgorithmConfig]:
             yield AlgorithmConfig(name, {"segment": 64} if segmented else {})
         elif name not in ("default", "two_proc"):  # which is for two ranks alone
             yield AlgorithmConfig(name)
-            if name in library.SEGMENTED_ALGORITHMS.get(collective, ()):
+            if name in library.COLLECTIVES[collective].segmented:
                 yield AlgorithmConfig(name, {"segment": 64})
 
 

@@ -20,7 +20,7 @@ from tuner.formats.mpich.branches import merge_into_generic
 from tuner.formats.mpich.emitter import FAULT_LEAF, leaf_for_rule
 from tuner.formats.openmpi.rules import RuleLine, render
 from tuner.launch import Launcher
-from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS
+from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVES
 from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
 from tuner.validation.validation import ValidationCall, run_calls
 
@@ -55,7 +55,7 @@ def test_rules_for_gather_that_depend_on_size_break_programs(
     rules = tmp_path / "o.rules"
     rows = (RuleLine(0, 1), RuleLine(4096, 2))
     entries = ((0, FENCE), (4, rows), (5, FENCE))
-    rules.write_text(render(openmpi.ClassicRules({COLLECTIVE_IDS[GATHER]: entries})))
+    rules.write_text(render(openmpi.ClassicRules({COLLECTIVES[GATHER].number: entries})))
     assert not said(launcher, rules, "gather", "3000", ranks=4, timeout=expiring(6.0))["right"]
     split = table_of(
         {(GATHER, 4): [(0, AlgorithmConfig("linear")), (4096, AlgorithmConfig("binomial"))]}
@@ -73,7 +73,7 @@ def test_rules_for_scatter_that_depend_on_size_break_programs(
     """The root counts what it sends, the others count nothing: they run different algorithms."""
     rules = tmp_path / "o.rules"
     entries = ((0, FENCE), (4, (RuleLine(0, 1), RuleLine(4096, 2))), (5, FENCE))
-    rules.write_text(render(openmpi.ClassicRules({COLLECTIVE_IDS[SCATTER]: entries})))
+    rules.write_text(render(openmpi.ClassicRules({COLLECTIVES[SCATTER].number: entries})))
     assert not said(launcher, rules, "scatter", "3000", ranks=4, timeout=expiring(6.0))["right"]
     with pytest.raises(InputError, match="hang"):
         openmpi.emit(
@@ -99,7 +99,7 @@ def test_allgather_in_place_is_left_to_the_library(launcher: Launcher, tmp_path:
         (3, (RuleLine(0, validate_openmpi.IMPOSSIBLE_ALGORITHM), RuleLine(3000, 4))),
         (4, FENCE),
     )
-    rules.write_text(render(openmpi.ClassicRules({COLLECTIVE_IDS[ALLGATHER]: entries})))
+    rules.write_text(render(openmpi.ClassicRules({COLLECTIVES[ALLGATHER].number: entries})))
     assert not said(launcher, rules, "allgather", "3000")["right"]
     text = openmpi.emit(table)
     assert "0 0 0 0 # default\n1 4 0 0 # ring\n" in text

@@ -246,7 +246,9 @@ def test_operators_that_do_not_commute_are_tried_too(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rule for any operator whose algorithm hands some of them to another one."""
-    monkeypatch.setattr(mpi_libraries.openmpi, "COMMUTATIVE_ONLY", {})
+    known = mpi_libraries.openmpi.COLLECTIVES
+    changed = replace(known[ALLREDUCE], commutative_only=())
+    monkeypatch.setattr(mpi_libraries.openmpi, "COLLECTIVES", {**known, ALLREDUCE: changed})
     table = table_of({(ALLREDUCE, 3): [(0, AlgorithmConfig("rabenseifner"))]}, (64,))
     file = tmp_path / "r"
     file.write_text(openmpi.emit(table))

@@ -8,6 +8,7 @@ coll_base_allreduce.c. Operand order: measured, see tests/mpi/test_noncommutativ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tuner.base.errors import InputError
 from tuner.base.spelling import did_you_mean
@@ -15,75 +16,104 @@ from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import DEFAULT, LIBRARY, AlgorithmConfig
 from tuner.mpi_libraries.capabilities import Capabilities
 
-COLLECTIVE_IDS = {
-    Collective.ALLGATHER: 0,
-    Collective.ALLREDUCE: 2,
-    Collective.BCAST: 7,
-    Collective.GATHER: 9,
-    Collective.REDUCE: 11,
-    Collective.SCATTER: 15,
-}
-STAGED_COLLECTIVES = (Collective.ALLREDUCE,)  # their device buffers are copied to the host
-ALGORITHMS = {  # an algorithm's position is its number; 0 is the library default
-    Collective.ALLGATHER: (
-        DEFAULT,
-        "linear",
-        "bruck",
-        "recursive_doubling",
-        "ring",
-        "neighbor_exchange",
-        "two_proc",
-        "sparbit",
+
+@dataclass(frozen=True)
+class OpenMpiCollective:
+    """What `coll/tuned` has for a collective.
+
+    number              its number in rules files
+    algorithms          names by number; 0 is the library default
+    segmented           algorithms that take a segment size
+    commutative_only    algorithms for commutative operators only. All but `rabenseifner` change the
+                        order of operands; `rabenseifner` hands non-commutative operators to
+                        `linear`, which takes at least twice as long as the default
+                        (coll_base_allreduce.c, coll_base_reduce.c; measured on four emulated hosts)
+    wrong_in_place      algorithms that give every rank wrong data with MPI_IN_PLACE: measured with
+                        5.0.11 on 2 to 8 ranks
+    is_blind_in_place   whether calls in place are taken for calls of 0 bytes: measured with 5.0.11
+    is_staged           whether device buffers are copied to the host
+    """
+
+    number: int
+    algorithms: tuple[str, ...]
+    segmented: tuple[str, ...] = ()
+    commutative_only: tuple[str, ...] = ()
+    wrong_in_place: tuple[str, ...] = ()
+    is_blind_in_place: bool = False
+    is_staged: bool = False
+
+
+COLLECTIVES = {
+    Collective.ALLGATHER: OpenMpiCollective(
+        0,
+        (
+            DEFAULT,
+            "linear",
+            "bruck",
+            "recursive_doubling",
+            "ring",
+            "neighbor_exchange",
+            "two_proc",
+            "sparbit",
+        ),
+        wrong_in_place=("sparbit",),
+        is_blind_in_place=True,
     ),
-    Collective.ALLREDUCE: (
-        DEFAULT,
-        "linear",
-        "nonoverlapping",
-        "recursive_doubling",
-        "ring",
-        "segmented_ring",
-        "rabenseifner",
+    Collective.ALLREDUCE: OpenMpiCollective(
+        2,
+        (
+            DEFAULT,
+            "linear",
+            "nonoverlapping",
+            "recursive_doubling",
+            "ring",
+            "segmented_ring",
+            "rabenseifner",
+        ),
+        segmented=("segmented_ring",),
+        commutative_only=("ring", "segmented_ring", "rabenseifner"),
+        is_staged=True,
     ),
-    Collective.BCAST: (
-        DEFAULT,
-        "linear",
-        "chain",
-        "pipeline",
-        "split_binary",
-        "binary",
-        "binomial",
-        "knomial",
-        "scatter_allgather",
-        "scatter_allgather_ring",
+    Collective.BCAST: OpenMpiCollective(
+        7,
+        (
+            DEFAULT,
+            "linear",
+            "chain",
+            "pipeline",
+            "split_binary",
+            "binary",
+            "binomial",
+            "knomial",
+            "scatter_allgather",
+            "scatter_allgather_ring",
+        ),
+        segmented=("chain", "pipeline", "split_binary", "binary", "binomial", "knomial"),
     ),
-    Collective.GATHER: (DEFAULT, "linear", "binomial", "linear_sync"),
-    Collective.REDUCE: (
-        DEFAULT,
-        "linear",
-        "chain",
-        "pipeline",
-        "binary",
-        "binomial",
-        "in_order_binary",
-        "rabenseifner",
+    Collective.GATHER: OpenMpiCollective(
+        9, (DEFAULT, "linear", "binomial", "linear_sync"), segmented=("linear_sync",)
     ),
-    Collective.SCATTER: (DEFAULT, "linear", "binomial", "linear_nonblocking"),
+    Collective.REDUCE: OpenMpiCollective(
+        11,
+        (
+            DEFAULT,
+            "linear",
+            "chain",
+            "pipeline",
+            "binary",
+            "binomial",
+            "in_order_binary",
+            "rabenseifner",
+        ),
+        segmented=("chain", "pipeline", "binary", "binomial", "in_order_binary"),
+        commutative_only=("chain", "pipeline", "binary", "binomial", "rabenseifner"),
+    ),
+    Collective.SCATTER: OpenMpiCollective(
+        15, (DEFAULT, "linear", "binomial", "linear_nonblocking")
+    ),
 }
-SEGMENTED_ALGORITHMS = {
-    Collective.BCAST: ("chain", "pipeline", "split_binary", "binary", "binomial", "knomial"),
-    Collective.ALLREDUCE: ("segmented_ring",),
-    Collective.REDUCE: ("chain", "pipeline", "binary", "binomial", "in_order_binary"),
-    Collective.GATHER: ("linear_sync",),
-}
-# Algorithms for commutative operators only. All but `rabenseifner` change the order of operands;
-# `rabenseifner` hands non-commutative operators to `linear`, which takes at least twice as long as
-# the default (coll_base_allreduce.c, coll_base_reduce.c; measured on four emulated hosts).
-COMMUTATIVE_ONLY = {
-    Collective.ALLREDUCE: ("ring", "segmented_ring", "rabenseifner"),
-    Collective.REDUCE: ("chain", "pipeline", "binary", "binomial", "rabenseifner"),
-}
-# Measured with 5.0.11 on 2 to 8 ranks: with MPI_IN_PLACE every rank gets wrong data.
-WRONG_IN_PLACE = {Collective.ALLGATHER: ("sparbit",)}
+ALGORITHMS = {collective: known.algorithms for collective, known in COLLECTIVES.items()}
+COLLECTIVE_OF = {known.number: collective for collective, known in COLLECTIVES.items()}
 # Bytes of the smallest call, over the whole buffer, that may run an algorithm with a segment. With
 # a datatype of size 0, which the library itself uses on intercommunicators, a call of any count has
 # 0 bytes: `split_binary` of bcast then divides the segment by 0, which ends the program (measured
@@ -132,27 +162,28 @@ def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[in
     The segment size is in bytes, 0 for an unsegmented algorithm. Raises InputError for an algorithm
     or parameter that Open MPI does not have.
     """
-    names = ALGORITHMS.get(collective)
+    known = COLLECTIVES.get(collective)
     if choice.runner != LIBRARY:
         raise InputError(f"{collective} {choice}: Open MPI's rules file cannot express this")
-    if names is None:
+    if known is None:
         raise InputError(f"Open MPI rules for {collective} are not supported: drop these rules")
+    names = known.algorithms
     if choice.algorithm not in names:
         raise InputError(
             f"Open MPI has no {collective} algorithm {choice.algorithm!r}"
             f"{did_you_mean(choice.algorithm, names)}: it has {', '.join(names)}"
         )
-    if choice.algorithm in WRONG_IN_PLACE.get(collective, ()):
+    if choice.algorithm in known.wrong_in_place:
         raise InputError(
             f"{collective} {choice.algorithm} gives wrong results for calls in place in Open MPI:"
             " choose another algorithm"
         )
-    known = _parameter_names(collective, choice.algorithm)
+    parameters = _parameter_names(collective, choice.algorithm)
     for name in choice.params:
-        if name not in known:
+        if name not in parameters:
             raise InputError(
                 f"{collective} {choice.algorithm} takes no parameter {name!r} in Open MPI:"
-                f" it takes {', '.join(known) or 'none'}"
+                f" it takes {', '.join(parameters) or 'none'}"
             )
     if choice.params.get("radix", RADIX) != RADIX:
         raise InputError(
@@ -196,7 +227,7 @@ def canonical_config(collective: Collective, choice: AlgorithmConfig) -> Algorit
 
 def _parameter_names(collective: Collective, algorithm: str) -> tuple[str, ...]:
     return (
-        (("segment",) if algorithm in SEGMENTED_ALGORITHMS.get(collective, ()) else ())
+        (("segment",) if algorithm in COLLECTIVES[collective].segmented else ())
         + (("chains",) if algorithm == "chain" else ())
         + (("radix",) if algorithm == "knomial" else ())
     )
@@ -233,7 +264,8 @@ def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int |
 
 def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> bool:
     """Return whether non-commutative operators run `choice` itself and keep their result."""
-    return choice.algorithm not in COMMUTATIVE_ONLY.get(collective, ())
+    known = COLLECTIVES.get(collective)
+    return known is None or choice.algorithm not in known.commutative_only
 
 
 def min_call_bytes(choice: AlgorithmConfig) -> int:
@@ -326,7 +358,7 @@ def candidates(
         raise InputError(f"no candidates for {collective}: Open MPI is probed with {known}")
     arms = [AlgorithmConfig()]
     for name in ALGORITHMS[collective][1:]:
-        if name not in WRONG_IN_PLACE.get(collective, ()):
+        if name not in COLLECTIVES[collective].wrong_in_place:
             arms += _configs_of_algorithm(collective, name, p, nbytes, segments, radices)
     return [arm for arm in arms if not substitution_reason(collective, arm, p, nbytes)]
 

@@ -15,7 +15,7 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmConfig, RuleKey
 from tuner.launch.rank_program import rank_arguments
-from tuner.mpi_libraries.openmpi import STAGED_COLLECTIVES, effective_algorithm
+from tuner.mpi_libraries.openmpi import COLLECTIVES, effective_algorithm
 from tuner.topology import CUDA
 from tuner.validation.openmpi_trace import TRACED_COLLECTIVES, build_tracer, executed_algorithm
 from tuner.validation.validation import CallOutcome, RankStarter
@@ -85,7 +85,8 @@ def fixed_choices(
 
     Allreduces of buffers in GPU memory are staged through the host (coll/accelerator).
     """
-    stages = key.memory == CUDA and key.collective in STAGED_COLLECTIVES
+    known = COLLECTIVES.get(key.collective)
+    stages = key.memory == CUDA and known is not None and known.is_staged
     fitting = [
         one for one in decisions if one.collective is key.collective and one.min_ranks <= key.p
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.base import c_compiler
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
-from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS, config_of
+from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, COLLECTIVES, config_of
 from tuner.validation.validation import CallOutcome
 
 SOURCE = Path(__file__).with_name("openmpi_trace.c")
@@ -27,7 +27,7 @@ def executed_algorithm(collective: Collective, outcome: CallOutcome) -> Algorith
     None where it was not exactly one call of `coll/tuned` on its own communicator.
     """
     own = [call for call in outcome.traced_calls if call[0]]
-    if len(own) != 1 or own[0][1] != COLLECTIVE_IDS[collective]:
+    if len(own) != 1 or own[0][1] != COLLECTIVES[collective].number:
         return None
     return _entered_algorithm(own[0])
 
@@ -42,7 +42,7 @@ def why_unknown(outcome: CallOutcome) -> str:
 def _entered_algorithm(call: Sequence[int]) -> AlgorithmConfig:
     """Return the algorithm that was entered last, with its parameters."""
     _, number, asked, faninout, segment, ran, shape = call
-    collective = next(c for c, known in COLLECTIVE_IDS.items() if known == number)
+    collective = COLLECTIVE_OF[number]
     if ran not in (asked, -1):
         return config_of(collective, ran, 0, 0)
     choice = config_of(collective, asked, faninout, segment)
@@ -53,9 +53,8 @@ def _entered_algorithm(call: Sequence[int]) -> AlgorithmConfig:
 
 def nested_calls(outcome: CallOutcome) -> set[str]:
     """Return what ran on other communicators: parts of a call that `han` divided."""
-    names = {number: name for name, number in COLLECTIVE_IDS.items()}
     return {
-        f"{names[call[1]]} {_entered_algorithm(call)}"
+        f"{COLLECTIVE_OF[call[1]]} {_entered_algorithm(call)}"
         for call in outcome.traced_calls
         if not call[0]
     }

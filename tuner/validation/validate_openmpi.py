@@ -22,7 +22,7 @@ from tuner.launch.shared_directory import shared_directory
 from tuner.mpi_libraries import require_no_override
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, PlacedCollective
 from tuner.mpi_libraries.openmpi import (
-    COLLECTIVE_IDS,
+    COLLECTIVES,
     OVERRIDING_PATTERN,
     canonical_config,
     substitution_reason,
@@ -221,7 +221,7 @@ def _skip_without_effect(
     for rule in rules:
         if han_file and _is_left_to_han(rule):
             skipped[rule] = RuleValidation.skipped(rule, KEPT_BY_HAN)
-        elif COLLECTIVE_IDS[rule.key.collective] not in named:
+        elif COLLECTIVES[rule.key.collective].number not in named:
             skipped[rule] = RuleValidation.skipped(rule, NOT_IN_FILE)
     return skipped
 
@@ -426,7 +426,7 @@ def _with_faults(text: str, collective: Collective, starts: Mapping[int, int]) -
 
     starts  first bytes of the line to change, by number of ranks
     """
-    rules, number = parse(text), COLLECTIVE_IDS[collective]
+    rules, number = parse(text), COLLECTIVES[collective].number
     entries = tuple(
         (
             ranks,

@@ -32,7 +32,8 @@ from tuner.formats.rules_by_ranks import (
     rules_by_shape_and_ranks,
 )
 from tuner.mpi_libraries.openmpi import (
-    COLLECTIVE_IDS,
+    COLLECTIVE_OF,
+    COLLECTIVES,
     preserves_operand_order,
     rule_parameters,
     unsupported_reason,
@@ -60,7 +61,7 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     text = render(
         ClassicRules(
             {
-                COLLECTIVE_IDS[name]: _with_default_lines(name, sizes)
+                COLLECTIVES[name].number: _with_default_lines(name, sizes)
                 for name, sizes in ladders.items()
                 if any(map(_has_algorithm, sizes.values()))
             }
@@ -170,8 +171,8 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
     """
     rules = parse(text)
     ladders_of = rules_by_rank_count(table, "commutative" if commutative_only else "any")
-    foreign = sorted(rules.collectives.keys() - {COLLECTIVE_IDS[name] for name in ladders_of})
-    names = {number: str(name) for name, number in COLLECTIVE_IDS.items()}
+    foreign = sorted(rules.collectives.keys() - {COLLECTIVES[name].number for name in ladders_of})
+    names = {number: str(name) for number, name in COLLECTIVE_OF.items()}
     differences = [
         f"the table has no rules for {names.get(n, f'collective number {n}')}" for n in foreign
     ]

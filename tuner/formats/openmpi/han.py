@@ -20,7 +20,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
 from tuner.formats.openmpi.rules import min_decided_bytes
 from tuner.formats.rules_by_ranks import boundary_sizes, neighbours, rules_by_rank_count
-from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS
+from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, COLLECTIVES
 
 HAN, TUNED = COMPONENTS = ("han", "tuned")
 TOPOLOGY_LEVEL = "global_communicator"
@@ -104,7 +104,7 @@ def render(rules: HanRules) -> str:
     """Return the text of the file, one entry per line."""
     lines = [f"{len(rules)} # collectives"]
     for collective, entries in rules.items():
-        lines += [f"{COLLECTIVE_IDS[collective]} # {collective}", "1 # level", TOPOLOGY_LEVEL]
+        lines += [f"{COLLECTIVES[collective].number} # {collective}", "1 # level", TOPOLOGY_LEVEL]
         lines.append(f"{len(entries)} # communicator sizes")
         for ranks, rows in entries:
             lines += [f"{ranks} # ranks", f"{len(rows)} # message sizes"]
@@ -116,15 +116,14 @@ def parse(text: str) -> HanRules:
     """Return the rules in a file; raises InputError naming the line that the library refuses."""
     lines = ((n, line.partition("#")[0].split()) for n, line in enumerate(text.split("\n"), 1))
     reader = _Reader((n, words) for n, words in lines if words)
-    numbers = {number: collective for collective, number in COLLECTIVE_IDS.items()}
     found: dict[Collective, tuple[tuple[int, ComponentsBySize], ...]] = {}
-    for _ in range(reader.parse_number(1, len(numbers))):
+    for _ in range(reader.parse_number(1, len(COLLECTIVE_OF))):
         number = reader.parse_number(0)
-        if number not in numbers or numbers[number] in found:
+        if number not in COLLECTIVE_OF or COLLECTIVE_OF[number] in found:
             raise reader.error(f"collective {number} is listed twice or unknown")
         if reader.parse_number(1, 1) != 1 or reader.words(1) != [TOPOLOGY_LEVEL]:
             raise reader.error(f"only the level {TOPOLOGY_LEVEL} is known here")
-        found[numbers[number]] = tuple(reader.entries())
+        found[COLLECTIVE_OF[number]] = tuple(reader.entries())
     reader.require_end()
     return found
 

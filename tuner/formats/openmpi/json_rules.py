@@ -27,7 +27,7 @@ from tuner.formats.rules_by_ranks import (
     rules_by_shape_and_ranks,
 )
 from tuner.mpi_libraries import require_safe_size
-from tuner.mpi_libraries.openmpi import ALGORITHMS, config_of, rule_parameters
+from tuner.mpi_libraries.openmpi import COLLECTIVES, config_of, rule_parameters
 
 FIRST_MAJOR_VERSION = 6  # first major version that reads JSON rules
 ANY_DISTRIBUTION, SINGLE_NODE, ONE_PER_NODE = DISTRIBUTIONS = ("any", "single-node", "one-per-node")
@@ -162,7 +162,7 @@ def parse(text: str) -> JsonRules:
             'JSON rules: needed are "rule_file_version": 3, "module": "tuned" and "collectives"'
         )
     collectives = root.get("collectives")
-    known = {str(collective): collective for collective in ALGORITHMS}
+    known = {str(collective): collective for collective in COLLECTIVES}
     if not isinstance(collectives, dict) or set(collectives) - set(known):
         raise InputError(f"JSON rules: collectives must be an object with {', '.join(known)}")
     return {
@@ -200,7 +200,7 @@ def _parse_message_rule(where: str, collective: Collective, entry: Any) -> Messa
     known = {"msg_size_min", "msg_size_max", "alg", "faninout", "seg_size", "reqs"}
     told = _require_object(where, entry, known)
     first, last = _bounds(where, told, "msg_size", 2**63 - 1)
-    names, number = ALGORITHMS[collective], told.get("alg", 0)
+    names, number = COLLECTIVES[collective].algorithms, told.get("alg", 0)
     if isinstance(number, str):
         from tuner.importers.algorithm_names import algorithm_name  # loads all importers
 

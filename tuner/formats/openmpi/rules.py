@@ -19,15 +19,12 @@ from dataclasses import dataclass
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, Rule
 from tuner.mpi_libraries.openmpi import (
-    ALGORITHMS,
-    COLLECTIVE_IDS,
+    COLLECTIVE_OF,
+    COLLECTIVES,
     canonical_config,
     config_of,
     min_call_bytes,
 )
-
-# Calls of these in place are taken for calls of 0 bytes: measured with 5.0.11.
-ZERO_BYTES_IN_PLACE = (Collective.ALLGATHER,)
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class ClassicRules:
 
 def decide(rules: ClassicRules, collective: Collective, p: int, nbytes: int) -> AlgorithmConfig:
     """Return what Open MPI 5.x takes from the file for a call of `nbytes` of the whole buffer."""
-    entries = rules.collectives.get(COLLECTIVE_IDS[collective])
+    entries = rules.collectives.get(COLLECTIVES[collective].number)
     if not entries:
         return AlgorithmConfig()
     above = bisect.bisect_right([ranks for ranks, _ in entries], p)
@@ -60,13 +57,14 @@ def decide(rules: ClassicRules, collective: Collective, p: int, nbytes: int) -> 
 
 def decision_bounds(rules: ClassicRules, collective: Collective) -> tuple[set[int], set[int]]:
     """Return where decisions on `collective` may change: numbers of ranks, and bytes."""
-    entries = rules.collectives.get(COLLECTIVE_IDS[collective], ())
+    entries = rules.collectives.get(COLLECTIVES[collective].number, ())
     return {ranks for ranks, _ in entries}, {row.min_bytes for _, rows in entries for row in rows}
 
 
 def min_decided_bytes(rule: Rule) -> int:
     """Return the smallest message size in bytes that a table's rule decides in a file."""
-    blind = rule.key.collective in ZERO_BYTES_IN_PLACE
+    known = COLLECTIVES.get(rule.key.collective)
+    blind = known is not None and known.is_blind_in_place
     return max(rule.start_bytes, 1 if blind else min_call_bytes(rule.choice))
 
 
@@ -83,13 +81,13 @@ def render(rules: ClassicRules) -> str:
     left = "" if rules.collectives else ": all calls are left to the library"
     lines = [f"{len(rules.collectives)} # collectives{left}"]
     for number, entries in rules.collectives.items():
-        collective = next(c for c, known in COLLECTIVE_IDS.items() if known == number)
+        collective = COLLECTIVE_OF[number]
         lines += [f"{number} # {collective}", f"{len(entries)} # communicator sizes"]
         for ranks, rows in entries:
             lines += [f"{ranks} # ranks", f"{len(rows)} # message sizes"]
             for row in rows:
                 lines.append(f"{row.min_bytes} {row.algorithm} {row.chains} {row.segment_bytes}")
-                if row.algorithm < len(ALGORITHMS[collective]):
+                if row.algorithm < len(COLLECTIVES[collective].algorithms):
                     choice = config_of(collective, row.algorithm, row.chains, row.segment_bytes)
                     lines[-1] += f" # {choice}"
     return "\n".join(lines) + "\n"
