@@ -126,7 +126,7 @@ function freshness(library, staleness, shown) {
   const table = library.tables.find((one) => one.version === shown);
   const age = `made ${formatAge(table?.stored_at ?? Date.now())}`;
   if (staleness.stale) return [h("span.big.bad", {}, "no: stale"), h("span.muted", {}, `${staleness.reason}; ${age}`)];
-  if (staleness.ratio === null) return [h("span.big", {}, "not known"), h("span.muted", {}, `${staleness.reason}; ${age}`)];
+  if (staleness.low === null) return [h("span.big", {}, "not known yet"), h("span.muted", {}, `${staleness.reason}; ${age}`)];
   return [h("span.big", {}, "yes"), h("span.muted", {}, `${staleness.reason}; ${age}`)];
 }
 
@@ -160,9 +160,9 @@ function nextStep(place, library, current, overview, staleness) {
     return ["Compare the table with the default at other sizes than those it was made from:",
       commandLine(`${curl(`/v1/tables/${current.version}`, "-o table.json")} && tuner table compare table.json`)];
   }
-  if (staleness?.reports === 0) {
+  if (staleness && staleness.low === null) {
     return ["Let programs follow it, and report how it does:",
-      commandLine(`TUNER_FEEDBACK=1 TUNER_SERVICE=${location.origin} TUNER_CLUSTER=${shellWord(place.name)} mpirun -n 4 python -m tuner.run program.py`)];
+      commandLine(`TUNER_FEEDBACK=1 TUNER_SERVICE=${location.origin} TUNER_CLUSTER=${shellWord(place.name)} mpiexec -n 2 python -m tuner.run program.py`)];
   }
   return h("span", {}, "Nothing: the table holds.");
 }
