@@ -27,6 +27,7 @@ from tests.support.waiting import patience, until
 from tuner import db
 from tuner.api.app import create_app
 from tuner.api.protocol import BoundedProtocol
+from tuner.api.server import KEEP_ALIVE_S
 from tuner.api.settings import Settings
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, end_line, header_line, series_line
@@ -57,6 +58,7 @@ def served(settings: Settings) -> Iterator[httpx.Client]:
                 log_level="critical",
                 proxy_headers=False,
                 timeout_graceful_shutdown=2,
+                timeout_keep_alive=KEEP_ALIVE_S,  # a client gives up idle connections sooner
             )
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
