@@ -1,4 +1,4 @@
-"""What a collective is, and what an MPI library is, stands in one record each.
+"""A collective and an MPI library are described in one record each.
 
 Other modules ask `Collective` and its `spec`, and `LibraryProfile`, instead of their names.
 """
@@ -54,7 +54,7 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class OnePlace:
-    """Where something may be named.
+    """The places in which something may be named.
 
     find        yields what a module names
     places      beginnings of the paths where it may be named

@@ -104,12 +104,7 @@ def refine(
         if call.has_known_costs(calibration)
     ]
     own = subsample(priced, MAX_COLLECTIVES)
-    points = list(dict.fromkeys(call.point for call in own))
-    if len(points) < 2 * n_folds:
-        raise InputError(
-            f"{len(points)} sizes and shapes of collectives were measured whose algorithms can be"
-            f" simulated: a refinement needs {2 * n_folds} or more; probe more of them"
-        )
+    _require_points(len({call.point for call in own}), 2 * n_folds)
     before = predict_all(own, calibration)
     after = _cross_validated(own, calibration, n_folds, on_progress)
     on_progress(n_folds, n_folds + 1)
@@ -130,6 +125,14 @@ def refine(
     used = found if accepted else calibration
     used = replace(used, provenance={**used.provenance, "refined": record})
     return Refinement(used, old, new, factors, accepted, reason)
+
+
+def _require_points(found: int, needed: int) -> None:
+    if found < needed:
+        raise InputError(
+            f"{found} sizes and shapes of collectives were measured whose algorithms can be"
+            f" simulated: a refinement needs {needed} or more; probe more of them"
+        )
 
 
 def _cross_validated(

@@ -107,6 +107,11 @@ def _add_metadata_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", choices=("host", "cuda"), default="", help="memory of the buffers"
     )
+    _add_source_options(parser)
+
+
+def _add_source_options(parser: argparse.ArgumentParser) -> None:
+    """Declare where the results come from."""
     parser.add_argument(
         "--library",
         default="",

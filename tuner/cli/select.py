@@ -80,6 +80,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="ranks per node (default: --ranks divided by --nodes)",
     )
+    _add_call_options(parser)
+    add_json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_call_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what else decides about a call."""
     parser.add_argument(
         "--placement",
         choices=PLACEMENTS,
@@ -106,8 +113,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GROUP",
         help="cluster and library of a trained selector that this one resembles",
     )
-    add_json_option(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -175,7 +175,7 @@ def run(options: argparse.Namespace) -> None:
 def _without_rules(table: TuningTable, wanted: Sequence[ProbeShape]) -> Iterator[str]:
     for shape in wanted:
         if not any((key.nodes, key.ppn) == (shape.nodes, shape.ppn) for key in table.keys):
-            yield f"there are no rules for {shape}: no measurements cover this shape"
+            yield f"{shape} gets no rules: no measurements cover this shape"
 
 
 def _print_written(table: TuningTable, options: argparse.Namespace) -> None:

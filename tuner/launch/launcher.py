@@ -74,7 +74,7 @@ class Launcher:
 
     @property
     def profile(self) -> LibraryProfile:
-        """What distinguishes its library."""
+        """The facts of its library."""
         return PROFILES[self.library]
 
     @property

@@ -19,7 +19,7 @@ from tuner.mpi_libraries.capabilities import Capabilities
 
 @dataclass(frozen=True)
 class OpenMpiCollective:
-    """What `coll/tuned` has for a collective.
+    """A collective as `coll/tuned` has it.
 
     number              its number in rules files
     algorithms          names by number; 0 is the library default

@@ -1,4 +1,4 @@
-"""What distinguishes one MPI library from another for those that start, force and diagnose it.
+"""Profiles of MPI libraries: the facts needed to start, force and diagnose each of them.
 
 Each record has the facts of one base library, which the products built on it share. What a library
 does with a table stands beside its validation (`tuner/validation/libraries.py`).

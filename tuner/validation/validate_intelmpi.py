@@ -48,7 +48,7 @@ def activation(file: Path) -> dict[str, str]:
 
 
 class IntelMpi:
-    """What Intel MPI does with a table, see `tuner/validation/libraries.py`."""
+    """Intel MPI as a library that follows tables; see `tuner/validation/libraries.py`."""
 
     profile = PROFILES[INTELMPI]
 

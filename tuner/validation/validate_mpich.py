@@ -92,7 +92,7 @@ def activation(tuning_file: Path, device_file: Path | None = None) -> dict[str, 
 
 
 class Mpich:
-    """What MPICH does with a table, see `tuner/validation/libraries.py`."""
+    """MPICH as a library that follows tables; see `tuner/validation/libraries.py`."""
 
     profile = PROFILES[MPICH]
 

@@ -73,7 +73,7 @@ def activation(rules_file: Path, han_file: Path | None = None) -> dict[str, str]
 
 
 class OpenMpi:
-    """What Open MPI does with a table, see `tuner/validation/libraries.py`."""
+    """Open MPI as a library that follows tables; see `tuner/validation/libraries.py`."""
 
     profile = PROFILES[OPENMPI]
 

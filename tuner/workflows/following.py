@@ -1,4 +1,4 @@
-"""How a program is started under the files with which an MPI library follows a table."""
+"""Start settings of programs under the files by which an MPI library follows a table."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_shapes_without_rules_are_named_and_so_is_what_comes_next(
     words = ["tune", "--measurements", str(m), "--calibration", str(c), "--topology", str(flat)]
     assert main([*words, "--shapes", "3x1,8x1", "--out", str(out)]) == 0
     said = capsys.readouterr()
-    assert "there are no rules for 8x1: no measurements cover this shape" in said.err
+    assert "8x1 gets no rules: no measurements cover this shape" in said.err
     assert "3x1" not in said.err
     assert f"{out}: written. Next, on the hosts that it is for: `tuner table accept`" in said.out
     assert "to the mean regret" not in said.out

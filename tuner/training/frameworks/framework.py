@@ -1,4 +1,4 @@
-"""What every framework answers."""
+"""The protocol of all frameworks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a transformer is divided over ranks: settings, groups of ranks, and layers of stages."""
+"""The division of a transformer over ranks: settings, groups of ranks, and layers of stages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPERTS = "experts"  # ends the names of layers whose work the experts do
 
 @dataclass(frozen=True)
 class ParallelSettings:
-    """How Megatron-LM divides a transformer over ranks.
+    """The settings by which Megatron-LM divides a transformer over ranks.
 
     The samples of a pass are a microbatch; the passes of an iteration are its microbatches.
 

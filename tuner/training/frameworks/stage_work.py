@@ -1,4 +1,4 @@
-"""What a stage of a divided transformer does in a pass: computation, calls, and messages."""
+"""The work of a stage of a divided transformer in a pass: computation, calls, and messages."""
 
 from __future__ import annotations
 
