@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.studio.browsing import COMPLETE, opened
 from tuner.studio.assets import PAGES
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow]
@@ -18,6 +19,13 @@ WHAT_IF = (
 )
 
 
+SETTLED = {  # what is there when a page is, where that is not COMPLETE
+    "/studio/": "main[data-others=complete]",
+    "/studio/what-if": "main[data-others=complete]",
+    WHAT_IF: "main[data-others=complete]",
+    "/studio/login": "main form",
+    "/docs": "main table",
+}
 PATHS = [*(f"/studio/{name}" for name in PAGES), WHAT_IF, "/docs"]
 
 
@@ -33,10 +41,7 @@ def axe() -> str:
 @pytest.mark.parametrize("path", PATHS)
 def test_nothing_serious_is_found(page: Any, address: str, axe: str, path: str, theme: str) -> None:
     page.emulate_media(color_scheme=theme)
-    page.goto(address + path)
-    page.wait_for_load_state("networkidle")
-    if path.startswith("/studio/what-if"):
-        page.wait_for_selector("main[data-others=complete]")
+    opened(page, address + path, SETTLED.get(path, COMPLETE))
     page.evaluate(axe)
     found = page.evaluate("axe.run()")["violations"]
     said = [

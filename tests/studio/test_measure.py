@@ -162,8 +162,8 @@ def test_a_cancelled_job_is_listed_once_with_its_reason(page: Any, database: str
         is_open.set()
         for route in held:
             route.continue_()
+            route.request.response().finished()
         page.locator(".entries .state.cancelled").first.wait_for()
-        page.wait_for_load_state("networkidle")
         assert page.locator(".entries [data-name='job 1']").count() == 1
         assert "There is no bound: the job was cancelled" in page.locator("main").inner_text()
 

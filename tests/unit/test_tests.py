@@ -52,6 +52,8 @@ def faults_of(call: ast.Call, constants: dict[str, ast.expr]) -> Iterator[str]:
     owner, name = called(call)
     if (owner, name) in {("time", "sleep"), ("", "sleep")} or name == "wait_for_timeout":
         yield "a fixed wait: use until() or, in a program that is slow on purpose, be_slow()"
+    if any(ast.unparse(argument) == "'networkidle'" for argument in call.args):
+        yield "half a second without a request: wait for what the page then shows"
     limits = [keyword.value for keyword in call.keywords if keyword.arg in LIMITS]
     limits += call.args[:1] if name in WAITS else []
     if any(is_number(limit, constants) and ast.unparse(limit) != "0" for limit in limits):
@@ -121,6 +123,7 @@ def test_no_test_has_a_fault() -> None:
         ("time.sleep(1)", "a fixed wait"),
         ("sleep(pause)", "a fixed wait"),
         ("page.wait_for_timeout(50)", "a fixed wait"),
+        ("page.wait_for_load_state('networkidle')", "half a second without a request"),
         ("run(words, timeout=60)", "a literal time limit"),
         ("LIMIT = 60.0\nrun(words, timeout=2 * LIMIT)", "a literal time limit"),
         ("process.wait(5)", "a literal time limit"),
