@@ -95,12 +95,20 @@ def _run_on_client(
         done = {future for future in pending if future.status != "pending"}
         pending -= done
         if client.status != "running":  # checked after `done`: whatever is still pending is lost
-            raise TunerError(
-                f"the Dask scheduler at {address} no longer answers: start one again; the same"
-                " command goes on"
-            )
-        yield [pair for future in done for pair in _result(future)]
+            raise _lost_scheduler(address)
+        try:
+            found = [pair for future in done for pair in _result(future)]
+        except OSError:  # it was lost while it sent them
+            raise _lost_scheduler(address) from None
+        yield found
         time.sleep(POLL_INTERVAL_S)
+
+
+def _lost_scheduler(address: str) -> TunerError:
+    return TunerError(
+        f"the Dask scheduler at {address} no longer answers: start one again; the same command"
+        " goes on"
+    )
 
 
 def _evaluate_batch(evaluate: TaskEvaluator, batch: Mapping[int, StudyTask]) -> TaskResults:
