@@ -38,9 +38,9 @@ from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCos
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
 from tuner.machines import Machine, preset, with_nics
+from tuner.prediction.candidates import build_schedule, list_candidates
 from tuner.sim import simulate
 from tuner.topology import CUDA, HOST, Placement
-from tuner.whatif.study_candidates import build_schedule, list_candidates
 
 KIB = 1 << 10
 MIB = 1 << 20

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tuner.algorithms import algorithm_names, available_capabilities, check_requirements, describe
+from tuner.algorithms import available_capabilities, check_requirements, describe
 from tuner.base.atomic_io import require_writable_file
-from tuner.base.errors import InputError, LimitExceededError, MissingCostError, UsageError
+from tuner.base.errors import InputError, LimitExceededError, UsageError
 from tuner.base.progress import with_eta
 from tuner.base.units import format_size, format_time
 from tuner.cli import argument_types
 from tuner.cli.output import add_json_option, console, print_result, print_table, print_text, warn
 from tuner.cli.progress import Display
-from tuner.core.calibration import Calibration, read_calibration
-from tuner.core.schedule import Schedule
+from tuner.core.calibration import read_calibration
+from tuner.core.collective import Collective
 from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
 from tuner.machines import Machine
 from tuner.machines.loader import (
@@ -28,14 +27,14 @@ from tuner.machines.loader import (
     shared_gpu_warning,
 )
 from tuner.machines.model_accuracy import NCCL, SIMULATION
-from tuner.mpi_libraries.schedules import schedule_of
-from tuner.sim import fast_engine, simulate
-from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation, explain
+from tuner.prediction.call_predictor import CallPredictor, NoPrediction
+from tuner.prediction.candidates import Candidate
+from tuner.prediction.nccl_times import EXPLAINED_NOTE, nccl_note
+from tuner.prediction.ordering import rounded_seconds
+from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation
 from tuner.topology import CUDA, GPU, HOST, Placement
 from tuner.whatif.machine_resources import MIN_SENSITIVITY, RESOURCE_NAMES, nccl_factors
-from tuner.whatif.nccl_times import EXPLAINED_NOTE, NcclTimes, nccl_note, nccl_times
 from tuner.whatif.sensitivities import call_sensitivities
-from tuner.whatif.study_candidates import Candidate, estimate_transfers, list_candidates
 
 EXAMPLES = """examples:
   tuner simulate --topology flat64.yaml --collective allreduce --algorithm ring --sizes 1KiB,1MiB
@@ -54,21 +53,32 @@ The shortest topology file, one switch with 64 nodes:
   latency: 2us
   bandwidth: 12.5GB/s"""
 
-PART_RANKS = 1 << 12  # whose simulation tells whether transfers are simulated event by event
 MEMORY_NAMES = {HOST: "host memory", CUDA: "GPU memory"}
 
 
 @dataclass(frozen=True)
-class AlgorithmTime:
-    """The predicted time of an algorithm.
+class AskedCalls:
+    """Calls of which the time is asked for.
 
-    schedule    what was simulated; None where the time is predicted from NCCL's model
+    names       algorithms; all that the machine supports if empty
+    params      parameters of the algorithm; the fastest values worth trying if empty
+    runner      runner of the algorithms
     """
 
-    seconds: float
-    algorithm: str
+    machine: Machine
+    predictor: CallPredictor
+    collective: Collective
+    sizes: Sequence[int]
+    names: Sequence[str]
     params: Mapping[str, int]
-    schedule: Schedule | None
+    runner: str
+
+
+class AlgorithmTime(NamedTuple):
+    """The predicted time of a choice."""
+
+    seconds: float
+    choice: AlgorithmConfig
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -177,16 +187,16 @@ def run(options: argparse.Namespace) -> None:
     if options.calibration:
         machine = replace(machine, calibration=read_calibration(options.calibration))
     warn(assumed_costs_warning(machine))
-    placement = Placement.block(machine.topology, options.ppn, options.ranks)
-    options.memory = options.memory or _default_memory(options, placement)
-    if options.memory == CUDA:
+    asked = _asked_calls(options, machine)
+    placement, memory = asked.predictor.placement, asked.predictor.memory
+    if memory == CUDA:
         warn(shared_gpu_warning(machine.topology, placement.shape[1]))
-    records = list(_predictions(options, placement, machine))
+    records = list(_predictions(asked, options.gantt, explained=options.explain))
     if not records:
         raise LimitExceededError("nothing is left to be simulated: ask for fewer ranks or others")
     if not options.calibration:
         warn(missing_overhead_warning(machine))
-    where = f"{machine.topology.name}, in {MEMORY_NAMES[options.memory]}"
+    where = f"{machine.topology.name}, in {MEMORY_NAMES[memory]}"
 
     def show() -> None:
         _print(where, records, explained_too=options.explain)
@@ -194,6 +204,37 @@ def run(options: argparse.Namespace) -> None:
             print_text(machine.accuracy_sentence({record["predicted_by"] for record in records}))
 
     print_result(options, records, show)
+
+
+def _asked_calls(options: argparse.Namespace, machine: Machine) -> AskedCalls:
+    """Return what the options ask for.
+
+    NCCL's model is used where its algorithms are wanted as NCCL runs them, and no costs were
+    measured. Only measured costs are those of a library, which may run an algorithm in its own way.
+    Raises InputError for a named algorithm that the machine does not support.
+    """
+    placement = Placement.block(machine.topology, options.ppn, options.ranks)
+    memory = options.memory or _default_memory(options, placement)
+    is_simulated = options.runner == SCHEDULE or bool(options.gantt or options.calibration)
+    predictor = replace(
+        CallPredictor.of_machine(placement, machine.calibration, memory, is_measured=is_simulated),
+        root=options.root,
+        itemsize=options.itemsize,
+        engine=options.engine,
+    )
+    topology = placement.topology
+    here = available_capabilities(topology.capabilities, memory == CUDA, *placement.shape)
+    for name in options.algorithm or ():
+        check_requirements(options.collective, name, here, topology.name)
+    return AskedCalls(
+        machine,
+        predictor,
+        options.collective,
+        options.sizes,
+        options.algorithm or (),
+        dict(options.param),
+        options.runner if options.calibration else SCHEDULE,
+    )
 
 
 def _require_known_algorithms(options: argparse.Namespace) -> None:
@@ -224,188 +265,115 @@ def _require_one(options: argparse.Namespace) -> None:
 
 
 def _predictions(
-    options: argparse.Namespace, placement: Placement, machine: Machine
+    asked: AskedCalls, gantt: Path | None, *, explained: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield the fastest variant of each algorithm at each size, the fastest algorithm first."""
-    known = _names(options, placement)
+    known = asked.names or asked.predictor.algorithms(asked.collective)
     tell = with_eta(Display(console(error=True)).line_report("simulating"))
-    whole, large = len(options.sizes) * len(known), list[str]()
-    of_nccl = _times_of_nccl(options, placement)
-    for before, nbytes in enumerate(options.sizes):
-        price = _Predictor(options, placement, machine.calibration, nbytes, large, of_nccl)
+    whole, large = len(asked.sizes) * len(known), list[str]()
+    for before, nbytes in enumerate(asked.sizes):
         every = []
         for number, name in enumerate(known, start=before * len(known)):
             tell(number / whole, f"{name}, {format_size(nbytes)}")
-            every.append(list(price.runs(name)))
-        runs = [min(runs, key=_seconds) for runs in every if runs]
-        for rank, found in enumerate(sorted(runs, key=_seconds)):
-            record: dict[str, Any] = {
-                "collective": options.collective.value,
-                "algorithm": found.algorithm,
-                "params": dict(found.params),
-                "p": placement.p,
-                "nbytes": nbytes,
-                "seconds": found.seconds,
-                "predicted_by": SIMULATION if found.schedule else NCCL,
-            }
-            if found.schedule and (options.explain or options.gantt):
-                run = explain(*price.simulation_arguments(found.schedule), options.memory)
-                record |= {"parts": dict(run.components)} if options.explain else {}
-                _draw(options.gantt, record, run)
-            if options.explain and rank == 0:
-                record["sensitivities"] = _sensitivities(options, machine, found, nbytes)
+            every.append(list(_variant_times(asked, name, nbytes, large)))
+        fastest = [min(times, key=_order) for times in every if times]
+        for rank, found in enumerate(sorted(fastest, key=_order)):
+            record = _record(asked, nbytes, found)
+            if record["predicted_by"] == SIMULATION and (explained or gantt):
+                made = asked.predictor.schedule(asked.collective, found.choice, nbytes)
+                run = asked.predictor.explain(made, nbytes)
+                record |= {"parts": dict(run.components)} if explained else {}
+                _draw(gantt, record, run)
+            if explained and rank == 0:
+                record["sensitivities"] = _sensitivities(asked, found.choice, nbytes)
             yield record
-    if large and not options.algorithm:
+    if large and not asked.names:
         large = [", ".join(large)]
     for text in large:
         warn(f"left out, too large to be simulated: {text}")
 
 
-def _sensitivities(
-    options: argparse.Namespace, machine: Machine, found: AlgorithmTime, nbytes: int
-) -> dict[str, float]:
+def _record(asked: AskedCalls, nbytes: int, found: AlgorithmTime) -> dict[str, Any]:
+    """Return a prediction as JSON data; a simulated one has all parameters of the algorithm."""
+    name, model = found.choice.algorithm, asked.predictor.model_of(asked.collective, found.choice)
+    own = describe(asked.collective, name).params if model == SIMULATION else {}
+    return {
+        "collective": asked.collective.value,
+        "algorithm": name,
+        "params": {**own, **found.choice.params},
+        "p": asked.predictor.placement.p,
+        "nbytes": nbytes,
+        "seconds": found.seconds,
+        "predicted_by": model,
+    }
+
+
+def _sensitivities(asked: AskedCalls, choice: AlgorithmConfig, nbytes: int) -> dict[str, float]:
     """Return how many times as fast an algorithm is with each resource twice as fast."""
+    node_of = asked.predictor.placement.node_of
 
     def seconds_on(changed: Machine, resource: str) -> float:
-        placement = Placement.block(changed.topology, options.ppn, options.ranks)
-        if found.schedule is not None:
-            costs, item = changed.calibration, options.itemsize
-            return simulate(found.schedule, placement, costs, nbytes, item, memory=options.memory)
-        of_nccl = nccl_times(placement, options.memory, *nccl_factors(resource))
-        assert of_nccl is not None
-        return of_nccl.seconds(options.collective, found.algorithm, nbytes)
+        placement = Placement(changed.topology, node_of)
+        factors = nccl_factors(resource)
+        there = asked.predictor.on_changed(placement, changed.calibration, factors)
+        return replace(there, engine="fast").seconds(asked.collective, choice, nbytes)
 
-    return call_sensitivities(machine, seconds_on, found.schedule is None)
+    of_nccl = asked.predictor.model_of(asked.collective, choice) == NCCL
+    return call_sensitivities(asked.machine, seconds_on, of_nccl)
 
 
-def _times_of_nccl(options: argparse.Namespace, placement: Placement) -> NcclTimes | None:
-    """Return NCCL's times where its algorithms are wanted as NCCL runs them, and unmeasured."""
-    wanted = options.runner == LIBRARY and not (
-        options.param or options.gantt or options.calibration
-    )
-    return nccl_times(placement, options.memory) if wanted else None
+def _variants(asked: AskedCalls, name: str, nbytes: int) -> Sequence[Candidate]:
+    """Return the variant with the given parameters, or all worth trying.
 
-
-def _names(options: argparse.Namespace, placement: Placement) -> Sequence[str]:
-    """Return the named algorithms, or all that the machine supports with such buffers.
-
-    Raises an error for a named algorithm that the machine does not support.
+    A named algorithm has at least one variant.
     """
-    topology = placement.topology
-    here = available_capabilities(topology.capabilities, options.memory == CUDA, *placement.shape)
-    for name in options.algorithm or ():
-        check_requirements(options.collective, name, here, topology.name)
-    return options.algorithm or algorithm_names(options.collective, here)
+    if asked.params:
+        return [Candidate(name, asked.params)]
+    found = asked.predictor.candidates(asked.collective, (name,), nbytes)
+    return found or ([Candidate(name, {})] if asked.names else [])
 
 
-@dataclass(frozen=True)
-class _Predictor:
-    """A predictor of the times of schedules for one message size.
+def _variant_times(
+    asked: AskedCalls, name: str, nbytes: int, too_large: list[str]
+) -> Iterator[AlgorithmTime]:
+    """Yield the predictions of all variants of an algorithm.
 
     too_large   receives the variants that are left out as too large to be simulated, those of a
                 named algorithm with the reason
+
+    Of an algorithm that is not named, those without a prediction are left out. Raises the reason
+    for a named one; too large are all its variants then.
     """
-
-    options: argparse.Namespace
-    placement: Placement
-    calibration: Calibration
-    nbytes: int
-    too_large: list[str]
-    times_of_nccl: NcclTimes | None
-
-    def simulation_arguments(
-        self, made: Schedule
-    ) -> tuple[Schedule, Placement, Calibration, int, int]:
-        return made, self.placement, self.calibration, self.nbytes, self.options.itemsize
-
-    def variants(self, name: str) -> list[Candidate]:
-        """Return the variant with the given parameters, or all worth trying.
-
-        A named algorithm has at least one variant.
-        """
-        options = self.options
-        if options.param:
-            return [Candidate(name, dict(options.param))]
-        found = list_candidates(options.collective, (name,), *self.placement.shape, self.nbytes)
-        return list(found) or ([Candidate(name, {})] if options.algorithm else [])
-
-    def runs(self, name: str) -> Iterator[AlgorithmTime]:
-        """Yield the predictions of all variants of an algorithm, or that of NCCL for its own.
-
-        Variants that are too large are left out. Of an algorithm that is not named, those are left
-        out, too, that are staged through host memory with unknown costs.
-
-        Raises LimitExceededError if all variants of a named algorithm are too large.
-        """
-        options, of_nccl = self.options, self.times_of_nccl
-        if of_nccl and name in of_nccl.algorithms(options.collective):
-            seconds = of_nccl.seconds(options.collective, name, self.nbytes)
-            yield AlgorithmTime(seconds, name, {}, None)
-            return
-        variants, refused = self.variants(name), list[LimitExceededError]()
-        for one in variants:
-            try:
-                yield from self._priced(one, first_on_part=len(variants) > 1)
-            except LimitExceededError as reason:
-                refused.append(reason)
-                about = f": {reason}" if options.algorithm else ""
-                self.too_large.append(f"{one} at {format_size(self.nbytes)}{about}")
-        if options.algorithm and refused and len(refused) == len(variants):
-            raise refused[0]
-
-    def _priced(self, one: Candidate, *, first_on_part: bool) -> Iterator[AlgorithmTime]:
-        """Yield the prediction of a variant, nothing where none is to be made; see `runs`."""
-        options = self.options
-        choice = AlgorithmConfig(one.algorithm, one.params, options.runner)
-        if first_on_part:
-            self._refuse_by_part(one, choice)
-        made = self._schedule(choice, self.placement.p)
-        if made is None:
-            return
-        try:
-            seconds = simulate(*self.simulation_arguments(made), options.engine, options.memory)
-            yield AlgorithmTime(seconds, made.algorithm, made.params, made)
-        except MissingCostError:
-            if options.algorithm or not made.staged:
-                raise
-
-    def _schedule(self, choice: AlgorithmConfig, p: int) -> Schedule | None:
-        """Return the schedule of a variant on p ranks, None where none describes it.
-
-        Raises InputError where none describes a named algorithm.
-        """
-        options, library = self.options, self.calibration.library
-        is_part = p < self.placement.p  # which may be without the root
-        root = 0 if is_part and options.root >= p else options.root
-        made = schedule_of(library, options.collective, choice, p, self.nbytes, root)
-        if made is None and options.algorithm:
-            raise InputError(
-                f"{choice.algorithm} of {library} follows other choices of that library,"
-                " and no schedule says which: try --runner schedule"
-            )
-        return made
-
-    def _refuse_by_part(self, one: Candidate, choice: AlgorithmConfig) -> None:
-        """Raise LimitExceededError for too many transfers whose order depends on one another.
-
-        A part of the ranks shows it, in a fraction of the time that a simulation of all would take.
-        """
-        options, placement, nbytes = self.options, self.placement, self.nbytes
-        transfers = estimate_transfers(options.collective, one, placement.p, nbytes)
-        if transfers <= fast_engine.MAX_EVENT_TRANSFERS or placement.p <= PART_RANKS:
-            return
-        part = Placement(placement.topology, placement.node_of[:PART_RANKS])
-        made = self._schedule(choice, part.p)
-        if made is not None:
-            simulation = fast_engine.PreparedSimulation(
-                made, part, self.calibration, options.itemsize, options.memory
-            )
-            with suppress(MissingCostError):  # which the simulation of all ranks meets, too
-                simulation.require_few_events(nbytes, placement.p / part.p)
+    variants, refused = _variants(asked, name, nbytes), list[NoPrediction]()
+    for one in variants:
+        choice = AlgorithmConfig(name, one.params, asked.runner)
+        found = _predict(asked, choice, nbytes, compete=len(variants) > 1)
+        if isinstance(found, float):
+            yield AlgorithmTime(found, choice)
+        elif found.is_too_large:
+            refused.append(found)
+            about = f": {found.reason}" if asked.names else ""
+            too_large.append(f"{one} at {format_size(nbytes)}{about}")
+        elif asked.names:
+            raise found.reason
+    if asked.names and refused and len(refused) == len(variants):
+        raise refused[0].reason
 
 
-def _seconds(prediction: AlgorithmTime) -> float:
-    return prediction.seconds
+def _predict(
+    asked: AskedCalls, choice: AlgorithmConfig, nbytes: int, *, compete: bool
+) -> float | NoPrediction:
+    """Return the prediction of a choice.
+
+    compete     whether others can take its place, so that it may be refused sooner
+    """
+    predictor, collective = asked.predictor, asked.collective
+    refusal = predictor.refusal_by_part(collective, choice, nbytes) if compete else None
+    return refusal or predictor.predict(collective, choice, nbytes)
+
+
+def _order(prediction: AlgorithmTime) -> float:
+    return rounded_seconds(prediction.seconds)
 
 
 def _draw(path: Path | None, record: Mapping[str, Any], run: Explanation) -> None:

@@ -11,8 +11,8 @@ from itertools import groupby
 from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.output import print_table, print_text
 from tuner.machines.model_accuracy import NCCL
+from tuner.prediction.nccl_times import LINK_NAMES, nccl_note
 from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS
-from tuner.whatif.nccl_times import LINK_NAMES, nccl_note
 from tuner.whatif.study_result import TIE_TOLERANCE, Crossover, StudyPoint, StudyResult
 
 MAX_SHOWN_RANGES = 60

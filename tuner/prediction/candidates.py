@@ -1,4 +1,4 @@
-"""The candidates of a study: algorithms with their parameters, and how much work each one is."""
+"""Algorithms with the parameters that are worth a prediction, and how much work each one is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tuner.base.errors import InputError, ScheduleError
 from tuner.base.units import format_size
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
-from tuner.topology import MULTICAST, NVSWITCH_REDUCTION, SWITCH_REDUCTION
+from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.topology import CUDA, MULTICAST, NVSWITCH_REDUCTION, SWITCH_REDUCTION
 
 SEGMENTS_BYTES = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)  # and every double of the last
 NCCL_SEGMENTS_BYTES = SEGMENTS_BYTES[1:]  # calcCollChunking in NCCL's src/enqueue.cc cuts no finer
@@ -55,12 +56,32 @@ class Candidate:
     algorithm: str
     params: Mapping[str, int]
 
+    @property
+    def choice(self) -> AlgorithmConfig:
+        """The choice of our schedule of it."""
+        return AlgorithmConfig(self.algorithm, self.params, SCHEDULE)
+
     def __str__(self) -> str:
         inside = ", ".join(
             f"{name}={format_size(value) if name == 'segment' else value}"
             for name, value in sorted(self.params.items())
         )
         return f"{self.algorithm}({inside})" if inside else self.algorithm
+
+
+Variant = Candidate | AlgorithmConfig  # an algorithm with parameters
+
+
+def offered_algorithms(
+    collective: Collective, capabilities: Collection[str], memory: str, nodes: int, ppn: int
+) -> tuple[str, ...]:
+    """Return the algorithms of a collective that a machine supports.
+
+    capabilities    what its network offers
+    memory          kind of memory that the buffers are in
+    """
+    met = algorithms.available_capabilities(capabilities, memory == CUDA, nodes, ppn)
+    return algorithms.algorithm_names(collective, met)
 
 
 def list_candidates(
@@ -157,14 +178,25 @@ def segment_count(algorithm: str, params: Mapping[str, int], p: int, nbytes: int
     return max(1, -(-nbytes // shares // segment)) if segment else 1
 
 
-def leaves_rest(collective: Collective, candidate: Candidate, nbytes: int) -> bool:
+def schedule_key(
+    collective: Collective, candidate: Variant, p: int, nbytes: int
+) -> tuple[object, ...]:
+    """Return a key that is equal for calls of p ranks that share a schedule of ours."""
+    algorithm, params = candidate.algorithm, candidate.params
+    fixed = sorted((k, v) for k, v in params.items() if k != "segment")
+    number = segment_count(algorithm, params, p, nbytes)
+    segment = params["segment"] if leaves_rest(collective, candidate, nbytes) else 0
+    return collective, algorithm, *fixed, number, segment
+
+
+def leaves_rest(collective: Collective, candidate: Variant, nbytes: int) -> bool:
     """Return whether the last segment of a message is shorter than the others."""
     segment = candidate.params.get("segment", 0)
     cuts_whole = algorithms.describe(collective, candidate.algorithm).cuts_whole
     return cuts_whole and segment > 0 and nbytes % segment > 0
 
 
-def build_schedule(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> Schedule:
+def build_schedule(collective: Collective, candidate: Variant, p: int, nbytes: int) -> Schedule:
     """Return the candidate's schedule with root 0; raises InputError for wrong parameters.
 
     The schedule is not verified, which would take most of the time of a study.
@@ -179,7 +211,7 @@ def build_schedule(collective: Collective, candidate: Candidate, p: int, nbytes:
     )
 
 
-def estimate_transfers(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> float:
+def estimate_transfers(collective: Collective, candidate: Variant, p: int, nbytes: int) -> float:
     """Estimate how many transfers the candidate makes, without building its schedule.
 
     The numbers of transfers of the unsegmented schedule at two rank counts give the power of p with

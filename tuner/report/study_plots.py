@@ -13,17 +13,18 @@ from matplotlib.figure import Figure
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.machines.model_accuracy import SIMULATION
+from tuner.prediction.candidates import estimate_transfers
 from tuner.report.axis_plots import axis_plots, draw_axis_plot, plot_size
 from tuner.report.drawing import render_image
 from tuner.report.figures import FIGURE_STYLE
 from tuner.report.study_gantt import draw_gantt, require_drawable
 from tuner.report.study_map import crossover_maps, draw_map, fill_styles, map_size
 from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown, figure_width
-from tuner.sim.critical_paths import Explanation, explain
-from tuner.whatif.axes import AXIS_FORMATTERS, apply_axes, place_ranks
-from tuner.whatif.study_candidates import build_schedule, estimate_transfers
+from tuner.sim.critical_paths import Explanation
+from tuner.whatif.axes import AXIS_FORMATTERS
 from tuner.whatif.study_result import StudyPoint, StudyResult
 from tuner.whatif.study_spec import Study
+from tuner.whatif.study_tasks import TaskEvaluator
 
 MAX_FIGURES = 64
 MAX_BARS = 10  # bars of a figure
@@ -160,9 +161,8 @@ def _traceable(point: StudyPoint) -> bool:
 
 
 def _time_breakdown(study: Study, point: StudyPoint) -> TimeBreakdown:
-    machine = apply_axes(study.machine, point.axis_values)
-    ranks = place_ranks(machine, point.axis_values)
-    made = build_schedule(point.collective, point.best, ranks.p, point.nbytes)
-    memory = str(point.axis_values["memory"])
-    run = explain(made, ranks, machine.calibration, point.nbytes, memory=memory)
+    predictor = TaskEvaluator(study).predictor(study.grid.index(point.axis_values))
+    assert predictor is not None
+    made = predictor.schedule(point.collective, point.best.choice, point.nbytes)
+    run = predictor.explain(made, point.nbytes)
     return TimeBreakdown(point.best.algorithm, point.nbytes, run.components)

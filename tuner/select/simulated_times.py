@@ -12,11 +12,12 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
+from tuner.base.errors import MissingCostError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.calibration import REDUCTIONS_KEY, Calibration
 from tuner.core.table import AlgorithmConfig
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, default_lookup
-from tuner.mpi_libraries.schedules import schedule_of
+from tuner.prediction.call_predictor import CallPredictor, NoPrediction
 from tuner.select.dataset import CallPoint, Observation, PointConfig
 from tuner.sim.process_pool import map_unordered
 from tuner.sim.simulation_cache import SimulationCache
@@ -31,8 +32,8 @@ MAX_PROCESSES = 16  # each takes an eighth of a gigabyte at its start
 class Simulator:
     """A cached function (point, config) -> simulated seconds.
 
-    It is NaN for an algorithm without a schedule, and for device memory that topology or
-    calibration do not describe.
+    It is NaN for an algorithm without a schedule, for too large a call, and for device memory that
+    topology or calibration do not describe.
 
     default_algorithms  what the default runs; its time is NaN where that is unknown
     deadline            `time.monotonic` after which only cached times are returned, otherwise NaN
@@ -50,7 +51,7 @@ class Simulator:
         self._default_algorithms = tuple(default_algorithms)
         self._lookup_default = default_lookup(self._default_algorithms, calibration.library)
         self._simulations = SimulationCache(calibration)
-        self._placed = cache(self._placement)
+        self._predictor = cache(self._new_predictor)
         self._cache: dict[PointConfig, float] = {}
         self.deadline = math.inf
 
@@ -118,14 +119,24 @@ class Simulator:
         if choice.is_default and point.memory == HOST:
             call = (collective, point.nodes, point.ppn, point.placement)
             choice = self._lookup_default(call, point.nbytes) or choice
-        schedule = schedule_of(self._calibration.library, collective, choice, point.p, point.nbytes)
-        if schedule is None:
+        if point.memory != HOST and not self._topology.has_gpus:
             return math.nan
-        placement = self._placed(point.placement, point.ppn, point.p)
-        return self._simulations.seconds_or_nan(schedule, placement, point.nbytes, point.memory)
+        predictor = self._predictor(point.placement, point.ppn, point.p, point.memory)
+        try:
+            found = predictor.predict(collective, choice, point.nbytes)
+        except MissingCostError:
+            if point.memory == HOST:
+                raise
+            return math.nan  # collectives are measured where no message between GPUs was timed
+        if not isinstance(found, NoPrediction):
+            return found
+        if found.is_wrong_choice:
+            raise found.reason
+        return math.nan
 
-    def _placement(self, placement: str, ppn: int, p: int) -> Placement:
-        return Placement.from_name(placement, self._topology, ppn, p)
+    def _new_predictor(self, placement: str, ppn: int, p: int, memory: str) -> CallPredictor:
+        placed = Placement.from_name(placement, self._topology, ppn, p)
+        return CallPredictor(placed, self._simulations, memory)
 
 
 def _order(pair: PointConfig) -> tuple[CallPoint, str, int]:

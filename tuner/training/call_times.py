@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -15,10 +16,11 @@ import numpy as np
 from tuner.core.calibration import Calibration
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING
 from tuner.core.table import AlgorithmConfig
+from tuner.prediction.call_predictor import CallPredictor
+from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim.simulation_cache import SimulationCache
 from tuner.topology import Placement
 from tuner.training.groups import OWN_OPERATIONS, Call, Group, simulate_groups
-from tuner.whatif.nccl_times import NcclTimes, nccl_times
 
 COARSE_BYTES = 1 << 20  # up to here all powers of two are simulated, above it those of four
 PART = 4  # nodes of a larger part of a machine over those of the smaller one it is compared with
@@ -64,11 +66,11 @@ class CallTimes:
     ) -> None:
         self.placement, self.calibration, self.memory = placement, calibration, memory
         self.policy, self.latency_factor = policy, latency_factor
+        self._predictor = CallPredictor(placement, SimulationCache(calibration), memory)
         self._of_fewer_nodes = of_fewer_nodes or self._of_first_nodes
-        self._simulations = SimulationCache(calibration)
         self._chosen: dict[Call, TimedAlgorithm] = {}
         self._simulated: dict[tuple[Call, AlgorithmConfig], float] = {}
-        self._nccl: dict[Group, NcclTimes | None] = {}
+        self._of_groups: dict[Group, CallPredictor] = {}
         self._on_fewer: dict[int, CallTimes] = {}
         self._out_of_step: dict[Call, float] = {}
 
@@ -126,10 +128,7 @@ class CallTimes:
         if config is None:
             return self.seconds(call)
         if call not in self._out_of_step:
-            one, two = (
-                simulate_groups(call, config, self.placement, self._simulations, self.memory, calls)
-                for calls in (1, 2)
-            )
+            one, two = (simulate_groups(call, config, self._predictor, calls) for calls in (1, 2))
             self._out_of_step[call] = two - one
         return self._out_of_step[call]
 
@@ -141,23 +140,26 @@ class CallTimes:
 
     def shape(self, group: Group) -> tuple[int, int]:
         """Return the number of nodes of a group, and its largest number of ranks on one of them."""
-        nodes = self.placement.node_of[group.members(self.placement.p)[0]]
-        _, ranks = np.unique(nodes, return_counts=True)
-        return len(ranks), int(ranks.max())
+        return self.predictor(group).placement.shape
 
-    def nccl(self, group: Group) -> NcclTimes | None:
-        """Return NCCL's times for a group; None where NCCL cannot run or is not known.
+    def predictor(self, group: Group) -> CallPredictor:
+        """Return the predictor of calls by one group while all others do nothing.
 
-        NCCL's model holds for a group that shares no port of its nodes with other groups.
+        It has NCCL's model where that holds for all groups at once: NCCL can run, and a group
+        shares no port of its nodes with others.
         """
-        if group not in self._nccl:
-            placement = self.placement
+        if group not in self._of_groups:
+            placement, memory = self.placement, self.memory
             members = group.members(placement.p)[0]
             on_its_nodes = np.isin(placement.node_of, placement.node_of[members]).sum()
-            alone = group.size == on_its_nodes or self.shape(group)[0] == 1
             own = Placement(placement.topology, placement.node_of[members])
-            self._nccl[group] = nccl_times(own, self.memory, self.latency_factor) if alone else None
-        return self._nccl[group]
+            alone = group.size == on_its_nodes or own.shape[0] == 1
+            nccl = nccl_times(own, memory, self.latency_factor) if alone else None
+            self._of_groups[group] = replace(self._predictor, placement=own, nccl=nccl)
+        return self._of_groups[group]
+
+    def nccl(self, group: Group) -> NcclTimes | None:
+        return self.predictor(group).nccl
 
     def simulated(self, call: Call, config: AlgorithmConfig) -> float:
         """Return the simulated seconds of an algorithm.
@@ -193,9 +195,7 @@ class CallTimes:
     def _simulated_at(self, call: Call, config: AlgorithmConfig) -> float:
         known = (call, config)
         if known not in self._simulated:
-            self._simulated[known] = simulate_groups(
-                call, config, self.placement, self._simulations, self.memory
-            )
+            self._simulated[known] = simulate_groups(call, config, self._predictor)
         return self._simulated[known]
 
     def on_fewer_nodes(self, nodes: int) -> CallTimes:

@@ -13,9 +13,7 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
 from tuner.core.table import SCHEDULE, AlgorithmConfig
-from tuner.mpi_libraries.schedules import schedule_of
-from tuner.sim.simulation_cache import SimulationCache
-from tuner.topology import Placement
+from tuner.prediction.call_predictor import CallPredictor
 from tuner.training.recorded import ALLTOALL, SEND
 
 PAIRWISE = AlgorithmConfig("pairwise", runner=SCHEDULE)
@@ -67,39 +65,31 @@ class Call(NamedTuple):
 
 
 def simulate_groups(
-    call: Call,
-    config: AlgorithmConfig,
-    placement: Placement,
-    simulations: SimulationCache,
-    memory: str,
-    calls: int = 1,
+    call: Call, config: AlgorithmConfig, predictor: CallPredictor, calls: int = 1
 ) -> float:
-    """Return the seconds of a call by all groups at once, which share links and ports.
+    """Return the seconds of a call by all groups of a job at once, which share links and ports.
 
+    predictor   predictor on the ranks of the job
     calls       how often the call is made, one after the other
 
     Raises InputError and ScheduleError for an algorithm that is not for groups of this size, or
     that no schedule describes.
     """
-    own = _own_schedule(call, config, simulations.calibration.library)
-    members = call.group.members(placement.p)
-    whole = own if own.p == placement.p else _side_by_side(own, members, placement.p)
+    own, p = _own_schedule(call, config, predictor), predictor.placement.p
+    whole = own if own.p == p else _side_by_side(own, call.group.members(p), p)
     if calls > 1:
         whole = _repeated(whole, calls)
-    return simulations.seconds(whole, placement, call.nbytes, memory)
+    return predictor.simulated_seconds(whole, call.nbytes)
 
 
-def _own_schedule(call: Call, config: AlgorithmConfig, library: str) -> Schedule:
+def _own_schedule(call: Call, config: AlgorithmConfig, predictor: CallPredictor) -> Schedule:
     """Return the schedule of one group."""
     size = call.group.size
     if call.operation == ALLTOALL:
         return Schedule(UNNAMED, size, size, lambda: _pairwise(size), config.algorithm)
     if call.operation == SEND:
         return Schedule(UNNAMED, size, 1, lambda: [Round.of([0], 1, 0)], config.algorithm)
-    made = schedule_of(library, Collective(call.operation), config, size, call.nbytes)
-    if made is None:
-        raise InputError(f"no schedule describes {call.operation} {config} of {library}")
-    return made
+    return predictor.schedule(Collective(call.operation), config, call.nbytes, size)
 
 
 def _pairwise(p: int) -> Iterator[Round]:

@@ -9,23 +9,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tuner import algorithms
-from tuner.base.errors import InputError, LimitExceededError, MissingCostError, ScheduleError
+from tuner.base.errors import InputError, ScheduleError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
 from tuner.core.path_classes import BLOCK
-from tuner.core.table import SCHEDULE, AlgorithmConfig, RuleKey, TuningTable
+from tuner.core.table import AlgorithmConfig, RuleKey, TuningTable
+from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.mpi_libraries.default_algorithms import (
     DefaultLookup,
     default_algorithms_from_provenance,
     default_lookup,
 )
+from tuner.prediction.candidates import estimate_transfers
+from tuner.prediction.nccl_times import NcclTimes
+from tuner.prediction.ordering import rounded_seconds
 from tuner.topology import CONFIGURED_CAPABILITIES, CUDA
 from tuner.training.call_times import PART, AlgorithmPolicy, CallTimes, TimedAlgorithm, part_of
 from tuner.training.groups import Call
-from tuner.whatif.nccl_times import NcclTimes
-from tuner.whatif.study_candidates import estimate_transfers, list_candidates
 from tuner.whatif.table_regret import look_up_exported
 
 COLLNET = "collnet"  # begins the names of NCCL's algorithms that need SWITCH_REDUCTION
@@ -88,7 +89,7 @@ class FastestKnown:
                 f"no algorithm for {call.operation} of {plural(call.group.size, 'rank')} can be"
                 f" simulated{among}"
             )
-        return min(found, key=lambda timed: timed.seconds)
+        return min(found, key=lambda timed: rounded_seconds(timed.seconds))
 
     def _of_nccl(self, call: Call, times: CallTimes) -> Iterator[TimedAlgorithm]:
         of_nccl, collective = times.nccl(call.group), Collective(call.operation)
@@ -142,20 +143,18 @@ class FastestKnown:
         return self._shapes[key]
 
     def _candidates(self, call: Call, times: CallTimes) -> Iterator[AlgorithmConfig]:
-        collective, (nodes, ppn) = Collective(call.operation), times.shape(call.group)
-        offered = times.placement.topology.capabilities.difference(CONFIGURED_CAPABILITIES)
-        here = algorithms.available_capabilities(offered, times.memory == CUDA, nodes, ppn)
-        of_nccl = times.nccl(call.group)
-        own = of_nccl.algorithms(collective) if of_nccl else ()
+        """Yield the schedules to choose from, of those that nobody has to configure."""
+        predictor, collective = times.predictor(call.group), Collective(call.operation)
         names = [
             name
-            for name in algorithms.algorithm_names(collective, here)
-            if name not in own and (not self.names or name in self.names)
+            for name in predictor.algorithms(collective, CONFIGURED_CAPABILITIES)
+            if not self.names or name in self.names
         ]
-        for one in list_candidates(collective, names, nodes, ppn, call.nbytes):
+        for one in predictor.candidates(collective, names, call.nbytes):
             transfers = estimate_transfers(collective, one, call.group.size, call.nbytes)
-            if self.names or transfers <= MAX_TRANSFERS:
-                yield AlgorithmConfig(one.algorithm, one.params, SCHEDULE)
+            few = bool(self.names) or transfers <= MAX_TRANSFERS
+            if few and predictor.model_of(collective, one.choice) == SIMULATION:
+                yield one.choice
 
 
 @dataclass(frozen=True)
@@ -207,11 +206,10 @@ class LibraryDefault:
 
 def _timed_config(call: Call, config: AlgorithmConfig, times: CallTimes) -> TimedAlgorithm:
     """Return an algorithm with its time, which is NCCL's own where NCCL has the algorithm."""
-    of_nccl, collective = times.nccl(call.group), Collective(call.operation)
-    if of_nccl and config.algorithm in of_nccl.algorithms(collective):
-        return TimedAlgorithm(
-            config.algorithm, of_nccl.seconds(collective, config.algorithm, call.nbytes)
-        )
+    predictor, collective = times.predictor(call.group), Collective(call.operation)
+    if predictor.model_of(collective, config) == NCCL:
+        seconds = predictor.seconds(collective, config, call.nbytes)
+        return TimedAlgorithm(config.algorithm, seconds)
     return TimedAlgorithm(str(config), times.simulated(call, config), config)
 
 
@@ -236,7 +234,7 @@ def _fastest(
     """Return the algorithms that are possible, the fastest first."""
     timed = [(_seconds_if_possible(predict, call, config), config) for config in configs]
     possible = [(seconds, config) for seconds, config in timed if seconds is not None]
-    return [config for _, config in sorted(possible, key=lambda pair: pair[0])]
+    return [config for _, config in sorted(possible, key=lambda pair: rounded_seconds(pair[0]))]
 
 
 def _seconds_if_possible(
@@ -248,5 +246,5 @@ def _seconds_if_possible(
     """
     try:
         return predict(call, config)
-    except (InputError, ScheduleError, LimitExceededError, MissingCostError):
+    except (InputError, ScheduleError):  # too large a call and a missing cost among them
         return None

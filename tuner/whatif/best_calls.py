@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.prediction.ordering import rounded_seconds
+
 BestTimedCall = tuple[int, int, float]  # task, index of the call in it, seconds
 
 
@@ -54,7 +56,8 @@ class BestCalls:
     def add(self, one: PricedTask) -> None:
         """Take the times of a task into account."""
         for call, index, seconds in zip(one.calls, one.sizes, one.seconds, strict=True):
-            if seconds and seconds < self.seconds(one.algorithm, index):
+            known = self.found.get((one.algorithm, index))
+            if seconds and (known is None or _order((one.number, call, seconds)) < _order(known)):
                 self.found[one.algorithm, index] = one.number, call, seconds
 
     def seconds(self, algorithm: str, index: int) -> float:
@@ -66,6 +69,11 @@ class BestCalls:
         """Return the best call of all algorithms, by index of the size."""
         fastest: dict[int, BestTimedCall] = {}
         for (_, index), call in self.found.items():
-            if index not in fastest or call[2] < fastest[index][2]:
+            if index not in fastest or _order(call) < _order(fastest[index]):
                 fastest[index] = call
         return fastest
+
+
+def _order(call: BestTimedCall) -> tuple[float, int]:
+    """Return a sort key: of equally fast calls the first in the order of candidates is best."""
+    return rounded_seconds(call[2]), call[0]

@@ -25,13 +25,13 @@ from tuner.machines.loader import (
 )
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.machines.yaml_machines import PRESET_PREFIX
+from tuner.prediction.candidates import Candidate
+from tuner.prediction.nccl_times import nccl_note
 from tuner.topology import CUDA
 from tuner.whatif.axes import narrow_uplinks_warning
 from tuner.whatif.best_calls import BestCalls, BestTimedCall, PricedTask
 from tuner.whatif.library_default import title_of_default
 from tuner.whatif.machine_resources import RESOURCE_NAMES, studied_resources
-from tuner.whatif.nccl_times import nccl_note
-from tuner.whatif.study_candidates import Candidate
 from tuner.whatif.study_runner import OTHER_MACHINES
 from tuner.whatif.study_spec import Study, study_from_record
 from tuner.whatif.study_tasks import (

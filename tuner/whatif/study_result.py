@@ -10,9 +10,9 @@ from typing import Any
 
 from tuner.core.collective import Collective
 from tuner.machines.model_accuracy import SIMULATION
+from tuner.prediction.candidates import Candidate
 from tuner.whatif.axes import SIZE_AXIS, AxisValue, GridPoint
 from tuner.whatif.machine_resources import limiting_resource
-from tuner.whatif.study_candidates import Candidate
 
 FORMAT_VERSION = 1
 TIE_TOLERANCE = 1e-9  # relative difference of times that counts as rounding

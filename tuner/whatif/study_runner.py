@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError, TunerError
 from tuner.machines.model_accuracy import NCCL, SIMULATION
+from tuner.prediction.ordering import rounded_seconds
 from tuner.whatif.axes import NODE_LINK_AXES, UPLINK_AXES, apply_axes
 from tuner.whatif.executors import Executor, run_serial
 from tuner.whatif.library_default import title_of_default
@@ -41,7 +42,6 @@ from tuner.whatif.table_regret import compute_table_regret
 
 OTHER_MACHINES = {"gpu", "nics", "taper", *UPLINK_AXES, *NODE_LINK_AXES}  # axes that change costs
 MAX_CORE_SECONDS = 1e6  # days on the cores of a node, hours on a cluster
-SIGNIFICANT_DIGITS = 12  # of times by which candidates are ordered; further ones are rounding
 
 StudyProgressCallback = Callable[[float, str], None]  # (fraction done, description)
 
@@ -217,7 +217,9 @@ def _with_sensitivities(
 def _point(
     study: Study, evaluator: TaskEvaluator, planned: PlannedPoint, answers: Mapping[int, TaskTimes]
 ) -> StudyPoint:
-    timings = tuple(sorted(_timings(planned, answers), key=_rounded_seconds))
+    timings = tuple(
+        sorted(_timings(planned, answers), key=lambda timing: rounded_seconds(timing.seconds))
+    )
     at = study.grid[planned.grid_index]
     if not timings:
         raise InputError(
@@ -258,8 +260,3 @@ def _skipped(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterato
         times = answers[task]
         if times is not None and times[call] is None:
             yield str(candidate)
-
-
-def _rounded_seconds(timing: TimedCandidate) -> float:
-    """Round a time, so that of equally fast candidates the first in their order is the best."""
-    return float(f"{timing.seconds:.{SIGNIFICANT_DIGITS}g}")

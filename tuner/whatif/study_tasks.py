@@ -13,33 +13,28 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tuner.algorithms import describe
-from tuner.base.errors import InputError, LimitExceededError, MissingCostError, ScheduleError
-from tuner.core.calibration import Calibration
+from tuner.base.errors import InputError, LimitExceededError, MissingCostError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
-from tuner.core.schedule import Schedule
 from tuner.core.table import RuleKey
 from tuner.machines import Machine
-from tuner.sim import sweep
+from tuner.prediction.call_predictor import CallPredictor, NoPrediction
+from tuner.prediction.candidates import (
+    Candidate,
+    estimate_transfers,
+    is_in_network,
+    list_candidates,
+    schedule_key,
+)
+from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim.rounds import MAX_CALL_TRANSFERS
-from tuner.topology import CUDA, Placement
+from tuner.topology import CUDA
 from tuner.whatif.axes import UPLINK_AXES, GridPoint, apply_axes, place_ranks
-from tuner.whatif.kept_schedules import ScheduleStore
 from tuner.whatif.machine_resources import (
     RESOURCE_NAMES,
     nccl_factors,
     studied_resources,
     with_faster,
-)
-from tuner.whatif.nccl_times import NcclTimes, nccl_times
-from tuner.whatif.study_candidates import (
-    Candidate,
-    build_schedule,
-    estimate_transfers,
-    is_in_network,
-    leaves_rest,
-    list_candidates,
-    segment_count,
 )
 from tuner.whatif.study_spec import Study
 from tuner.whatif.table_regret import TableLookup, look_up_exported
@@ -94,42 +89,17 @@ class PlannedPoint:
     network_limit: str = ""
 
 
-_schedules = ScheduleStore()
-
-
-def _kept_schedule(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> Schedule:
-    """Return the schedule for all sizes that share it; raises as `build_schedule` does."""
-
-    def build() -> Schedule:
-        made = build_schedule(collective, candidate, p, nbytes)
-        if leaves_rest(collective, candidate, nbytes):
-            return made
-        return replace(made, segment_bytes=0)  # at other sizes the segments have other lengths
-
-    return _schedules.get((p, _schedule_key(collective, candidate, p, nbytes)), build)
-
-
-def _schedule_key(
-    collective: Collective, candidate: Candidate, p: int, nbytes: int
-) -> tuple[object, ...]:
-    """Return a key that is equal for calls of p ranks that share a schedule."""
-    algorithm, params = candidate.algorithm, candidate.params
-    fixed = sorted((k, v) for k, v in params.items() if k != "segment")
-    number = segment_count(algorithm, params, p, nbytes)
-    segment = params["segment"] if leaves_rest(collective, candidate, nbytes) else 0
-    return collective, algorithm, *fixed, number, segment
-
-
 class TaskEvaluator:
     """An evaluator of tasks of one study that caches the last machines; it can be pickled.
 
     machine     returns the machine at one point of the grid
+    predictor   returns the predictor there; None if the machine lacks the resource that is faster
     """
 
     def __init__(self, study: Study) -> None:
         self._study = study
         self.machine = lru_cache(1)(self._changed_machine)
-        self._cached_machine = lru_cache(MAX_CACHED_MACHINES)(self._placed_machine)
+        self.predictor = lru_cache(MAX_CACHED_MACHINES)(self._new_predictor)
 
     def __reduce__(self) -> tuple[type[TaskEvaluator], tuple[Study]]:
         return TaskEvaluator, (self._study,)
@@ -143,75 +113,56 @@ class TaskEvaluator:
         None is also the case for buffers in GPU memory staged through hosts whose messages have no
         cost. Raises MissingCostError where other messages have none.
         """
-        cached = self._cached_machine(task.grid_index, task.faster)
-        if cached is None:
+        predictor = self.predictor(task.grid_index, task.faster)
+        if predictor is None:
             return None
-        machine, ranks, of_nccl = cached
-        candidate, collective = Candidate(task.algorithm, task.params), task.collective
-        if of_nccl and task.algorithm in of_nccl.algorithms(collective) and not task.params:
-            return [of_nccl.seconds(collective, task.algorithm, size) for size in task.sizes]
+        choice = Candidate(task.algorithm, task.params).choice
+        limits = longest or [math.inf] * len(task.sizes)
         try:
-            made = _kept_schedule(collective, candidate, ranks.p, task.sizes[0])
-        except (InputError, ScheduleError):
-            return None
-        memory = str(self._study.grid[task.grid_index]["memory"])
-        try:
-            limits = longest or [math.inf] * len(task.sizes)
-            return _sweep(made, ranks, machine.calibration, task.sizes, limits, memory)
-        except MissingCostError:
-            if task.faster:  # costs may be those of paths of one rate
-                return [None] * len(task.sizes)
-            if not made.staged:
+            found = predictor.predict_sizes(task.collective, choice, task.sizes, limits)
+        except MissingCostError as reason:
+            if not task.faster:  # costs of paths of one rate hold for no faster ones
                 raise
-            return None
+            found = [NoPrediction(reason)] * len(task.sizes)
+        return _task_times(found, costs_may_lack=bool(task.faster))
 
     def nccl_choice(self, planned: PlannedPoint) -> str:
         """Return what NCCL chooses by itself at a point; "" where that is not known."""
         if not planned.of_nccl:
             return ""
-        cached = self._cached_machine(planned.grid_index, "")
-        assert cached is not None
-        of_nccl = cached[2]
-        assert of_nccl is not None
-        return of_nccl.choice(planned.collective, planned.of_nccl, planned.nbytes)
+        predictor = self.predictor(planned.grid_index)
+        assert predictor is not None
+        assert predictor.nccl is not None
+        return predictor.nccl.choice(planned.collective, planned.of_nccl, planned.nbytes)
 
     def _changed_machine(self, grid_index: int) -> Machine:
         return apply_axes(self._study.machine, self._study.grid[grid_index])
 
-    def _placed_machine(
-        self, grid_index: int, faster: str
-    ) -> tuple[Machine, Placement, NcclTimes | None] | None:
-        """Return a machine with what is placed on it; None if it lacks the resource `faster`."""
-        at = self._study.grid[grid_index]
-        machine = self.machine(grid_index)
+    def _new_predictor(self, grid_index: int, faster: str = "") -> CallPredictor | None:
+        """Return the predictor on a machine; None if that lacks the resource `faster`."""
+        study, at = self._study, self._study.grid[grid_index]
+        machine, memory = self.machine(grid_index), str(at["memory"])
+        is_measured = study.calibration is not None
         if faster:
-            has_nccl = self._study.calibration is None and at["memory"] == CUDA
+            has_nccl = not is_measured and memory == CUDA
             if faster not in studied_resources(machine, has_nccl):
                 return None
             machine = with_faster(machine, faster)
-        ranks = place_ranks(machine, at)
-        return machine, ranks, _times_of_nccl(self._study, at, ranks, faster)
+        return CallPredictor.of_machine(
+            place_ranks(machine, at),
+            machine.calibration,
+            memory,
+            is_measured=is_measured,
+            nccl_factors=nccl_factors(faster),
+        )
 
 
-def _sweep(
-    made: Schedule,
-    ranks: Placement,
-    calibration: Calibration,
-    sizes: Sequence[int],
-    longest: Sequence[float],
-    memory: str,
-) -> list[float | None]:
-    """Return the seconds at each size, None where the simulation would be too large."""
-    try:
-        return [*sweep(made, ranks, calibration, sizes, memory=memory, longest=longest)]
-    except LimitExceededError:
-        if len(sizes) == 1:
-            return [None]
-    return [
-        one
-        for size, limit in zip(sizes, longest, strict=True)
-        for one in _sweep(made, ranks, calibration, [size], [limit], memory)
-    ]
+def _task_times(found: Sequence[float | NoPrediction], *, costs_may_lack: bool) -> TaskTimes:
+    """Return the predictions of a task as its times."""
+    passing = (LimitExceededError, MissingCostError) if costs_may_lack else LimitExceededError
+    if all(isinstance(one, float) or isinstance(one.reason, passing) for one in found):
+        return [one if isinstance(one, float) else None for one in found]
+    return None
 
 
 @dataclass(frozen=True)
@@ -286,23 +237,14 @@ def _with_resource(
     return SensitivityTask(number, calls, changed)
 
 
-def _times_of_nccl(
-    study: Study, at: GridPoint, ranks: Placement, faster: str = ""
-) -> NcclTimes | None:
-    """Return NCCL's times; None where NCCL is not known or the study has measured costs."""
-    if study.calibration is not None:
-        return None
-    return nccl_times(ranks, str(at["memory"]), *nccl_factors(faster))
-
-
 def _times_of_nccl_on_few_nodes(study: Study, at: GridPoint) -> NcclTimes | None:
     """Return NCCL's times on at most two nodes of the machine, which are built in no time."""
-    if at["memory"] != CUDA:
+    if at["memory"] != CUDA or study.calibration is not None:
         return None
     few = {**at, "nodes": min(2, int(at["nodes"]))}
     few = {axis: value for axis, value in few.items() if axis not in UPLINK_AXES}
     ranks = place_ranks(apply_axes(study.machine, few), few)
-    return _times_of_nccl(study, few, ranks)
+    return nccl_times(ranks, CUDA)
 
 
 class _TaskCollector:
@@ -417,4 +359,4 @@ def _offer(
 ) -> _Offer:
     is_of_nccl = candidate.algorithm in of_nccl and not candidate.params
     transfers = 1.0 if is_of_nccl else estimate_transfers(collective, candidate, p, nbytes)
-    return _Offer(candidate, transfers, _schedule_key(collective, candidate, p, nbytes))
+    return _Offer(candidate, transfers, schedule_key(collective, candidate, p, nbytes))

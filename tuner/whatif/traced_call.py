@@ -14,15 +14,15 @@ from tuner.base.errors import InputError, ScheduleError
 from tuner.core.collective import Collective, Held
 from tuner.core.schedule import Schedule
 from tuner.machines import Machine
-from tuner.sim.critical_paths import TIME_COMPONENTS, Explanation, PathSegment, explain
+from tuner.machines.model_accuracy import NCCL
+from tuner.prediction.candidates import Candidate
+from tuner.sim.critical_paths import TIME_COMPONENTS, Explanation, PathSegment
 from tuner.sim.flat_schedule import FlatSchedule, flatten_schedule
 from tuner.sim.transfers import TransferTable, row_bytes
 from tuner.topology import Placement
-from tuner.whatif.axes import apply_axes, place_ranks
 from tuner.whatif.live_study import one_machine_study
 from tuner.whatif.machine_picture import picture_record
-from tuner.whatif.nccl_times import nccl_times
-from tuner.whatif.study_candidates import Candidate, build_schedule
+from tuner.whatif.study_tasks import TaskEvaluator
 
 MAX_CROSSED_LINKS = 1_000_000  # of all paths together
 TICKS_DIGITS = 9  # of the whole call in ticks, so that times are short whole numbers
@@ -57,23 +57,22 @@ def trace_call(record: Any, params: Mapping[str, int]) -> SimulatedCall:
     Raises InputError for what is no such call and for one with too many transfers.
     """
     study = one_machine_study(record)
-    at, (nbytes,), collective = study.grid[0], study.sizes, study.collectives[0]
-    machine, memory = apply_axes(study.machine, at), str(at["memory"])
-    placement = place_ranks(machine, at)
-    candidate = Candidate(study.algorithms[0], dict(params))
+    (nbytes,), (collective,) = study.sizes, study.collectives
+    evaluator, candidate = TaskEvaluator(study), Candidate(study.algorithms[0], dict(params))
+    predictor = evaluator.predictor(0)
+    assert predictor is not None
+    placement, memory, choice = predictor.placement, predictor.memory, candidate.choice
     try:
-        schedule = build_schedule(collective, candidate, placement.p, nbytes)
-        run = explain(schedule, placement, machine.calibration, nbytes, memory=memory)
+        schedule = predictor.schedule(collective, choice, nbytes)
+        run = predictor.explain(schedule, nbytes)
         rows = flatten_schedule(schedule, placement.node_of, memory)
     except ScheduleError as reason:  # rounds are made when they are asked for
         raise InputError(f"{candidate} is not possible: {reason}") from None
     rows = rows.select(row_bytes(schedule, rows, nbytes) > 0.0)
-    predicted = None
-    of_nccl = nccl_times(placement, memory) if study.calibration is None else None
-    if of_nccl and not params and candidate.algorithm in of_nccl.algorithms(collective):
-        predicted = of_nccl.seconds(collective, candidate.algorithm, nbytes)
+    is_of_nccl = predictor.model_of(collective, choice) == NCCL
+    predicted = predictor.seconds(collective, choice, nbytes) if is_of_nccl else None
     return SimulatedCall(
-        machine, placement, memory, candidate, nbytes, schedule, rows, run, predicted
+        evaluator.machine(0), placement, memory, candidate, nbytes, schedule, rows, run, predicted
     )
 
 

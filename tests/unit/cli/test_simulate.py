@@ -276,7 +276,7 @@ def test_variants_that_are_too_large_leave_the_others_of_a_named_algorithm(
     write_calibration(Calibration("x", "any", paths, port_sharing_threshold=0.0), costs)
     words = ("--sizes", "1MiB", "--algorithm", "binomial", "--calibration", str(costs))
     monkeypatch.setattr("tuner.sim.fast_engine.MAX_EVENT_TRANSFERS", 20)
-    monkeypatch.setattr("tuner.cli.simulate.PART_RANKS", 8)
+    monkeypatch.setattr("tuner.prediction.call_predictor.PART_RANKS", 8)
     (plain,) = simulated(capsys, flat, *words, "--param", "segment=0", collective="bcast")
     built = list[int]()
 
@@ -284,7 +284,7 @@ def test_variants_that_are_too_large_leave_the_others_of_a_named_algorithm(
         built.append(arguments[3])
         return schedules.schedule_of(*arguments)
 
-    monkeypatch.setattr("tuner.cli.simulate.schedule_of", schedule_of)
+    monkeypatch.setattr("tuner.prediction.call_predictor.schedule_of", schedule_of)
     asked = ["simulate", "--topology", str(flat), "--collective", "bcast", *words, "--json"]
     assert main(asked) == 0
     out, err = capsys.readouterr()

@@ -10,7 +10,7 @@ import pytest
 
 from tuner.cli import output, study_answers, study_view
 from tuner.core.collective import Collective
-from tuner.whatif.study_candidates import Candidate
+from tuner.prediction.candidates import Candidate
 from tuner.whatif.study_result import Crossover
 from tuner.whatif.study_runner import run_study
 from tuner.whatif.study_spec import FileResolver, study_from_record

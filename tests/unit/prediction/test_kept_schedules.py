@@ -10,9 +10,9 @@ import pytest
 from tuner.algorithms import build
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
+from tuner.prediction import kept_schedules
+from tuner.prediction.kept_schedules import ScheduleStore
 from tuner.sim.rounds import round_types
-from tuner.whatif import kept_schedules
-from tuner.whatif.kept_schedules import ScheduleStore
 
 
 class Builder:

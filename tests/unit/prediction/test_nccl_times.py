@@ -13,8 +13,8 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.machines import PRESETS, preset
 from tuner.mpi_libraries.nccl import default_algo_proto, nccl_system_of
+from tuner.prediction.nccl_times import NCCL_NAMES, nccl_times
 from tuner.topology import CUDA, HOST, SWITCH_REDUCTION, Placement
-from tuner.whatif.nccl_times import NCCL_NAMES, nccl_times
 
 SIZES = ("1KiB", "1MiB", "4GiB")
 WITH_GPUS = (  # not found out here: that takes seconds

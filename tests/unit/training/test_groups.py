@@ -7,8 +7,14 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.core.schedule import Schedule
+from tuner.prediction.call_predictor import CallPredictor
+from tuner.topology import HOST, Placement
+from tuner.topology.readers import nominal_calibration, topology_from_record
 from tuner.training.groups import PAIRWISE, Call, Group, _own_schedule, _side_by_side
 from tuner.training.recorded import ALLTOALL
+
+FLAT = topology_from_record({"name": "x", "nodes": 12, "latency": "1us", "bandwidth": "1GB/s"})
+PREDICTOR = CallPredictor.of_machine(Placement.block(FLAT, 1), nominal_calibration(FLAT), HOST)
 
 
 def replay(schedule: Schedule, p: int) -> list[list[object]]:
@@ -29,7 +35,7 @@ def replay(schedule: Schedule, p: int) -> list[list[object]]:
 @pytest.mark.parametrize("p", [2, 3, 4, 7])
 def test_every_block_of_an_exchange_arrives(p: int) -> None:
     call = Call(ALLTOALL, 64, Group(p))
-    held = replay(_own_schedule(call, PAIRWISE, "nccl"), p)
+    held = replay(_own_schedule(call, PAIRWISE, PREDICTOR), p)
     for rank in range(p):
         for other in range(p):
             if other != rank:
@@ -39,7 +45,7 @@ def test_every_block_of_an_exchange_arrives(p: int) -> None:
 def test_groups_side_by_side_exchange_within_themselves() -> None:
     group = Group(3, 2)
     members = group.members(12)
-    own = _own_schedule(Call(ALLTOALL, 64, group), PAIRWISE, "nccl")
+    own = _own_schedule(Call(ALLTOALL, 64, group), PAIRWISE, PREDICTOR)
     held = replay(_side_by_side(own, members, 12), 12)
     for ranks in members:
         for i, rank in enumerate(ranks):
@@ -62,7 +68,7 @@ def test_groups_that_do_not_fill_the_job_are_refused() -> None:
 def test_ends_of_groups_are_their_first_and_last_ranks() -> None:
     ends = Group(2, 2, ends_of=3)
     assert ends.members(12).tolist() == [[0, 4], [1, 5], [6, 10], [7, 11]]
-    own = _own_schedule(Call(ALLTOALL, 64, ends), PAIRWISE, "nccl")
+    own = _own_schedule(Call(ALLTOALL, 64, ends), PAIRWISE, PREDICTOR)
     held = replay(_side_by_side(own, ends.members(12), 12), 12)
     assert held[10][2] == (6, 1)
     assert held[8] == [(8, chunk) for chunk in range(4)]

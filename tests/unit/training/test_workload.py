@@ -14,7 +14,7 @@ from tuner.base.errors import InputError
 from tuner.core.calibration import write_calibration
 from tuner.core.table import AlgorithmConfig
 from tuner.machines.loader import load_machine
-from tuner.topology import Placement
+from tuner.prediction.call_predictor import CallPredictor
 from tuner.training import groups
 from tuner.training.groups import Call
 from tuner.training.iteration import predict_iteration
@@ -226,9 +226,9 @@ def test_numbers_of_ranks_share_the_simulations_of_some_of_their_nodes(
     simulated = []
     own = groups.simulate_groups
 
-    def counted(call: Call, config: AlgorithmConfig, placement: Placement, *more: Any) -> float:
-        simulated.append((call, config, placement.p))
-        return own(call, config, placement, *more)
+    def counted(call: Call, config: AlgorithmConfig, predictor: CallPredictor, *more: Any) -> float:
+        simulated.append((call, config, predictor.placement.p))
+        return own(call, config, predictor, *more)
 
     monkeypatch.setattr("tuner.training.call_times.simulate_groups", counted)
     flat = {**FLAT["topology"], "nodes": 64}

@@ -40,19 +40,19 @@ from tuner.core.table import (
 from tuner.machines import preset
 from tuner.machines.topology_files import load_topology
 from tuner.machines.yaml_machines import machine_from_yaml
-from tuner.sim import simulate
-from tuner.topology import CUDA, HOST, NETWORK, NODE, NODE_OVERSUBSCRIBED, Placement, Topology
-from tuner.topology.readers import nominal_calibration, topology_to_record
-from tuner.topology.readers.yaml_topology import topology_from_yaml
-from tuner.whatif import study_runner, study_spec, study_tasks
-from tuner.whatif.axes import apply_axes, place_ranks
-from tuner.whatif.study_candidates import (
+from tuner.prediction.candidates import (
     Candidate,
     build_schedule,
     estimate_transfers,
     list_candidates,
     segment_count,
 )
+from tuner.sim import simulate
+from tuner.topology import CUDA, HOST, NETWORK, NODE, NODE_OVERSUBSCRIBED, Placement, Topology
+from tuner.topology.readers import nominal_calibration, topology_to_record
+from tuner.topology.readers.yaml_topology import topology_from_yaml
+from tuner.whatif import study_runner, study_spec, study_tasks
+from tuner.whatif.axes import apply_axes, place_ranks
 from tuner.whatif.study_result import crossovers, result_record
 from tuner.whatif.study_runner import CancelledError, run_study
 from tuner.whatif.study_spec import Study, study_from_record, study_record

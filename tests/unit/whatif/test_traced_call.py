@@ -14,11 +14,11 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
+from tuner.prediction.candidates import Candidate, build_schedule
 from tuner.sim import critical_paths, simulate
 from tuner.whatif import traced_call
 from tuner.whatif.call_trace import call_trace_text
 from tuner.whatif.machine_picture import picture_record
-from tuner.whatif.study_candidates import Candidate, build_schedule
 from tuner.whatif.traced_call import SimulatedCall, call_record, trace_call
 
 FLAT = {"name": "flat", "nodes": 4, "latency": "4us", "bandwidth": "1GB/s"}

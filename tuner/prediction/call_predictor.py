@@ -1,0 +1,292 @@
+"""How long calls take on a machine, for everything that asks.
+
+Studies, `tuner simulate`, calls shown in the studio, training and table building get their times
+from a `CallPredictor`. It alone decides whether NCCL's own model or a simulation predicts a time,
+which schedule is simulated, and which calls have no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from tuner import algorithms
+from tuner.base.errors import (
+    InputError,
+    LimitExceededError,
+    MissingCostError,
+    ScheduleError,
+    TunerError,
+)
+from tuner.core.calibration import Calibration
+from tuner.core.collective import Collective
+from tuner.core.schedule import Schedule
+from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.machines.model_accuracy import NCCL, SIMULATION
+from tuner.mpi_libraries.schedules import schedule_of
+from tuner.prediction.candidates import (
+    Candidate,
+    build_schedule,
+    estimate_transfers,
+    leaves_rest,
+    list_candidates,
+    offered_algorithms,
+    schedule_key,
+)
+from tuner.prediction.kept_schedules import ScheduleStore
+from tuner.prediction.nccl_times import NcclTimes, nccl_times
+from tuner.sim import fast_engine, simulate, sweep
+from tuner.sim.critical_paths import Explanation, explain
+from tuner.sim.simulation_cache import SimulationCache
+from tuner.topology import Placement
+
+PART_RANKS = 1 << 12  # whose simulation tells whether transfers are simulated event by event
+
+_schedules = ScheduleStore()
+
+
+class NoScheduleError(InputError):
+    """No schedule describes the algorithm, or what a library runs under its name."""
+
+
+@dataclass(frozen=True)
+class NoPrediction:
+    """The reason why a call has no predicted time."""
+
+    reason: TunerError
+
+    @property
+    def is_too_large(self) -> bool:
+        return isinstance(self.reason, LimitExceededError)
+
+    @property
+    def is_wrong_choice(self) -> bool:
+        """Return whether the algorithm has no such parameters, or is not for so many ranks."""
+        return not isinstance(self.reason, LimitExceededError | MissingCostError | NoScheduleError)
+
+
+@dataclass(frozen=True)
+class CallPredictor:
+    """A predictor of the times of calls by the ranks of one placement.
+
+    simulations     the simulations on a calibration
+    memory          kind of memory that the buffers are in
+    nccl            times of NCCL's own model, which stand in for simulations of its algorithms;
+                    None where NCCL cannot run or is not known, and where costs were measured
+    root            root rank of the collectives that have one
+    itemsize        bytes of an element
+    engine          one of `tuner.sim.ENGINES`
+    """
+
+    placement: Placement
+    simulations: SimulationCache
+    memory: str
+    nccl: NcclTimes | None = None
+    root: int = 0
+    itemsize: int = 1
+    engine: str = "fast"
+
+    @classmethod
+    def of_machine(
+        cls,
+        placement: Placement,
+        calibration: Calibration,
+        memory: str,
+        *,
+        is_measured: bool = False,
+        nccl_factors: tuple[float, float] = (1.0, 1.0),
+    ) -> CallPredictor:
+        """Return a predictor with NCCL's model, unless the costs were measured on the machine.
+
+        nccl_factors    factors of NCCL's latencies and of its rates, as for `nccl_times`
+        """
+        nccl = None if is_measured else nccl_times(placement, memory, *nccl_factors)
+        return cls(placement, SimulationCache(calibration), memory, nccl)
+
+    def on_changed(
+        self,
+        placement: Placement,
+        calibration: Calibration,
+        nccl_factors: tuple[float, float] = (1.0, 1.0),
+    ) -> CallPredictor:
+        """Return a predictor of the same calls on a changed machine, as `of_machine` does."""
+        nccl = self.nccl and nccl_times(placement, self.memory, *nccl_factors)
+        return replace(
+            self, placement=placement, simulations=SimulationCache(calibration), nccl=nccl
+        )
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.simulations.calibration
+
+    def algorithms(
+        self, collective: Collective, withdrawn: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        """Return the algorithms of a collective that the machine supports with such buffers.
+
+        withdrawn   capabilities of the topology that are not used
+        """
+        offered = self.placement.topology.capabilities.difference(withdrawn)
+        return offered_algorithms(collective, offered, self.memory, *self.placement.shape)
+
+    def candidates(
+        self, collective: Collective, names: Sequence[str], nbytes: int
+    ) -> tuple[Candidate, ...]:
+        """Return algorithms with all parameters that are worth a prediction.
+
+        NCCL's algorithms have none where its own model predicts their times.
+        """
+        own = self.nccl.algorithms(collective) if self.nccl else ()
+        return tuple(list_candidates(collective, names, *self.placement.shape, nbytes, own))
+
+    def model_of(self, collective: Collective, choice: AlgorithmConfig) -> str:
+        """Return what predicts the time of a choice: NCCL or SIMULATION.
+
+        NCCL's model is for its algorithms as NCCL itself runs them. With parameters, that is so
+        where a tuning table for NCCL has them.
+        """
+        as_nccl_runs_it = choice.runner != SCHEDULE or not choice.params
+        known = self.nccl is not None and choice.algorithm in self.nccl.algorithms(collective)
+        return NCCL if known and as_nccl_runs_it else SIMULATION
+
+    def predict(
+        self, collective: Collective, choice: AlgorithmConfig, nbytes: int
+    ) -> float | NoPrediction:
+        """Return the seconds of a call, or why there are none; see `predict_sizes`."""
+        return self.predict_sizes(collective, choice, [nbytes])[0]
+
+    def seconds(self, collective: Collective, choice: AlgorithmConfig, nbytes: int) -> float:
+        """Return the seconds of a call; raise the reason why there are none."""
+        found = self.predict(collective, choice, nbytes)
+        if isinstance(found, NoPrediction):
+            raise found.reason
+        return found
+
+    def refusal_by_part(
+        self, collective: Collective, choice: AlgorithmConfig, nbytes: int
+    ) -> NoPrediction | None:
+        """Return a refusal if the order of too many transfers depends on one another.
+
+        A part of the ranks shows it, in a fraction of the time that a simulation of all would take.
+        """
+        placement = self.placement
+        transfers = estimate_transfers(collective, choice, placement.p, nbytes)
+        if transfers <= fast_engine.MAX_EVENT_TRANSFERS or placement.p <= PART_RANKS:
+            return None
+        part = Placement(placement.topology, placement.node_of[:PART_RANKS])
+        try:
+            made = self.schedule(collective, choice, nbytes, part.p)
+            costs, item = self.calibration, self.itemsize
+            simulation = fast_engine.PreparedSimulation(made, part, costs, item, self.memory)
+            simulation.require_few_events(nbytes, placement.p / part.p)
+        except LimitExceededError as reason:
+            return NoPrediction(reason)
+        except (InputError, ScheduleError):  # which the simulation of all ranks meets, too
+            pass
+        return None
+
+    def predict_sizes(
+        self,
+        collective: Collective,
+        choice: AlgorithmConfig,
+        sizes: Sequence[int],
+        longest: Sequence[float] | None = None,
+    ) -> list[float | NoPrediction]:
+        """Return the seconds of calls of several sizes that share a schedule.
+
+        longest     seconds at each size beyond which a time may be infinite instead, as it then is
+                    found sooner
+
+        There is no prediction of an algorithm that is not for so many ranks or that no schedule
+        describes, of too large a call, and of messages staged through host memory without a cost.
+        Raises MissingCostError where other messages have none.
+        """
+        if self.model_of(collective, choice) == NCCL:
+            assert self.nccl is not None
+            return [self.nccl.seconds(collective, choice.algorithm, size) for size in sizes]
+        try:
+            made = self.schedule(collective, choice, sizes[0])
+        except (InputError, ScheduleError) as reason:
+            return [NoPrediction(reason)] * len(sizes)
+        try:
+            return self._simulated_or_not(made, sizes, longest)
+        except MissingCostError as reason:
+            if not made.staged:
+                raise
+            return [NoPrediction(reason)] * len(sizes)
+
+    def _simulated_or_not(
+        self, made: Schedule, sizes: Sequence[int], longest: Sequence[float] | None
+    ) -> list[float | NoPrediction]:
+        try:
+            return [*self._simulated_sizes(made, sizes, longest)]
+        except LimitExceededError as reason:
+            if len(sizes) == 1:
+                return [NoPrediction(reason)]
+        limits = [None] * len(sizes) if longest is None else [[one] for one in longest]
+        return [
+            one
+            for size, limit in zip(sizes, limits, strict=True)
+            for one in self._simulated_or_not(made, [size], limit)
+        ]
+
+    def _simulated_sizes(
+        self, made: Schedule, sizes: Sequence[int], longest: Sequence[float] | None
+    ) -> list[float]:
+        if longest is None:
+            return [self.simulated_seconds(made, nbytes) for nbytes in sizes]
+        costs, item = self.calibration, self.itemsize
+        return sweep(made, self.placement, costs, sizes, item, self.memory, longest)
+
+    def schedule(
+        self, collective: Collective, choice: AlgorithmConfig, nbytes: int, p: int | None = None
+    ) -> Schedule:
+        """Return the schedule by which a choice is simulated, the library's where one runs it.
+
+        p       ranks of a part of the placement; all if None
+
+        Ours is kept for all sizes that share it. It is not verified, which would take most of the
+        time of a study. Raises InputError and ScheduleError for an algorithm that is not for so
+        many ranks, and NoScheduleError for one that no schedule describes.
+        """
+        known = algorithms.algorithm_names(collective, algorithms.REQUIREMENTS)
+        if choice.algorithm not in known:
+            raise NoScheduleError(f"no schedule describes {collective} {choice}")
+        ranks = self.placement.p if p is None else p
+        root = self.root if self.root < ranks else 0  # which a part may lack
+        if choice.runner == SCHEDULE and self.itemsize == 1 and root == 0:
+            return _kept_schedule(collective, choice, ranks, nbytes)
+        library = self.calibration.library
+        made = schedule_of(library, collective, choice, ranks, nbytes, root)
+        if made is None:
+            raise NoScheduleError(
+                f"{choice.algorithm} of {library} follows other choices of that library, and no"
+                " schedule says which: try --runner schedule"
+            )
+        return made
+
+    def simulated_seconds(self, schedule: Schedule, nbytes: int) -> float:
+        """Return the simulated seconds of any schedule; raises what `tuner.sim.simulate` does."""
+        if self.engine == "fast" and self.itemsize == 1:
+            return self.simulations.seconds(schedule, self.placement, nbytes, self.memory)
+        costs, item = self.calibration, self.itemsize
+        return simulate(schedule, self.placement, costs, nbytes, item, self.engine, self.memory)
+
+    def explain(self, schedule: Schedule, nbytes: int) -> Explanation:
+        """Return where the time of a simulated call goes; raises what `explain` does."""
+        costs, item = self.calibration, self.itemsize
+        return explain(schedule, self.placement, costs, nbytes, item, self.memory)
+
+
+def _kept_schedule(
+    collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int
+) -> Schedule:
+    """Return our schedule for all sizes that share it."""
+
+    def build() -> Schedule:
+        made = build_schedule(collective, choice, p, nbytes)
+        if leaves_rest(collective, choice, nbytes):
+            return made
+        return replace(made, segment_bytes=0)  # at other sizes the segments have other lengths
+
+    return _schedules.get((p, schedule_key(collective, choice, p, nbytes)), build)
