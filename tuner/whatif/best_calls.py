@@ -7,11 +7,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.prediction.ordering import rounded_seconds
 
-BestTimedCall = tuple[int, int, float]  # task, index of the call in it, seconds
+
+class BestTimedCall(NamedTuple):
+    """The best call at a size.
+
+    task        number of its task in the plan
+    call        index of the call in the task
+    place       its place among the candidates for this size
+    """
+
+    task: int
+    call: int
+    seconds: float
+    place: int
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """A sort key: of equally fast calls the first among the candidates is the best."""
+        return rounded_seconds(self.seconds), self.place
 
 
 @dataclass(frozen=True)
@@ -23,6 +40,7 @@ class PricedTask:
     calls           indices of the calls in the task
     sizes           indices of their sizes
     candidates      the candidate at each of them
+    places          their places among the candidates for these sizes
     seconds         at each of them, None where it is too large to be simulated
     """
 
@@ -33,18 +51,20 @@ class PricedTask:
     calls: tuple[int, ...]
     sizes: tuple[int, ...]
     candidates: tuple[str, ...]
+    places: tuple[int, ...]
     seconds: tuple[float | None, ...]
 
     def record(self) -> dict[str, Any]:
         """Return what clients are sent, as JSON data."""
-        return {name: value for name, value in vars(self).items() if name != "calls"}
+        own = ("calls", "places")
+        return {name: value for name, value in vars(self).items() if name not in own}
 
 
 @dataclass
 class BestCalls:
     """The best calls at each size of those that were priced so far.
 
-    found   task, index of the call in it, and seconds, by algorithm and index of the size
+    found   best calls by algorithm and index of the size
     """
 
     found: dict[tuple[str, int], BestTimedCall] = field(default_factory=dict)
@@ -55,25 +75,24 @@ class BestCalls:
 
     def add(self, one: PricedTask) -> None:
         """Take the times of a task into account."""
-        for call, index, seconds in zip(one.calls, one.sizes, one.seconds, strict=True):
+        columns = (one.calls, one.sizes, one.places, one.seconds)
+        for call, index, place, seconds in zip(*columns, strict=True):
+            if not seconds:
+                continue
+            found = BestTimedCall(one.number, call, seconds, place)
             known = self.found.get((one.algorithm, index))
-            if seconds and (known is None or _order((one.number, call, seconds)) < _order(known)):
-                self.found[one.algorithm, index] = one.number, call, seconds
+            if known is None or found.order < known.order:
+                self.found[one.algorithm, index] = found
 
     def seconds(self, algorithm: str, index: int) -> float:
         """Return the seconds of an algorithm at a size, infinite if none are known."""
         known = self.found.get((algorithm, index))
-        return known[2] if known else math.inf
+        return known.seconds if known else math.inf
 
     def of_all(self) -> dict[int, BestTimedCall]:
         """Return the best call of all algorithms, by index of the size."""
         fastest: dict[int, BestTimedCall] = {}
         for (_, index), call in self.found.items():
-            if index not in fastest or _order(call) < _order(fastest[index]):
+            if index not in fastest or call.order < fastest[index].order:
                 fastest[index] = call
         return fastest
-
-
-def _order(call: BestTimedCall) -> tuple[float, int]:
-    """Return a sort key: of equally fast calls the first in the order of candidates is best."""
-    return rounded_seconds(call[2]), call[0]

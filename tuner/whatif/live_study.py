@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.giving_up import go_on
@@ -47,17 +47,29 @@ from tuner.whatif.table_regret import TableLookup
 MAX_TASK_S = 1.0  # estimated seconds of one schedule, which nothing interrupts
 
 
+class LiveCall(NamedTuple):
+    """A call of a task.
+
+    size    index of its size
+    place   its place among the candidates for that size
+    """
+
+    size: int
+    candidate: Candidate
+    place: int
+
+
 @dataclass(frozen=True)
 class LiveStudy:
     """A planned study of one machine and one collective.
 
-    calls   (index of the size, candidate) of each call of each task
+    calls   the calls of each task
     """
 
     study: Study
     plan: StudyPlan
     evaluator: TaskEvaluator
-    calls: tuple[tuple[tuple[int, Candidate], ...], ...]
+    calls: tuple[tuple[LiveCall, ...], ...]
 
     @classmethod
     def from_record(cls, record: Any) -> LiveStudy:
@@ -67,10 +79,10 @@ class LiveStudy:
         """
         study = one_machine_study(record)
         plan = plan_study(study, lambda _core_seconds: None)
-        calls: list[list[tuple[int, Candidate]]] = [[] for _ in plan.tasks]
-        for index, point in enumerate(plan.points):
-            for candidate, task, _ in point.calls:
-                calls[task].append((index, candidate))
+        calls: list[list[LiveCall]] = [[] for _ in plan.tasks]
+        for size, point in enumerate(plan.points):
+            for place, (candidate, task, _) in enumerate(point.calls):
+                calls[task].append(LiveCall(size, candidate, place))
         return cls(study, plan, TaskEvaluator(study), tuple(map(tuple, calls)))
 
     def outline(self) -> dict[str, Any]:
@@ -143,34 +155,35 @@ class LiveStudy:
 
     def names(self, numbers: Iterable[int]) -> list[str]:
         """Return the candidates of some tasks, sorted."""
-        return sorted({str(candidate) for number in numbers for _, candidate in self.calls[number]})
+        return sorted({str(call.candidate) for number in numbers for call in self.calls[number]})
 
     def gains(self, best: Sequence[BestTimedCall], resource: str) -> list[float | None]:
         """Return how many times as fast the best calls are with a resource twice as fast.
 
-        best    task, index of the call in it, and seconds of the best call at each size
+        best    the best call at each size
 
         A gain is None where it cannot be simulated.
         """
-        calls: list[BestCall] = [(self.calls[task][call][1], task, call) for task, call, _ in best]
+        calls: list[BestCall] = [
+            (self.calls[one.task][one.call].candidate, one.task, one.call) for one in best
+        ]
         found: dict[tuple[int, int], float | None] = {}
         for one in plan_sensitivities(self.plan, calls):
             if one.task.faster == resource:
                 seconds = self.evaluator(one.task) or [None] * len(one.calls)
                 found |= {(one.number, c): s for c, s in zip(one.calls, seconds, strict=True)}
         return [
-            before / own if (own := found.get((task, call))) else None
-            for task, call, before in best
+            one.seconds / own if (own := found.get((one.task, one.call))) else None for one in best
         ]
 
     def label(self, number: int) -> str:
         """Return what asks for a task to be priced first: its candidate at the first size."""
-        return str(self.calls[number][0][1])
+        return str(self.calls[number][0].candidate)
 
     def _priced(self, number: int, best: BestCalls) -> Iterator[PricedTask]:
         task, calls = self.plan.tasks[number], self.calls[number]
         longest = [
-            math.inf if self._is_chosen(*call) else best.seconds(task.algorithm, call[0])
+            math.inf if self._is_chosen(call) else best.seconds(task.algorithm, call.size)
             for call in calls
         ]
         seconds = self.evaluator(task, longest) or []
@@ -182,15 +195,16 @@ class LiveStudy:
                 task.algorithm,
                 NCCL if self._is_of_nccl(task) else SIMULATION,
                 tuple(at for at, _ in known),
-                tuple(calls[at][0] for at, _ in known),
-                tuple(str(calls[at][1]) for at, _ in known),
+                tuple(calls[at].size for at, _ in known),
+                tuple(str(calls[at].candidate) for at, _ in known),
+                tuple(calls[at].place for at, _ in known),
                 tuple(one for _, one in known),
             )
 
-    def _is_chosen(self, index: int, candidate: Candidate) -> bool:
-        """Return whether the table of the study chooses a candidate at a size."""
-        lookup = self.plan.points[index].table_lookup
-        return lookup is not None and lookup.candidate == candidate
+    def _is_chosen(self, call: LiveCall) -> bool:
+        """Return whether the table of the study chooses a call."""
+        lookup = self.plan.points[call.size].table_lookup
+        return lookup is not None and lookup.candidate == call.candidate
 
     def _is_of_nccl(self, task: StudyTask) -> bool:
         return task.algorithm in self.plan.points[0].of_nccl and not task.params

@@ -30,7 +30,7 @@ from tuner.whatif.study_spec import FileResolver, study_from_record
 from tuner.whatif.traced_call import trace_call
 
 SIZES = [8, 512, 4096, 1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26]
-NODES = (1, 2, 4)
+NODES = (pytest.param(1, marks=pytest.mark.weekly), 2, pytest.param(4, marks=pytest.mark.weekly))
 PPN = 2
 
 
@@ -75,8 +75,8 @@ def shown(asked: dict[str, Any]) -> list[tuple[str, float]]:
     study.price(study.order(()), float("inf"), best)
     fastest = best.of_all()
     return [
-        (str(study.calls[task][call][1]), seconds)
-        for task, call, seconds in (fastest[index] for index in range(len(SIZES)))
+        (str(study.calls[one.task][one.call].candidate), one.seconds)
+        for one in (fastest[index] for index in range(len(SIZES)))
     ]
 
 
@@ -121,6 +121,7 @@ def traced(asked: dict[str, Any], point: StudyPoint) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.representative("2-dgx-a100", "2-kesch")
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("nodes", NODES)
 def test_all_name_the_same_fastest_algorithm_and_time(
