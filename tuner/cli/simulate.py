@@ -211,9 +211,12 @@ def _asked_calls(options: argparse.Namespace, machine: Machine) -> AskedCalls:
 
     NCCL's model is used where its algorithms are wanted as NCCL runs them, and no costs were
     measured. Only measured costs are those of a library, which may run an algorithm in its own way.
-    Raises InputError for a named algorithm that the machine does not support.
+    Raises InputError for a named algorithm that the machine does not support, UsageError for a root
+    that is not a rank.
     """
     placement = Placement.block(machine.topology, options.ppn, options.ranks)
+    if not 0 <= options.root < placement.p:
+        raise UsageError(f"--root {options.root}: expected a rank from 0 to {placement.p - 1}")
     memory = options.memory or _default_memory(options, placement)
     is_simulated = options.runner == SCHEDULE or bool(options.gantt or options.calibration)
     predictor = replace(
@@ -354,7 +357,7 @@ def _variant_times(
             refused.append(found)
             about = f": {found.reason}" if asked.names else ""
             too_large.append(f"{one} at {format_size(nbytes)}{about}")
-        elif asked.names:
+        elif asked.names or asked.params:
             raise found.reason
     if asked.names and refused and len(refused) == len(variants):
         raise refused[0].reason

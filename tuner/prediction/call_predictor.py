@@ -253,7 +253,7 @@ class CallPredictor:
         if choice.algorithm not in known:
             raise NoScheduleError(f"no schedule describes {collective} {choice}")
         ranks = self.placement.p if p is None else p
-        root = self.root if self.root < ranks else 0  # which a part may lack
+        root = 0 if ranks <= self.root < self.placement.p else self.root  # a part may lack it
         if choice.runner == SCHEDULE and self.itemsize == 1 and root == 0:
             return _kept_schedule(collective, choice, ranks, nbytes)
         library = self.calibration.library

@@ -267,6 +267,22 @@ def test_what_is_too_large_is_left_out_unless_it_was_asked_for(
     assert "nothing is left to be simulated: ask for fewer ranks" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--root", "99"], "--root 99: expected a rank from 0 to 15"),
+        (["--root", "-1"], "--root -1: expected a rank from 0 to 15"),
+        (["--param", "segmnt=4KiB"], "has no parameter 'segmnt'"),
+    ],
+)
+def test_what_no_algorithm_can_do_is_refused(
+    words: list[str], said: str, flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["simulate", "--topology", str(flat), "--collective", "bcast", "--sizes", "1KiB"]
+    assert main([*asked, *words]) in (1, 2)
+    assert said in capsys.readouterr().err
+
+
 def test_variants_that_are_too_large_leave_the_others_of_a_named_algorithm(
     flat: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
