@@ -40,7 +40,7 @@ static const size_t MOST_FRESH = 64 << 20; /* bytes */
 static const double PATIENCE = 120.0; /* how long a launch waits for its turn, seconds */
 
 struct call {
-    char name[32];
+    const struct collective *of;
     size_t nbytes;
     int first;
 };
@@ -204,48 +204,103 @@ static void end_turn(void)
 
 /* Calls */
 
+/* What ranks hold before and after a call, as in tuner/core/collective.py. */
+enum held { WHOLE, WHOLE_AT_ROOT, BLOCK };
+
+struct collective {
+    const char *name;
+    enum held before, after;
+    int reduces;
+    void (*call)(const float *send, float *receive, int count, int share);
+};
+
+static void allreduce(const float *send, float *receive, int count, int share)
+{
+    (void)share;
+    MPI_Allreduce(send, receive, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void bcast(const float *send, float *receive, int count, int share)
+{
+    (void)share;
+    MPI_Bcast(rank ? receive : (float *)send, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void reduce(const float *send, float *receive, int count, int share)
+{
+    (void)share;
+    MPI_Reduce(send, receive, count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+}
+
+static void allgather(const float *send, float *receive, int count, int share)
+{
+    (void)count;
+    MPI_Allgather(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static void gather(const float *send, float *receive, int count, int share)
+{
+    (void)count;
+    MPI_Gather(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void scatter(const float *send, float *receive, int count, int share)
+{
+    (void)count;
+    MPI_Scatter(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void reduce_scatter(const float *send, float *receive, int count, int share)
+{
+    (void)count;
+    MPI_Reduce_scatter_block(send, receive, share, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static const struct collective collectives[] = {
+    {"bcast", WHOLE_AT_ROOT, WHOLE, 0, bcast},
+    {"reduce", WHOLE, WHOLE_AT_ROOT, 1, reduce},
+    {"allreduce", WHOLE, WHOLE, 1, allreduce},
+    {"reduce_scatter", WHOLE, BLOCK, 1, reduce_scatter},
+    {"allgather", BLOCK, WHOLE, 0, allgather},
+    {"gather", BLOCK, WHOLE_AT_ROOT, 0, gather},
+    {"scatter", WHOLE_AT_ROOT, BLOCK, 0, scatter},
+};
+
+static const struct collective *find_collective(const char *name)
+{
+    for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++)
+        if (!strcmp(name, collectives[i].name))
+            return &collectives[i];
+    give_up("unknown collective");
+    return NULL;
+}
+
 static void perform(const struct call *call, char *send, char *receive)
 {
-    const int count = (int)(call->nbytes / sizeof(float)), share = count / ranks;
-    const MPI_Comm world = MPI_COMM_WORLD;
-    if (!strcmp(call->name, "allreduce"))
-        MPI_Allreduce(send, receive, count, MPI_FLOAT, MPI_SUM, world);
-    else if (!strcmp(call->name, "bcast"))
-        MPI_Bcast(rank ? receive : send, count, MPI_FLOAT, 0, world);
-    else if (!strcmp(call->name, "reduce"))
-        MPI_Reduce(send, receive, count, MPI_FLOAT, MPI_SUM, 0, world);
-    else if (!strcmp(call->name, "allgather"))
-        MPI_Allgather(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, world);
-    else if (!strcmp(call->name, "gather"))
-        MPI_Gather(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, 0, world);
-    else if (!strcmp(call->name, "scatter"))
-        MPI_Scatter(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, 0, world);
-    else if (!strcmp(call->name, "reduce_scatter"))
-        MPI_Reduce_scatter_block(send, receive, share, MPI_FLOAT, MPI_SUM, world);
-    else
-        give_up("unknown collective");
+    const int count = (int)(call->nbytes / sizeof(float));
+    call->of->call((float *)send, (float *)receive, count, count / ranks);
 }
 
 static int is_right(const struct call *call, float *send, float *receive)
 {
+    const struct collective *of = call->of;
     const int count = (int)(call->nbytes / sizeof(float)), share = count / ranks;
-    const int reduces = strstr(call->name, "reduce") != NULL;
-    const int gathers = strstr(call->name, "gather") != NULL;
-    const int scatters = strstr(call->name, "scatter") != NULL;
-    const int everyone = !strncmp(call->name, "all", 3) || !strcmp(call->name, "reduce_scatter");
+    const int given = of->before == BLOCK ? rank * share : 0; /* index of the first element */
+    const int taken = of->after == BLOCK ? rank * share : 0;
+    const int whole = of->before == BLOCK ? share * ranks : count;
     for (int i = 0; i < count; i++) {
-        const int place = gathers ? rank * share + i : i;
-        send[i] = (float)(place % 1009 + (reduces ? rank : 0));
+        send[i] = (float)((given + i) % 1009 + (of->reduces ? rank : 0));
         receive[i] = -1.0f;
     }
     perform(call, (char *)send, (char *)receive);
-    if (!strcmp(call->name, "bcast") ? rank == 0 : rank && !everyone && !scatters)
+    const int one_buffer = of->before == WHOLE_AT_ROOT && of->after == WHOLE;
+    if (of->after == WHOLE_AT_ROOT ? rank != 0 : one_buffer && rank == 0)
         return 1; /* this rank receives nothing */
     int wrong = 0;
-    for (int i = 0; i < (scatters ? share : gathers ? share * ranks : count); i++) {
-        const int place = (scatters ? rank * share : 0) + i;
-        const float sum = (float)(place % 1009 * ranks + ranks * (ranks - 1) / 2);
-        wrong |= receive[i] != (reduces ? sum : (float)(place % 1009));
+    for (int i = 0; i < (of->after == BLOCK ? share : whole); i++) {
+        const int plain = (taken + i) % 1009;
+        const float sum = (float)(plain * ranks + ranks * (ranks - 1) / 2);
+        wrong |= receive[i] != (of->reduces ? sum : (float)plain);
     }
     return !wrong;
 }
@@ -373,9 +428,12 @@ static void time_call(int number, const struct call *call, int side, double seco
 static void time_calls(FILE *calls, int side, double seconds)
 {
     struct call call;
+    char name[32];
     int number = 0;
-    for (; fscanf(calls, "%31s %zu %d", call.name, &call.nbytes, &call.first) == 3; number++)
+    for (; fscanf(calls, "%31s %zu %d", name, &call.nbytes, &call.first) == 3; number++) {
+        call.of = find_collective(name);
         time_call(number, &call, side, seconds);
+    }
     wait_for_turn(2 * 4 * number); /* do not end while the other launch measures */
 }
 
