@@ -262,7 +262,7 @@ def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
     launches = "1 launch" if record["launches"] == 1 else f"{record['launches']} launches"
     _print_points(
         f"{len(own)} points, {launches}, {record['seconds']:g}s of measuring and at least"
-        f" {record['repetitions']} repetitions of every arm",
+        f" {record['repetitions']} repetitions of every candidate",
         own,
     )
     if not of_gpus:

@@ -9,7 +9,7 @@ every version has all of them (`tuner.mpi_libraries.capabilities`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner.base.errors import InputError
 from tuner.base.spelling import did_you_mean
@@ -26,25 +26,40 @@ class NativeAlgorithm:
     fixed_parameters    parameters that make it the canonical algorithm; a leaf must give every
                         parameter
     segment_parameter   the parameter that takes the segment size, "" when it has none
+    variables           control variables of parameters, without MPIR_CVAR_<COLLECTIVE>_
     restrictions        conditions under which the library may run it at all
     """
 
     name: str
     fixed_parameters: Mapping[str, str | int] = field(default_factory=dict)
     segment_parameter: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
     restrictions: tuple[str, ...] = ()
 
 
-_PIPELINE: Mapping[str, str | int] = {
-    "tree_type": "kary",
-    "is_non_blocking": 1,
-    "recv_pre_posted": 0,
-}
+_PIPELINE = NativeAlgorithm(
+    "pipelined_tree",
+    {"tree_type": "kary", "is_non_blocking": 1, "recv_pre_posted": 0},
+    "chunk_size",
+    {
+        "k": "TREE_KVAL",
+        "is_non_blocking": "IS_NON_BLOCKING",
+        "chunk_size": "TREE_PIPELINE_CHUNK_SIZE",
+        "recv_pre_posted": "RECV_PRE_POST",
+    },
+)
+
+
+def _pipeline(children: int) -> NativeAlgorithm:
+    """Return the pipelined tree in which a rank has so many children."""
+    return replace(_PIPELINE, fixed_parameters={**_PIPELINE.fixed_parameters, "k": children})
+
+
 AUTO_ALGORITHM = 0  # the enumeration's value for the library's own decision
 ALGORITHMS = {
     Collective.BCAST: {
-        "pipeline": NativeAlgorithm("pipelined_tree", {**_PIPELINE, "k": 1}, "chunk_size"),
-        "binary": NativeAlgorithm("pipelined_tree", {**_PIPELINE, "k": 2}, "chunk_size"),
+        "pipeline": _pipeline(1),
+        "binary": _pipeline(2),
         "binomial": NativeAlgorithm("binomial"),
         "scatter_allgather": NativeAlgorithm("scatter_recursive_doubling_allgather"),
         "scatter_allgather_ring": NativeAlgorithm("scatter_ring_allgather"),
@@ -76,12 +91,6 @@ OVERRIDING_PATTERN = (
 OVERRIDING_VARIABLES = ()  # those in parameter files, which MPICH does not have
 PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # segment sizes that are probed
 MAX_INT = 2**31 - 1  # parameters and bounds are ints in the library
-_PARAMETER_VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default
-    "k": ("TREE_KVAL", 2),
-    "is_non_blocking": ("IS_NON_BLOCKING", 1),
-    "chunk_size": ("TREE_PIPELINE_CHUNK_SIZE", 8192),
-    "recv_pre_posted": ("RECV_PRE_POST", 0),
-}
 RULES_FILE_VARIABLE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"
 # For libraries with a device layer.
 DEVICE_RULES_FILE_VARIABLE = "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE"
@@ -94,7 +103,13 @@ CONTROL_VARIABLES = (  # all that the tuner uses
         for collective in ALGORITHMS
         for name in ("INTRA_ALGORITHM", "DEVICE_COLLECTIVE")
     ),
-    *(f"MPIR_CVAR_{Collective.BCAST.upper()}_{name}" for name, _ in _PARAMETER_VARIABLES.values()),
+    *(
+        f"MPIR_CVAR_{collective.upper()}_{name}"
+        for collective, known in ALGORITHMS.items()
+        for name in dict.fromkeys(
+            variable for one in known.values() for variable in one.variables.values()
+        )
+    ),
 )
 
 
@@ -156,8 +171,8 @@ def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int |
         f"{stem}INTRA_ALGORITHM": found.name,
     }
     for parameter, value in leaf_parameters(found, choice).items():
-        if parameter in _PARAMETER_VARIABLES:
-            values[f"{stem}{_PARAMETER_VARIABLES[parameter][0]}"] = value
+        if parameter in found.variables:
+            values[f"{stem}{found.variables[parameter]}"] = value
     return values
 
 
