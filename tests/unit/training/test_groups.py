@@ -7,14 +7,14 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.core.schedule import Schedule
+from tuner.machines.loader import machine_from_record
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.topology import HOST, Placement
-from tuner.topology.readers import nominal_calibration, topology_from_record
 from tuner.training.groups import PAIRWISE, Call, Group, _own_schedule, _side_by_side
 from tuner.training.recorded import ALLTOALL
 
-FLAT = topology_from_record({"name": "x", "nodes": 12, "latency": "1us", "bandwidth": "1GB/s"})
-PREDICTOR = CallPredictor.of_machine(Placement.block(FLAT, 1), nominal_calibration(FLAT), HOST)
+FLAT = machine_from_record({"name": "x", "nodes": 12, "latency": "1us", "bandwidth": "1GB/s"})
+PREDICTOR = CallPredictor.of_machine(Placement.block(FLAT.topology, 1), FLAT.calibration, HOST)
 
 
 def replay(schedule: Schedule, p: int) -> list[list[object]]:
