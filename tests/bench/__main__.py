@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tuner.algorithms import build
 from tuner.base.units import format_size, format_time
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.support.replays import Grid, Stage, replay
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements

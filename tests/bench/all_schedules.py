@@ -13,7 +13,7 @@ from heapq import nlargest
 from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.base.units import format_time
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.topology import Placement

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.conftest import ROOT
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 
 CI = (str(ROOT / ".ci" / "run"),)
 LOAD = ("stress-ng", "--cpu", "4", "--io", "2", "--quiet")

@@ -17,7 +17,7 @@ from mpi4py import MPI
 from tests.support.device import FakeDevice, resident
 from tuner.base.errors import InputError
 from tuner.base.units import format_size, format_time
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.calibration import Estimate, ReductionCost
 from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.buffers import contiguous_view, nbytes_of

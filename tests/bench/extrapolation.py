@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.arrays import FloatArray
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.table import AlgorithmConfig
 from tuner.importers import read_results
 from tuner.select.baselines import train_nearest_winner

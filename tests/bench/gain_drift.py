@@ -21,7 +21,7 @@ from itertools import permutations
 from pathlib import Path
 
 from tuner.base.statistics import NORMAL_95
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.measurement import read_measurements
 from tuner.core.table import AlgorithmConfig
 from tuner.select.dataset import MIN_GAIN, build_observations

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner import algorithms
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.collective import Collective
 from tuner.prediction.candidates import NCCL_ALGORITHMS, is_in_network
 from tuner.whatif.study_runner import run_study

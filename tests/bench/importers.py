@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.support.fabrics import fabric
 from tuner.base.errors import InputError
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.machines.topology_files import parse_topology, read_text
 
 FOLDERS = ("hwloc", "nccl_topo", "nvidia_smi", "ibnetdiscover", "slurm")

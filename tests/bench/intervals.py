@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.speedup import mean_over_launches, paired_speedup
 from tuner.core.table import DEFAULT, RUNNER_OF_KIND

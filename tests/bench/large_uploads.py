@@ -26,7 +26,7 @@ from tests.bench.measurement_storage import series
 from tests.service.serving import CLUSTER, LIBRARY, a_study, a_table, publish, serving
 from tests.support.ladders import table_of
 from tests.support.stored import calibration
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.calibration import calibration_record
 from tuner.core.collective import Collective
 from tuner.core.measurement import end_line, header_line, series_line

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.training.iteration import predict_iteration
 from tuner.training.workload import Workload, workload_from_record
 

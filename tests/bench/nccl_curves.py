@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from tuner.base.units import format_size
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.collective import Collective
 from tuner.machines import Machine, preset, with_gpu
 from tuner.mpi_libraries import nccl

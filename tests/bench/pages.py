@@ -15,7 +15,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from tests.service.serving import a_table, publish, serving
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 
 PAGES = {  # page -> what is there as soon as it is useful
     "clusters": "main[data-state=complete]",

@@ -25,7 +25,7 @@ from tuner.calibrate.accuracy import (
     summarise_ranking,
 )
 from tuner.calibrate.measured_collectives import predict_all, simulatable_collectives
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import DEFAULT, RUNNER_OF_KIND
 from tuner.machines.topology_files import load_topology

@@ -19,7 +19,7 @@ import numpy as np
 from tests.bench.predictions import LEAST, arguments, grouped, predicted, print_figures
 from tuner.calibrate import calibrate
 from tuner.calibrate.accuracy import CollectivePrediction
-from tuner.cli import argument_types
+from tuner.cli.options import argument_types
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.machines.topology_files import load_topology

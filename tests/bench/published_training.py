@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.training.frameworks.parameter_server import ParameterServer
 from tuner.training.iteration import PredictedIteration, predict_iteration
 from tuner.training.workload import Workload, read_workload

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import httpx
 
 from tests.service.serving import a_table, publish, serving
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 
 CONNECTIONS = 64
 SECONDS = 8

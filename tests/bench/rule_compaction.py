@@ -20,7 +20,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.measurement import read_measurements
 from tuner.core.table import AlgorithmConfig
 from tuner.importers import AUTO, UserMetadata, read_results

@@ -25,7 +25,7 @@ from urllib.parse import urljoin
 from urllib.request import urlopen
 
 from tests.conftest import ROOT
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 
 CEILING = 1.5  # seconds of processor time of the process that answers
 SAMPLES = 5

@@ -33,7 +33,7 @@ import httpx
 
 from tests.bench.service_start import processor_seconds, tree_of
 from tests.conftest import ROOT
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 
 MACHINES = {"dgx-h100": "preset:dgx-h100", "summit": "preset:summit"}
 NODES = 64

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.conftest import ROOT
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 
 CEILING = 0.5  # seconds of the clock
 SAMPLES = 9

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from tuner.cli.main import main
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.collective import Collective
 
 SIZES = [4 << i for i in range(27)]  # 4 B .. 256 MiB

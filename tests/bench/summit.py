@@ -33,7 +33,7 @@ from statistics import median
 from tuner import algorithms
 from tuner.algorithms import staged
 from tuner.base.units import format_size
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule

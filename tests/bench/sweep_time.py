@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from tuner.cli.main import main
-from tuner.cli.output import print_text
+from tuner.cli.terminal.output import print_text
 
 SWEEP = {
     "model": "resnet50",

@@ -23,7 +23,7 @@ from tests.bench.predictions import LEAST
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.base.units import format_size
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import MEASURED, AlgorithmConfig, TuningTable, read_table
 from tuner.select.dataset import CallPoint, build_observations, group_by_point

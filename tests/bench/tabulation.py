@@ -22,7 +22,7 @@ import numpy as np
 
 from tuner import mpi_libraries
 from tuner.base.processes import available_cores
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import AlgorithmConfig, TuningTable

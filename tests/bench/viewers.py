@@ -20,7 +20,7 @@ import httpx
 
 from tests.bench.requests import SELECT
 from tests.service.serving import a_table, publish, serving
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 
 VIEWERS = 50
 SECONDS = 30.0

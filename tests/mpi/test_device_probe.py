@@ -119,7 +119,7 @@ def test_without_a_device_it_says_so_and_the_rest_goes_on(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tuner.cli.progress.LINE_INTERVAL_S", 0.0)
+    monkeypatch.setattr("tuner.cli.terminal.progress.LINE_INTERVAL_S", 0.0)
     out = tmp_path / "m.ndjson"
     words = ["probe", "--ranks", "2", "--sizes", "64B", "--launches", "1", "--budget", "2s"]
     assert main([*words, "--measure", "devices,collectives", "--out", str(out)]) == 0

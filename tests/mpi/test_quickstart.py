@@ -16,7 +16,7 @@ from rich.console import Console
 from tests.field.tables import read_libraries
 from tests.support.waiting import patience, until
 from tuner.cli.main import main
-from tuner.cli.progress import Display
+from tuner.cli.terminal.progress import Display
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements, read_partial

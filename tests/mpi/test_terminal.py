@@ -20,9 +20,9 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.nccl import on_shapes
 from tests.support.terminals import plain, screen
-from tuner.cli.layout import LINE_CONTINUATION, display_width
 from tuner.cli.main import COMMANDS, main
-from tuner.cli.output import OMITTED_COLUMNS_NOTE
+from tuner.cli.terminal.layout import LINE_CONTINUATION, display_width
+from tuner.cli.terminal.output import OMITTED_COLUMNS_NOTE
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable, read_table, write_table
 from tuner.launch import Launcher
@@ -211,7 +211,7 @@ def test_no_word_is_cut(
     verb: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
-    monkeypatch.setattr("tuner.cli.progress.REFRESHES_PER_S", REFRESHES_PER_S)
+    monkeypatch.setattr("tuner.cli.terminal.progress.REFRESHES_PER_S", REFRESHES_PER_S)
     for stream in ("stdout", "stderr"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
 

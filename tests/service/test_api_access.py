@@ -23,7 +23,7 @@ from tuner.api.problems import Problem
 from tuner.api.server import serve
 from tuner.api.settings import Settings, is_loopback
 from tuner.base.errors import InputError
-from tuner.cli.serve import parse_networks
+from tuner.cli.commands.serve import parse_networks
 
 READS = ("/v1/clusters", "/v1/tables", "/v1/jobs", "/metrics")
 OPEN = ("/v1/health", "/v1/ready", "/openapi.json")

@@ -25,8 +25,8 @@ import pytest
 
 from tests.service.serving import SOURCES, end, good, said
 from tests.support.waiting import patience, until
-from tuner.cli.database import retention_of
 from tuner.cli.main import build_parser
+from tuner.cli.options.database import retention_of
 
 UNIT = SOURCES / "deploy" / "tuner.service"
 CONTAINERFILE = SOURCES / "deploy" / "Containerfile"

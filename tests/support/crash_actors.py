@@ -27,9 +27,9 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import Pool
 
 import tuner.api.app
-import tuner.cli.db
-import tuner.cli.publish
-import tuner.cli.token
+import tuner.cli.commands.db
+import tuner.cli.commands.publish
+import tuner.cli.commands.token
 from tests.support.crash_model import (
     CLAIMED,
     DONE,

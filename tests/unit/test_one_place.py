@@ -43,7 +43,7 @@ EXCEPTIONS = {  # module -> what it needs a certain collective for
     "tuner/importers/imb.py": "its names of benchmarks, and which sizes are of one rank",
     "tuner/importers/nccl_tests.py": "its names of programs",
     "tuner/importers/osu.py": "its titles, and which sizes are of one rank",
-    "tuner/cli/nccl.py": "the default of an option",
+    "tuner/cli/commands/nccl.py": "the default of an option",
 }
 ADVICE = (
     "names a collective. What it is belongs to its record in tuner/core/collective.py, what a"
@@ -132,7 +132,7 @@ LIBRARIES = OnePlace(
         "tuner/api/routes/probes.py": "the choices of a field, which the schema spells out",
         "tuner/api/routes/tables.py": "the same, of formats",
         "tuner/api/routes/what_if.py": "the same",
-        "tuner/cli/serve.py": "the option that names an interpreter with MPICH",
+        "tuner/cli/commands/serve.py": "the option that names an interpreter with MPICH",
         "tuner/diagnosis/library.py": "files and packages of distributions",
         "tuner/importers/algorithm_names.py": "spellings in files of other programs",
         "tuner/probe/driver.py": "the default of a parameter",

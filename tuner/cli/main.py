@@ -17,9 +17,9 @@ from tuner import __version__
 from tuner.base.errors import InputError, TunerError, UsageError
 from tuner.base.extras import explain_missing_module
 from tuner.base.signals import DEFERRED_INTERRUPT
-from tuner.cli.layout import reflow
-from tuner.cli.parser import EXIT_USAGE, Parser
 from tuner.cli.quick_imports import quick_imports
+from tuner.cli.terminal.layout import reflow
+from tuner.cli.terminal.parser import EXIT_USAGE, Parser
 from tuner.workflows.time_limit import process_age
 
 COMMANDS = {
@@ -76,7 +76,7 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name in words:
             with quick_imports():
-                verb = importlib.import_module(f"tuner.cli.{name.replace('-', '_')}")
+                verb = importlib.import_module(f"tuner.cli.commands.{name.replace('-', '_')}")
             command.description, command.epilog = verb.__doc__, verb.EXAMPLES
             verb.arguments(command)
     asked = commands.add_parser("help", help="explain a command", allow_abbrev=False)
@@ -158,7 +158,7 @@ def _parse(words: Sequence[str], arguments: argparse.Namespace) -> None:
 
 def _print_first_commands() -> None:
     """Print the commands that a user begins with."""
-    from tuner.cli.output import console
+    from tuner.cli.terminal.output import console
 
     print(reflow(FIRST_COMMANDS, console().width))
 
@@ -191,7 +191,7 @@ def _stdout_failed(error: OSError) -> int:
 
 
 def _print_error(sentence: str) -> None:
-    from tuner.cli.output import print_text  # takes longer to load than `tuner --help`
+    from tuner.cli.terminal.output import print_text  # takes longer to load than `tuner --help`
 
     print_text(sentence, error=True)
 

@@ -13,8 +13,8 @@ from tests.support.probed import Machine, racks, truth
 from tests.support.stored import measurements_file
 from tuner.base.units import format_time
 from tuner.calibrate import calibrate, fit_calibration
-from tuner.cli.calibration_view import format_estimate, print_calibration
 from tuner.cli.main import main
+from tuner.cli.views.calibration_view import format_estimate, print_calibration
 from tuner.core.calibration import Estimate, PathCost, read_calibration, write_calibration
 from tuner.core.measurement import Measurement, read_measurements
 from tuner.report.fit_plots import save_fit_plots

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.terminals import Typist
-from tuner.cli.completion import SHELLS
+from tuner.cli.commands.completion import SHELLS
 from tuner.cli.main import COMMANDS, main
 
 START = {  # how a shell begins without anybody's settings, and how it loads the script

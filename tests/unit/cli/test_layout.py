@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.cli.layout import (
+from tuner.cli.terminal.layout import (
     COLUMN_GAP,
     TableLayout,
     display_width,

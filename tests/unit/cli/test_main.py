@@ -15,9 +15,9 @@ import pytest
 
 from tuner import algorithms
 from tuner.base.errors import InputError
-from tuner.cli import quickstart, study, tune
+from tuner.cli.commands import quickstart, study, tune
 from tuner.cli.main import COMMANDS, EXIT_SIGNAL, NO_PARTIAL_OUTPUT, RESUME_HINT, main
-from tuner.cli.output import print_table
+from tuner.cli.terminal.output import print_table
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurements

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from tuner.base import progress
 from tuner.base.progress import progress_from_counts
-from tuner.cli.progress import Display, format_clock
+from tuner.cli.terminal.progress import Display, format_clock
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.4, "1:05"), (-3, "0:00")])
@@ -22,7 +22,7 @@ def display(*, terminal: bool) -> tuple[Display, io.StringIO]:
 
 
 def test_a_pipe_gets_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.cli.progress.LINE_INTERVAL_S", 0.0)
+    monkeypatch.setattr("tuner.cli.terminal.progress.LINE_INTERVAL_S", 0.0)
     shown, screen = display(terminal=False)
     with shown.stage("probing", 30.0) as report:
         report(0.5, 15.0, "bcast [4 ranks]")

@@ -237,7 +237,7 @@ def test_what_takes_long_says_how_far_it_is(
 ) -> None:
     simulated(capsys, flat, "--sizes", "64KiB")
     assert "simulating" not in capsys.readouterr().err
-    monkeypatch.setattr("tuner.cli.progress.LINE_INTERVAL_S", 0.0)
+    monkeypatch.setattr("tuner.cli.terminal.progress.LINE_INTERVAL_S", 0.0)
     asked = ["--topology", str(flat), "--collective", "bcast", "--sizes", "1KiB,1MiB"]
     assert main(["simulate", *asked]) == 0
     said = capsys.readouterr().err.splitlines()

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tuner.cli import output, study_answers, study_view
+from tuner.cli.terminal import output
+from tuner.cli.views import study_answers, study_view
 from tuner.core.collective import Collective
 from tuner.prediction.candidates import Candidate
 from tuner.whatif.study_result import Crossover

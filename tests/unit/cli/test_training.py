@@ -13,7 +13,7 @@ import yaml
 
 from tests.support.workloads import RECORD
 from tuner.cli.main import EXIT_SIGNAL, main
-from tuner.cli.training_sweep_view import format_cost
+from tuner.cli.views.training_sweep_view import format_cost
 from tuner.training.sweep import format_epoch
 from tuner.training.workload import read_workload
 

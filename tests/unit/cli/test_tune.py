@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.cli import argument_types, host_options
+from tuner.cli.commands.tune import arguments, constraints_of
 from tuner.cli.main import main
-from tuner.cli.tune import arguments, constraints_of
+from tuner.cli.options import argument_types, host_options
 from tuner.core.call_profile import ProfiledCall, write_call_profile
 from tuner.core.collective import Collective
 from tuner.launch import LOCAL_HOST, LauncherTemplate, template

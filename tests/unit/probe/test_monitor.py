@@ -167,7 +167,7 @@ def test_the_plan_is_shown_without_measuring(capsys: pytest.CaptureFixture[str])
 def test_the_plan_for_this_computer_has_what_can_be_measured_on_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
-    monkeypatch.setattr("tuner.cli.probe.has_driver", lambda: there)
+    monkeypatch.setattr("tuner.cli.commands.probe.has_driver", lambda: there)
     words = ["probe", "plan", "--ranks", "2", "--sizes", "1KiB", "--budget", "60s"]
     assert main([*words, "--json"]) == 0
     printed = capsys.readouterr()

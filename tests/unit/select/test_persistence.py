@@ -19,9 +19,9 @@ import pytest
 
 from tuner.base import resources
 from tuner.base.errors import InputError
+from tuner.cli.commands.select import _print_asked, arguments, resolve_shape
+from tuner.cli.commands.train import MODEL_CARD_FILE, model_card
 from tuner.cli.main import main
-from tuner.cli.select import _print_asked, arguments, resolve_shape
-from tuner.cli.train import MODEL_CARD_FILE, model_card
 from tuner.core.table import AlgorithmConfig
 from tuner.select import persistence
 from tuner.select.cases import EvaluationCase

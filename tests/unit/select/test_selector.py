@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.properties import examples
 from tuner.base.errors import InputError
-from tuner.cli.tune import launch_count_cautions
+from tuner.cli.commands.tune import launch_count_cautions
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.cli.output import console
-from tuner.cli.progress import Display
+from tuner.cli.terminal.output import console
+from tuner.cli.terminal.progress import Display
 from tuner.workflows.checkpoint import CHECKPOINT_FILE, StageCheckpoint
 from tuner.workflows.quickstart import STAGE_FILES, STAGE_SECONDS, LibraryPipeline
 

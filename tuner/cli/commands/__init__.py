@@ -1,0 +1,1 @@
+"""One module per verb of `tuner`: its options, and what it does."""

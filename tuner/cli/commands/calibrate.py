@@ -1,0 +1,223 @@
+"""Fit the calibration to measurements: per path class piecewise alpha and beta, and gamma, each
+with its 95 % interval; or compare two calibrations of one cluster."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tuner.base.atomic_io import require_writable_dir, require_writable_file
+from tuner.base.errors import UsageError
+from tuner.base.progress import progress_from_counts
+from tuner.calibrate import CalibrationFit, fit_calibration
+from tuner.calibrate.drift import ParameterDrift, compare_calibrations
+from tuner.calibrate.refine import Refinement, refine
+from tuner.cli.options.host_options import read_with_topology
+from tuner.cli.terminal.output import (
+    add_json_option,
+    console,
+    print_cautions,
+    print_command,
+    print_result,
+    print_table,
+    print_text,
+)
+from tuner.cli.terminal.progress import Display
+from tuner.cli.views.calibration_view import (
+    format_estimate,
+    format_ratio,
+    parameter_label,
+    print_calibration,
+)
+from tuner.core.calibration import (
+    Calibration,
+    calibration_record,
+    read_calibration,
+    write_calibration,
+)
+from tuner.core.measurement import Measurements
+from tuner.mpi_libraries import LIBRARY_MODULES
+from tuner.topology import Topology
+
+EXAMPLES = """examples:
+  tuner calibrate measurements.ndjson --out calibration.json
+  tuner calibrate measurements.ndjson --topology racks.yaml --out calibration.json --plots fit
+  tuner calibrate measurements.ndjson --topology racks.yaml --refine --out calibration.json
+  tuner calibrate measurements.ndjson --json
+  tuner calibrate compare january.json february.json  # drift"""
+
+COMPARE = "compare"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help=f"NDJSON written by `tuner probe`; or the word {COMPARE} and two calibrations",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write")
+    parser.add_argument(
+        "--topology",
+        type=Path,
+        metavar="FILE",
+        help="topology of the probed cluster, in any format that `tuner topology` reads; gives the"
+        " latency of its links, and every distance costs of its own",
+    )
+    parser.add_argument(
+        "--plots",
+        type=Path,
+        metavar="DIR",
+        help="draw measured times, lines, breaks and residuals of every path (SVG and PNG)",
+    )
+    parser.add_argument(
+        "--refine",
+        action="store_true",
+        help="fit what ping-pongs do not show to the measured collectives; used if calls that are"
+        " held out are predicted better and ranked no worse",
+    )
+    add_json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Fit, write, plot and print a calibration, or compare two."""
+    if options.files[0] == COMPARE:
+        _compare(options)
+        return
+    if len(options.files) > 1:
+        raise UsageError(
+            f"calibrate takes one file of measurements, not {len(options.files)}: put several"
+            f" together with `tuner probe merge`; `calibrate {COMPARE} A B` compares calibrations"
+        )
+    measured = Path(options.files[0])
+    if options.out:
+        require_writable_file(options.out, measured)
+    if options.plots:
+        require_writable_dir(options.plots)
+        import_module("tuner.report.fit_plots")  # before any work, if matplotlib is missing
+    measurements, topology = read_with_topology(measured, options.topology)
+    found = fit_calibration(measurements, topology)
+    refined = _refine(found, measurements, topology) if options.refine else None
+    calibration = refined.calibration if refined else found.calibration
+    if options.out:
+        write_calibration(calibration, options.out)
+    if options.plots:
+        _draw(found, calibration if refined and refined.accepted else None, options.plots)
+
+    def text() -> None:
+        print_calibration(calibration)
+        if refined:
+            _print_refined(refined)
+        if options.out:
+            print_text(f"{options.out}: written")
+        if options.out and _can_tune(measurements):
+            print_command("next:", _tune_command(options))
+
+    print_result(options, calibration_record(calibration), text)
+
+
+def _refine(
+    found: CalibrationFit, measurements: Measurements, topology: Topology | None
+) -> Refinement:
+    with Display(console(error=True)).stage("fitting to the measured collectives") as report:
+        return refine(
+            found.calibration, measurements, topology, on_progress=progress_from_counts(report)
+        )
+
+
+def _can_tune(measurements: Measurements) -> bool:
+    """Return whether a table can be made of the measurements."""
+    measured = any(one.kind == "collective" for one in measurements.series)
+    return measured and measurements.library.partition(" ")[0] in LIBRARY_MODULES
+
+
+def _tune_command(options: argparse.Namespace) -> str:
+    """Return the command that makes a table with this calibration."""
+    topology = ["--topology", str(options.topology)] if options.topology else []
+    return shlex.join(
+        [
+            "tuner",
+            "tune",
+            "--measurements",
+            str(options.files[0]),
+            "--calibration",
+            str(options.out),
+            *topology,
+            "--out",
+            "table.json",
+        ]
+    )
+
+
+def _print_refined(refined: Refinement) -> None:
+    print_table(
+        "collectives that were kept out",
+        ("calibration", "calls", "median error", "mean", "p95", "regret", "tau", "within 5 %"),
+        [
+            (
+                name,
+                str(own.errors.cases),
+                f"{own.errors.median:.1%}",
+                f"{own.errors.mean:.1%}",
+                f"{own.errors.p95:.1%}",
+                f"{own.ranking.regret:.2%}",
+                f"{own.ranking.tau:.3f}",
+                f"{own.ranking.close:.1%}",
+            )
+            for name, own in (("ping-pongs", refined.before), ("refined", refined.after))
+        ],
+        right=("calls", "median error", "mean", "p95", "regret", "tau", "within 5 %"),
+        droppable=("p95", "mean", "within 5 %"),
+    )
+    if refined.accepted:
+        print_text(f"refined: {refined.reason}")
+    else:
+        print_cautions([f"not refined: {refined.reason}"])
+
+
+def _draw(found: CalibrationFit, refined: Calibration | None, folder: Path) -> None:
+    from tuner.report.fit_plots import save_fit_plots  # matplotlib takes its time
+
+    for path in save_fit_plots(found, folder, refined):
+        print_text(f"{path}: written", error=True)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    if len(options.files) != 3:
+        raise UsageError(f"`tuner calibrate {COMPARE}` takes two calibrations: the earlier first")
+    if options.out or options.topology or options.plots or options.refine:
+        raise UsageError(f"`tuner calibrate {COMPARE}` only prints: use --json and redirect it")
+    before, after = (read_calibration(Path(name)) for name in options.files[1:])
+    changes = compare_calibrations(before, after)
+    print_result(options, [_record(change) for change in changes], lambda: _print(changes))
+
+
+def _record(change: ParameterDrift) -> dict[str, Any]:
+    return {**asdict(change), "ratio": change.ratio, "significant": change.is_significant}
+
+
+def _print(changes: list[ParameterDrift]) -> None:
+    print_table(
+        "drift",
+        ("parameter", "before", "after", "ratio", ""),
+        [
+            (
+                parameter_label(change.parameter),
+                format_estimate(change.parameter, change.before),
+                format_estimate(change.parameter, change.after),
+                format_ratio(change.parameter, change.ratio),
+                "significant" if change.is_significant else "",
+            )
+            for change in changes
+        ],
+        right=("ratio",),
+        wrappable=("parameter", "before", "after"),
+    )
+    number = sum(change.is_significant for change in changes)
+    print_text(f"{number} of {len(changes)} parameters changed significantly")

@@ -1,0 +1,362 @@
+"""Score selectors and tables on measured tables: how much slower than the best are their choices,
+at calls that they have not seen?"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tuner.base.errors import InputError, UsageError
+from tuner.base.progress import subtask_progress, with_eta
+from tuner.base.spelling import unknown_name
+from tuner.base.units import plural
+from tuner.cli.commands.import_results import add_format_option
+from tuner.cli.options.argument_types import name_list
+from tuner.cli.terminal.output import (
+    add_json_option,
+    console,
+    print_cautions,
+    print_result,
+    print_table,
+    print_text,
+    warn,
+)
+from tuner.cli.terminal.progress import Display
+from tuner.core.calibration import read_calibration
+from tuner.core.collective import Collective
+from tuner.core.measurement import read_measurements
+from tuner.core.table import AlgorithmConfig, Rule, TuningTable, read_table
+from tuner.formats.registry import LIBRARIES
+from tuner.importers import BenchmarkResult, UserMetadata, read_all
+from tuner.importers.algorithm_names import check_algorithm_names
+from tuner.machines.topology_files import load_topology
+from tuner.select.baselines import BASELINES, SelectFunction
+from tuner.select.cases import (
+    CV_PROTOCOLS,
+    HELD_OUT_VARIABLE,
+    LEAVE_NODE_COUNT_OUT,
+    LEAVE_SIZE_OUT,
+    NEW_MACHINE,
+    EvaluationCase,
+    cases_from_measurements,
+    cases_from_readings,
+    drop_algorithms,
+    folds,
+    group_cases,
+    is_collective_reading,
+)
+from tuner.select.dataset import CallPoint, SimulateFunction
+from tuner.select.evaluate import (
+    DEFAULT_LABEL,
+    TUNER,
+    TUNER_SIGNIFICANT,
+    Score,
+    evaluate,
+    no_simulation,
+    selector_trainers,
+    with_alternatives,
+)
+from tuner.select.simulated_times import Simulator
+
+NOTHING_TO_CHOOSE = (
+    "nothing to choose from: every call was measured with one algorithm alone, as far as the files"
+    " name algorithms; give --pooled to choose among the libraries in a file"
+)
+MIN_NOTABLE_REGRET = 0.005  # smallest difference of mean regrets that is reported
+MEAN_COLUMN_PREFIXES = ("mean_", "avg_")  # a table with units can state medians instead
+EXAMPLES = """examples:
+  tuner evaluate results.csv
+  tuner evaluate results.csv --baselines nearest,forest --exclude-algorithms ignore
+  tuner evaluate nccl.csv --pooled --cv leave-one-size-out
+  tuner evaluate machine1.csv machine2.csv --cv new-machine
+  tuner evaluate m.ndjson --calibration c.json --topology racks.yaml --table table.json
+
+The regret of a choice is its time over that of the best candidate measured there, less one.
+`tuner` is the selector that looks for the least regret; `tuner, if sure` leaves the default only
+where a gain is believed with 95 %, as rules for calls that were not measured do. `nearest` copies
+the winner of the nearest call, `neighbours` and `forest` regress each candidate's time. `slower`
+counts choices slower than the default beyond noise; `headroom` is the part of the default's regret
+that is saved.
+
+Without --calibration and --topology nothing is simulated, and no calibration is fitted or looked
+for: `tuner` and `tuner, if sure` then learn from the measured times alone. With both, what they
+believe of a call starts from its simulated time, as it always does in `tuner tune`. The baselines
+never see simulated times."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_input_options(parser)
+    parser.add_argument(
+        "--cv",
+        choices=CV_PROTOCOLS,
+        default=LEAVE_NODE_COUNT_OUT,
+        metavar="NAME",
+        help=f"cross-validation: what is held out, {', '.join(CV_PROTOCOLS)} (default:"
+        f" {LEAVE_NODE_COUNT_OUT})",
+    )
+    parser.add_argument(
+        "--baselines",
+        type=name_list,
+        default=tuple(BASELINES),
+        metavar="NAME,...",
+        help=f"simple selectors to compare with: {', '.join(BASELINES)} (default: all)",
+    )
+    parser.add_argument("--table", type=Path, metavar="FILE", help="tuning table to score, too")
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="calibration to simulate calls with, on --topology (default: no simulation)",
+    )
+    parser.add_argument(
+        "--topology", type=Path, metavar="FILE", help="topology of the cluster, for simulation"
+    )
+    add_json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for input files and how to read them."""
+    parser.add_argument(
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="measurements of a probe (.ndjson), or results that `tuner import-results` reads",
+    )
+    parser.add_argument(
+        "--pooled",
+        action="store_true",
+        help="compare the libraries in a file as candidates, like algorithms (default: each by"
+        " itself)",
+    )
+    parser.add_argument(
+        "--exclude-algorithms",
+        type=name_list,
+        default=(),
+        metavar="NAME,...",
+        help="algorithms to disregard",
+    )
+    add_format_option(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read all files, and score every set of comparable cases."""
+    unknown = set(options.baselines) - set(BASELINES)
+    if unknown:
+        raise UsageError(unknown_name("baseline", min(unknown), BASELINES))
+    simulate = _simulate(options.calibration, options.topology)
+    trainers = selector_trainers(simulate, options.baselines)
+    table = read_table(options.table) if options.table else None
+    cases = read_cases(options, simulate)
+    tables = {str(options.table): _table_pick(table, cases, options.table)} if table else {}
+    if table:
+        _warn_of_own(table, options)
+    own_sets = {
+        name: own
+        for name, own in group_cases(cases, options.cv == NEW_MACHINE).items()
+        if any(len(case.observations) > 1 for case in own)
+    }
+    if table:
+        _warn_of_unmeasured(options.table, tables[str(options.table)], own_sets.values())
+    if not own_sets:
+        raise InputError(NOTHING_TO_CHOOSE)
+    tell = with_eta(Display(console(error=True)).line_report("asking for what was left out"))
+    found = {
+        name: evaluate(
+            own, options.cv, trainers, tables, subtask_progress(tell, number, len(own_sets), name)
+        )
+        for number, (name, own) in enumerate(own_sets.items())
+    }
+    why: dict[str, list[str]] = defaultdict(list)
+    for name, own in own_sets.items():
+        if TUNER not in found[name]:
+            why[_nothing_learned(own, options.cv)].append(name)
+    for reason, names_of in why.items():
+        warn(f"{'; '.join(names_of)}: {reason}")
+    record = {name: list(_records(scores)) for name, scores in found.items()}
+    protocol = options.cv
+    print_result(options, {"protocol": protocol, "sets": record}, lambda: _print(found, protocol))
+
+
+def _warn_of_own(table: TuningTable, options: argparse.Namespace) -> None:
+    """Warn of input files that the table was made of."""
+    for path in options.files:
+        if path.suffix != ".ndjson":
+            continue
+        if read_measurements(path).provenance == table.provenance.get("probe"):
+            warn(
+                f"{options.table} was made of {path}: its scores there say nothing of calls that"
+                " were not measured; score it on other measurements"
+            )
+
+
+def _nothing_learned(cases: Sequence[EvaluationCase], protocol: str) -> str:
+    """Return why selectors that learn are not scored, and what to do."""
+    others = [
+        other
+        for other in (LEAVE_NODE_COUNT_OUT, LEAVE_SIZE_OUT)
+        if other != protocol and folds(cases, other)
+    ]
+    return (
+        f"all of it is of one {HELD_OUT_VARIABLE[protocol]}, so {protocol} leaves nothing"
+        " to learn from:"
+        f" {TUNER} and the baselines are not scored; give results of another one, or choose another"
+        f" --cv{', such as ' if others else ''}{' or '.join(others)}"
+    )
+
+
+def _simulate(calibration: Path | None, topology: Path | None) -> SimulateFunction:
+    if calibration is None and topology is None:
+        return no_simulation
+    if calibration is None or topology is None:
+        raise UsageError("simulating needs both --calibration and --topology")
+    return Simulator(read_calibration(calibration), load_topology(topology))
+
+
+def read_cases(options: argparse.Namespace, simulate: SimulateFunction) -> list[EvaluationCase]:
+    """Read the cases of files in any known format, as the options say."""
+    probed = [path for path in options.files if path.suffix == ".ndjson"]
+    others = [path for path in options.files if path not in probed]
+    read = [
+        case
+        for path in probed
+        for case in cases_from_measurements(read_measurements(path), simulate)
+    ]
+    readings = [_readings(path, options.format) for path in others]
+    check_algorithm_names(chain(*readings))
+    for own in readings:
+        read += cases_from_readings(own, options.pooled)
+    return drop_algorithms(read, options.exclude_algorithms)
+
+
+def _readings(path: Path, form: str) -> Sequence[BenchmarkResult]:
+    """Read a file that another program wrote, and warn of anything unusual in it."""
+    readings, notes = read_all([path], form, UserMetadata(has_options=False))
+    for note in notes:
+        warn(note)
+    unused = [reading for reading in readings if not is_collective_reading(reading)]
+    if unused:
+        warn(
+            f"{path}: {len(unused)} of {plural(len(readings), 'reading')} tell no time of a"
+            f" collective on some nodes, and are left out: the first is in line {unused[0].line}"
+        )
+    means = sum(reading.statistic.startswith(MEAN_COLUMN_PREFIXES) for reading in readings)
+    if means:
+        warn(
+            f"{path}: {means} of {plural(len(readings), 'reading')} are means, which a few slow"
+            " calls move far: give medians (median_us) where there are any"
+        )
+    return readings
+
+
+def _table_pick(table: TuningTable, cases: Sequence[EvaluationCase], path: Path) -> SelectFunction:
+    """Return a function that chooses as a table does, with the default where it has no rule.
+
+    Warns of calls without a rule. Raises InputError where the results are of other libraries.
+    """
+    of = {word for case in cases for word in case.group.split() if word in LIBRARIES}
+    if of and table.library.partition(" ")[0] not in of:
+        raise InputError(
+            f"{path} is for {table.library}, the results are of {' and '.join(sorted(of))}: its"
+            " algorithms are others there; score it on results of its library"
+        )
+
+    def rule(point: CallPoint) -> Rule | None:
+        if point.collective not in list(Collective):
+            return None
+        keys = (point.key("commutative"), point.key())
+        return next((rule for key in keys if (rule := table.lookup(key, point.nbytes))), None)
+
+    def pick(point: CallPoint, _choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+        found = rule(point)
+        return found.choice if found else AlgorithmConfig()
+
+    silent = sum(rule(case.point) is None for case in cases)
+    if silent:
+        warn(
+            f"{path}, of {table.library} on {table.cluster.name}, has no rules for {silent} of"
+            f" {plural(len(cases), 'call')}: the default stands for it there"
+        )
+    return pick
+
+
+def _warn_of_unmeasured(
+    path: Path, pick: SelectFunction, own_sets: Iterable[Sequence[EvaluationCase]]
+) -> None:
+    """Warn of calls where the table's choice was not measured."""
+    calls = [case for own in own_sets for case in with_alternatives(own)]
+    lost = sum(pick(case.point, case.observations) not in case.observations for case in calls)
+    if lost:
+        warn(
+            f"{path} is not scored at {lost} of {plural(len(calls), 'call')}: what it says there"
+            " was not measured"
+        )
+
+
+def _records(scores: dict[str, Score]) -> Iterator[dict[str, Any]]:
+    for name, score in scores.items():
+        known = {
+            key: value
+            for key, value in (
+                ("slower", score.slower_fraction),
+                ("headroom", score.regret_reduction),
+            )
+            if not math.isnan(value)
+        }
+        yield {"selector": name, **asdict(score.regret), **known}
+
+
+def _print(found: dict[str, dict[str, Score]], protocol: str) -> None:
+    columns = ("selector", "mean", "p95", "worst", "slower", "headroom", "calls")
+    for name, scores in found.items():
+        rows = [(key, *_cells(score)) for key, score in scores.items()]
+        print_table(
+            f"{name}: regret, %, {protocol}",
+            columns,
+            rows,
+            right=columns[1:],
+            droppable=("p95", "headroom", "worst"),
+            wrappable=("selector",),
+        )
+    print_cautions(f"{name}: {one}." for name, scores in found.items() for one in _losses(scores))
+    if any(DEFAULT_LABEL not in scores for scores in found.values()):
+        print_text(
+            "Where the library's default was not measured, or is left out, nothing tells what is"
+            " slower than it, nor which part of its regret is saved."
+        )
+
+
+def _losses(scores: Mapping[str, Score]) -> Iterator[str]:
+    """Yield where our selector is slower than the default, or has more regret than another."""
+    ours = scores.get(TUNER)
+    if ours is None:
+        return
+    calls = ours.regret.points
+    if ours.slower_fraction > 0:
+        share = f"{ours.slower_fraction:.0%} of {plural(calls, 'call')}"
+        yield f"{TUNER} chose something slower than the default in {share}"
+    for name, score in scores.items():
+        better = score.regret.mean < ours.regret.mean - MIN_NOTABLE_REGRET
+        if name != TUNER_SIGNIFICANT and better and score.regret.points == calls:
+            yield (
+                f"{name} has less regret than {TUNER}, {score.regret.mean:.1%} against"
+                f" {ours.regret.mean:.1%}"
+            )
+
+
+def _cells(score: Score) -> tuple[str, ...]:
+    regret = score.regret
+    percent = [f"{100 * value:.1f}" for value in (regret.mean, regret.p95, regret.worst)]
+    shares = [
+        "" if math.isnan(value) else f"{round(100 * value)}%"
+        for value in (score.slower_fraction, score.regret_reduction)
+    ]
+    return (*percent, *shares, str(regret.points))

@@ -1,0 +1,290 @@
+"""Make programs on NCCL or RCCL follow a table, or say what NCCL expects of its algorithms."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tuner.base.errors import InputError
+from tuner.base.units import format_size, format_time, plural
+from tuner.cli.options import argument_types
+from tuner.cli.terminal.output import (
+    add_subcommand,
+    print_cautions,
+    print_command,
+    print_result,
+    print_table,
+    print_text,
+    warn,
+)
+from tuner.core.collective import Collective
+from tuner.core.table import TuningTable, parse_table, read_table
+from tuner.formats.nccl.plugin import Installed, install, installation_summary, usage_command
+from tuner.formats.registry import FORMATS
+from tuner.machines.loader import load_machine
+from tuner.machines.model_accuracy import NCCL
+from tuner.mpi_libraries import nccl
+from tuner.runtime import service_client
+from tuner.runtime.table_source import resolve_request
+from tuner.topology import GPU, Placement
+from tuner.workflows.native_files import omitted_rules_note
+
+FIRST_PLUGIN_VERSION = (
+    2,
+    21,
+)  # first NCCL that loads the plugin; it does not check what the plugin returns
+FIRST_VERSION_ALGORITHMS = (
+    "ring_ll",
+    "ring_simple",
+    "tree_ll",
+    "tree_simple",
+)  # algorithms that the plugin therefore returns to it
+EXAMPLES = """examples:
+  tuner nccl install table.json --out ~/tuner-nccl
+  tuner nccl install --service http://head:8765 --library "nccl 2.30.7" --out ~/tuner-nccl
+  tuner nccl estimate --topology preset:dgx-h100:4 --sizes 8,64KiB,1MiB,64MiB,1GiB
+  tuner nccl estimate --topology preset:dgx-h100:4 --sizes 1GiB --collnet --all
+  tuner nccl estimate --topology preset:summit:64 --version 2.4.8 --sizes 16MiB,128MiB --json
+
+`install` compiles a tuner plugin, which PyTorch, JAX and TensorFlow load with NCCL: see
+docs/how-to/nccl.md. The folder must be one that all nodes of a job see, or be copied to the same
+path on each. Calls without a rule stay NCCL's own.
+
+`expected` is NCCL's own expectation, from the constants in its source, by which it chooses;
+`predicted` corrects that for what published results of the current version show. GB/s are bytes of
+the buffer in the predicted time, or else in the expected one."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    installing = add_subcommand(
+        actions,
+        "install",
+        "compile the tuner plugin and write the rules of a table beside it",
+        EXAMPLES,
+        run_install,
+    )
+    installing.add_argument("table", type=Path, nargs="?", help="tuning table for nccl or rccl")
+    installing.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="directory to install to"
+    )
+    installing.add_argument(
+        "--service", metavar="URL", help="take the table that this service publishes"
+    )
+    installing.add_argument(
+        "--library",
+        default="",
+        metavar="NAME",
+        help="library whose table to fetch (with --service), such as 'nccl 2.30.7'",
+    )
+    installing.add_argument(
+        "--cluster",
+        metavar="NAME",
+        help="cluster whose table to fetch (with --service), where several have one for the"
+        " library",
+    )
+    _declare_estimate(
+        add_subcommand(
+            actions,
+            "estimate",
+            "say what NCCL expects of its algorithms, and which it would take",
+            EXAMPLES,
+            run_estimate,
+        )
+    )
+
+
+def _declare_estimate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--topology", required=True, metavar="FILE", help="topology file, or preset:NAME[:NODES]"
+    )
+    parser.add_argument(
+        "--ppn", type=argument_types.positive_int, help="GPUs per node (default: all)"
+    )
+    parser.add_argument(
+        "--ranks", type=argument_types.positive_int, help="ranks (default: all nodes)"
+    )
+    parser.add_argument(
+        "--collective",
+        type=argument_types.collective,
+        default=Collective.ALLREDUCE,
+        help="collective (default: allreduce)",
+    )
+    parser.add_argument(
+        "--sizes", type=argument_types.size_list, required=True, help="sizes, such as 1KiB,1MiB"
+    )
+    parser.add_argument(
+        "--version",
+        choices=nccl.VERSIONS,
+        default=nccl.CURRENT_VERSION,
+        help=f"release of NCCL (default: {nccl.CURRENT_VERSION})",
+    )
+    parser.add_argument(
+        "--collnet", action="store_true", help="let the network's switches reduce (SHARP)"
+    )
+    parser.add_argument("--all", action="store_true", help="list every algorithm and protocol")
+
+
+def run_install(options: argparse.Namespace) -> None:
+    """Install the plugin and print how programs load it."""
+    table = _table(options)
+    FORMATS["nccl"].require_library(table)
+    held = table.with_block_placement()
+    installed = install(held, options.out)
+    cautions = list(_cautions(held, installed))
+    record = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in asdict(installed).items()
+    }
+    record |= {
+        "usage": usage_command(installed),
+        "left_to_library": sum(rule.choice.is_default for rule in held.rules),
+        "cyclic_left_out": len(table.rules) - len(held.rules),
+        "cautions": cautions,
+    }
+
+    def show() -> None:
+        print_text(f"{installation_summary(installed)}{omitted_rules_note(table)}")
+        print_cautions(cautions)
+        print_command("use it, on every node:", usage_command(installed))
+        print_text(f"(with NCCL_DEBUG=INFO each rank logs the rules' digest, {installed.digest})")
+
+    print_result(options, record, show)
+
+
+def _cautions(table: TuningTable, installed: Installed) -> Iterator[str]:
+    """Yield sentences on rules that NCCL of the table's version will not follow as they are."""
+    name, _, words = table.library.partition(" ")
+    version = tuple(int(word) for word in words.split(".")[:2] if word.isdigit())
+    rules = [rule for rule in table.rules if not rule.choice.is_default]
+    if not installed.n_rules:
+        yield "no rule names an algorithm: NCCL decides everything"
+    if name == "nccl" and version < FIRST_PLUGIN_VERSION:
+        first = _dotted(FIRST_PLUGIN_VERSION)
+        yield f"{table.library} does not load this plugin: NCCL {first} is the first"
+    elif name == "nccl" and version == FIRST_PLUGIN_VERSION:
+        few = sorted({rule.choice.algorithm for rule in rules} - {*FIRST_VERSION_ALGORITHMS})
+        if few:
+            yield (
+                f"rules for {', '.join(few)} are left to NCCL {_dotted(FIRST_PLUGIN_VERSION)},"
+                f" which is told {', '.join(FIRST_VERSION_ALGORITHMS)} alone"
+            )
+    unlimited = sum(
+        "channels" in rule.choice.params
+        and (
+            rule.choice.algorithm.startswith("collnet")
+            or (rule.choice.algorithm == "nvls_simple" and rule.key.nodes > 1)
+        )
+        for rule in rules
+    )
+    if unlimited:
+        yield (
+            f"the channels of {plural(unlimited, 'rule')} are not set: NCCL does not limit them for"
+            " CollNet, and for NVLS on several nodes"
+        )
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _table(options: argparse.Namespace) -> TuningTable:
+    """Return the table of the file or the service; raise InputError."""
+    if (options.table is None) == (options.service is None):
+        raise InputError("give either a table or --service")
+    if options.table is not None:
+        if options.library or options.cluster:
+            raise InputError("--library and --cluster belong to --service: leave them out")
+        return read_table(options.table)
+    if not options.library:
+        raise InputError("--service needs --library, such as --library 'nccl 2.30.7'")
+    request = resolve_request(options.library, service=options.service, cluster=options.cluster)
+    fetched = service_client.fetch_table(request)
+    warn(fetched.note)
+    return parse_table(fetched.text)
+
+
+def run_estimate(options: argparse.Namespace) -> None:
+    """Print the algorithm that NCCL is expected to choose per size, or all with their costs."""
+    machine = load_machine(options.topology)
+    topology = machine.topology
+    interior = topology.nodes[0].node_topology
+    gpus = len(interior.device_indices(GPU)) if interior else 0
+    if not gpus:
+        raise InputError(f"topology {topology.name} has no GPUs in its nodes: choose another one")
+    ppn = gpus if options.ppn is None else options.ppn
+    placement = Placement.block(topology, ppn, options.ranks)
+    predictor = nccl.NcclPredictor(placement, options.collnet)
+    records = list(_records(options, predictor))
+
+    def show() -> None:
+        _print(options, predictor.system, topology.name, records)
+        if options.version == nccl.CURRENT_VERSION:
+            print_text(machine.accuracy_sentence({NCCL}))
+
+    print_result(options, records, show)
+
+
+def _records(
+    options: argparse.Namespace, predictor: nccl.NcclPredictor
+) -> Iterator[dict[str, Any]]:
+    """Yield what NCCL expects, and what is predicted for the current version."""
+    system, collective, version = predictor.system, options.collective, options.version
+    for nbytes in options.sizes:
+        times = nccl.estimate_times(system, collective, nbytes, version)
+        chosen = nccl.default_algo_proto(system, collective, nbytes, version)
+        predicted = (
+            predictor.predicted_seconds(collective, nbytes)
+            if version == nccl.CURRENT_VERSION
+            else {}
+        )
+        for way in sorted(times, key=times.__getitem__):
+            if options.all or options.json or way == chosen:
+                yield {
+                    "collective": options.collective.value,
+                    "nbytes": nbytes,
+                    "algorithm": way.algorithm,
+                    "protocol": way.protocol,
+                    "seconds": times[way],
+                    "predicted_seconds": predicted.get(way),
+                    "chosen": way == chosen,
+                }
+
+
+def _print(
+    options: argparse.Namespace, fleet: nccl.NcclSystem, name: str, records: list[dict[str, Any]]
+) -> None:
+    print_table(
+        f"NCCL {options.version}, {options.collective} of {fleet.p} GPUs on {name}:"
+        f" {fleet.ring.channels} rings of {fleet.ring.bw_inter / 1e9:g} GB/s",
+        ("size", "algorithm", "protocol", "expected", "predicted", "GB/s", ""),
+        (
+            (
+                format_size(record["nbytes"]),
+                record["algorithm"],
+                record["protocol"],
+                format_time(record["seconds"]),
+                _predicted_time(record),
+                f"{_rate(record) / 1e9:.1f}",
+                "chosen" if record["chosen"] and options.all else "",
+            )
+            for record in records
+        ),
+        right=("size", "expected", "predicted", "GB/s"),
+    )
+
+
+def _predicted_time(record: dict[str, Any]) -> str:
+    """Return the predicted time; empty for a version of which nothing is predicted."""
+    seconds = record["predicted_seconds"]
+    return "" if seconds is None else format_time(seconds)
+
+
+def _rate(record: dict[str, Any]) -> float:
+    """Return bytes of the buffer per second."""
+    seconds = record["predicted_seconds"] or record["seconds"]
+    return float(record["nbytes"] / seconds)

@@ -1,0 +1,335 @@
+"""Measure an MPI library: messages, reductions, and every Bcast and Allreduce algorithm it has, at
+several sizes and communicator sizes, on this computer or on the hosts of a cluster.
+
+`plan` shows what would be measured, in which order and for how long; `run`, or no word, measures;
+`merge` puts the files of several runs together. Inside a job of Slurm, LSF or PBS, `plan` and `run`
+take its hosts."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tuner.base.errors import InputError, UsageError
+from tuner.base.progress import StageCallback
+from tuner.base.units import format_time, humanize, parse_duration, plural
+from tuner.cli.options import argument_types, host_options
+from tuner.cli.options.interpreters import (
+    add_library_options,
+    add_thread_level_option,
+    resolve_library,
+)
+from tuner.cli.terminal.output import (
+    add_json_option,
+    console,
+    print_cautions,
+    print_command,
+    print_result,
+    print_table,
+    print_text,
+    warn,
+)
+from tuner.cli.terminal.progress import Display
+from tuner.core.measurement import Measurements, cluster_title
+from tuner.core.path_classes import HOST
+from tuner.launch import Hosts
+from tuner.launch.interpreters import find_interpreter
+from tuner.probe import multi_host, probe_spec
+from tuner.probe.driver import DEFAULT_LAUNCHES, default_budget, plan_single_host, probe
+from tuner.probe.merge import merge_files
+from tuner.probe.monitor import forward_progress
+from tuner.probe.probe_plan import ProbePlan
+from tuner.runtime.nvidia import has_driver
+from tuner.workflows.time_limit import (
+    BUSY_SLOWDOWN,
+    busy_message,
+    read_scheduling_times,
+    slowdown_between,
+)
+
+EXAMPLES = """examples:
+  tuner probe --out measurements.ndjson
+  tuner probe --out measurements.ndjson --ranks 8 --budget 300s --sizes 1KiB,32KiB,1MiB
+  tuner probe --library mpich --python .venv-mpich/bin/python --out mpich.ndjson
+  tuner probe plan --hosts node1,node2,node3,node4 --ppn 2
+  tuner probe run --hostfile hosts.txt --ppn 4 --out cluster.ndjson
+  tuner probe run --measure devices --hosts gpu1,gpu2 --ppn 4 --out gpus.ndjson
+  tuner probe run --launcher srun --shapes 8x1,8x4 --out cluster.ndjson
+  tuner probe run --hosts a,b --launcher 'mpirun -np {n} --host {slots} {program}' --out ab.ndjson
+  tuner probe merge monday.ndjson tuesday.ndjson --out both.ndjson
+
+Every finished point is written at once. Interrupted, the same command resumes."""
+ACTIONS = ("run", "plan", "merge")
+CANNOT_CALIBRATE = (
+    "a probe with messages, or with a larger --budget: without ping-pongs nothing can be calibrated"
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "action", nargs="?", choices=ACTIONS, help="action (default: run, on this computer)"
+    )
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="files to merge")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="NDJSON file to write")
+    add_library_options(parser)
+    add_thread_level_option(parser)
+    parser.add_argument(
+        "--ranks",
+        type=argument_types.positive_int,
+        help="number of ranks (default: the cores, at least 4; mpich: 2)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=parse_duration,
+        help="measuring time, such as 90s (default: 90s, mpich: 30s, several hosts: 300s)",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=argument_types.size_list,
+        help="buffer sizes to measure (default: 4B to 4.69MiB)",
+    )
+    parser.add_argument(
+        "--launches",
+        type=argument_types.positive_int,
+        default=DEFAULT_LAUNCHES,
+        help="number of launches on this computer; with two, only very stable gains are significant"
+        f" (default: {DEFAULT_LAUNCHES}; on several hosts: 1)",
+    )
+    parser.add_argument(
+        "--ci-width",
+        type=float,
+        default=0.03,
+        help="relative half-width of a median's 95 %% interval that suffices (default: 0.03)",
+    )
+    parser.add_argument(
+        "--measure",
+        type=argument_types.name_list,
+        default=probe_spec.PARTS,
+        help=f"parts to measure (default: {','.join(probe_spec.PARTS)}; on this computer no shared"
+        " and sweep)",
+    )
+    host_options.add_measurement_options(parser.add_argument_group("several hosts"))
+    add_json_option(parser)
+    parser.set_defaults(run=run, resumes=True)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Plan a probe, run one, or merge files."""
+    if options.action != "merge" and options.files:
+        raise UsageError(f"{options.files[0]}: only `tuner probe merge` reads files")
+    if options.action != "plan" and options.out is None:
+        raise UsageError("say where the measurements go: --out FILE")
+    if options.action == "merge":
+        measurements = merge_files(options.files, options.out)
+        _show(options, measurements)
+        return
+    resolve_library(options)
+    host_options.apply_profile(options)
+    there = _hosts(options)
+    if options.action == "plan":
+        _show_plan(options, _plan(options, there))
+        return
+    display = Display(console(error=True))
+    where = f" on {plural(len(there.names), 'host')}" if there.names else ""
+    _say_beforehand(options, there, display)
+    with display.stage(f"probing {options.library}{where}") as report:
+        measurements = _probe(options, there, report)
+    _show(options, measurements)
+
+
+def _hosts(options: argparse.Namespace) -> Hosts:
+    """Return the hosts: those of the job only count with the word `run` or `plan`."""
+    return (
+        host_options.resolve_hosts(options) if options.action else host_options.given_hosts(options)
+    )
+
+
+def _plan(options: argparse.Namespace, there: Hosts) -> ProbePlan:
+    if there.names:
+        return multi_host.plan_cluster(host_options.build_request(options, there))
+    return plan_single_host(
+        options.library,
+        options.ranks,
+        options.sizes,
+        options.ci_width,
+        options.launches,
+        "commutative",
+        options.measure,
+        options.thread_level,
+    )
+
+
+def _probe(options: argparse.Namespace, there: Hosts, report: StageCallback) -> Measurements:
+    python = find_interpreter(options.library, options.python)
+    if there.names:
+        return multi_host.probe_cluster(
+            options.out,
+            host_options.build_request(options, there),
+            host_options.find_launcher(options, python),
+            name=options.name,
+            budget=_budget(options, there),
+            on_progress=forward_progress(report),
+        )
+    if options.launcher is not None:
+        raise UsageError("--launcher needs to know the hosts: give --hosts or --hostfile too")
+    return probe(
+        options.out,
+        library=options.library,
+        python=python,
+        ranks=options.ranks,
+        budget=options.budget,
+        sizes=options.sizes,
+        ci_half_width=options.ci_width,
+        launches=options.launches,
+        parts=options.measure,
+        thread_level=options.thread_level,
+        on_progress=forward_progress(report),
+    )
+
+
+def _say_beforehand(options: argparse.Namespace, there: Hosts, display: Display) -> None:
+    """Report what an earlier run left, and whether other programs keep this computer busy."""
+    plan = _plan(options, there)
+    if not there.names and not has_driver():
+        plan = _of_host_memory(plan)
+    earlier = str(multi_host.earlier_run(options.out, plan))
+    if earlier:
+        display.note(earlier)
+    if (slow := slowdown_between(read_scheduling_times())) >= BUSY_SLOWDOWN:
+        display.note(busy_message(slow))
+
+
+def _budget(options: argparse.Namespace, there: Hosts) -> float:
+    usual = multi_host.DEFAULT_BUDGET_S if there.names else default_budget(options.library)
+    return float(usual if options.budget is None else options.budget)
+
+
+def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
+    fingerprint = plan.fingerprint  # of the whole plan, as in the file
+    if not plan.hosts and not has_driver():
+        plan = _without_gpus(plan)
+    seconds = _budget(options, Hosts(plan.hosts)) / plan.total_weight
+    rows: list[dict[str, Any]] = [
+        {
+            "point": str(point),
+            "candidates": len(point.candidates),
+            "launch": point.launch,
+            "memory": point.memory,
+            "first_host": plan.hosts[point.first_host] if plan.hosts else "",
+            "at_once": point.concurrency_group,
+            "seconds": round(point.weight * seconds, 4),
+        }
+        for point in plan.points
+    ]
+    launches = len({point.launch for point in plan.points})
+    record = {
+        "hosts": list(plan.hosts),
+        "ppn": plan.ppn or plan.ranks,
+        "launches": launches,
+        "seconds": round(plan.total_weight * seconds, 1),
+        "repetitions": plan.min_repetitions,
+        "fingerprint": fingerprint,
+        "points": rows,
+    }
+
+    print_result(options, record, lambda: _print_plan(record, options.measure != probe_spec.PARTS))
+
+
+def _without_gpus(plan: ProbePlan) -> ProbePlan:
+    """Return the plan without its GPU points, with a warning; raise InputError if it is empty."""
+    own = _of_host_memory(plan)
+    if not own.points:
+        raise InputError("no NVIDIA driver on this computer: of GPUs nothing can be measured")
+    if len(own.points) < len(plan.points):
+        warn(
+            f"no NVIDIA driver on this computer: {len(plan.points) - len(own.points)} points of"
+            " GPUs are left out, their time goes to the others"
+        )
+    return own
+
+
+def _of_host_memory(plan: ProbePlan) -> ProbePlan:
+    return replace(plan, points=tuple(q for q in plan.points if q.memory == HOST))
+
+
+def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
+    """Print the points in host memory, then those that only GPUs have, in the order of measuring.
+
+    all_listed      whether to list the points of GPUs, too, since the user chose the parts
+    """
+    own = [row for row in record["points"] if row["memory"] == HOST]
+    of_gpus = [row for row in record["points"] if row["memory"] != HOST]
+    launches = "1 launch" if record["launches"] == 1 else f"{record['launches']} launches"
+    _print_points(
+        f"{len(own)} points, {launches}, {record['seconds']:g}s of measuring and at least"
+        f" {record['repetitions']} repetitions of every candidate",
+        own,
+    )
+    if not of_gpus:
+        return
+    more = f"{len(of_gpus)} more where hosts have GPUs; elsewhere their time goes to those above"
+    if all_listed:
+        _print_points(more, of_gpus, len(own) + 1)
+    else:
+        print_text(f"{more} (`--measure devices` lists them)")
+
+
+def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 1) -> None:
+    columns = ("", "what", "candidates", "first host", "at once with", "time")
+    rows = [
+        (
+            str(number),
+            humanize(row["point"]),
+            str(row["candidates"]),
+            row["first_host"],
+            f"group {row['at_once']}" if row["at_once"] else "",
+            format_time(row["seconds"]),
+        )
+        for number, row in enumerate(points, start=first)
+    ]
+    print_table(
+        title,
+        columns,
+        rows,
+        right=("", "candidates", "time"),
+        droppable=("at once with", ""),
+        wrappable=("what", "first host"),
+    )
+
+
+def _show(options: argparse.Namespace, measurements: Measurements) -> None:
+    record = summarise_probe(measurements) | {"out": str(options.out)}
+    known = f" --topology {options.topology}" if options.topology else ""
+    calibrating = f"tuner calibrate {options.out}{known} --out calibration.json"
+    able = any(one.kind == "pingpong" for one in measurements.series)
+    print_result(options, record, lambda: _print(record, calibrating if able else CANNOT_CALIBRATE))
+
+
+def summarise_probe(measurements: Measurements) -> dict[str, Any]:
+    """Return the result of a probe in numbers."""
+    kinds = [series.kind for series in measurements.series]
+    return {
+        "cluster": measurements.cluster.name,
+        "hosts": measurements.cluster.nodes,
+        "library": measurements.library,
+        "series": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
+        "samples": sum(len(series.samples) for series in measurements.series),
+        "excluded": measurements.provenance.get("excluded", []),
+        "notes": measurements.provenance.get("notes", []),
+    }
+
+
+def _print(record: Mapping[str, Any], calibrating: str) -> None:
+    where = cluster_title(record["cluster"], record["hosts"])
+    print_text(f"{record['library']} on {where}: {record['samples']} samples")
+    for line in record["excluded"]:
+        print_text(f"left out: {humanize(line)}")
+    print_cautions(map(humanize, record["notes"]))
+    if calibrating == CANNOT_CALIBRATE:
+        print_text(f"next: {CANNOT_CALIBRATE}")
+    else:
+        print_command("next:", calibrating)

@@ -1,0 +1,257 @@
+"""The whole loop on this computer: probe the real MPI libraries, calibrate, simulate, select,
+write their tuning files, validate what then runs, time tuned against default, report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tuner import mpi_libraries
+from tuner.base.atomic_io import require_writable_dir, write_atomically
+from tuner.base.errors import InputError, ProbeError, UsageError
+from tuner.base.file_lock import hold_lock
+from tuner.base.spelling import unknown_name
+from tuner.base.units import parse_duration
+from tuner.cli.options import argument_types
+from tuner.cli.options.interpreters import add_thread_level_option
+from tuner.cli.quickstart_files import DATABASE, OUT, REPORT
+from tuner.cli.terminal.output import add_json_option, console
+from tuner.cli.terminal.progress import Display, format_clock
+from tuner.cli.views.quickstart_summary import print_results
+from tuner.core.calibration import read_calibration
+from tuner.db import (
+    open_database,
+    publish,
+    store_calibration,
+    store_heldout,
+    store_measurements,
+    store_table,
+    store_validations,
+    transaction,
+)
+from tuner.diagnosis import diagnose
+from tuner.launch import Launcher, inspect_interpreter
+from tuner.launch.interpreters import find_interpreter
+from tuner.mpi_libraries.profiles import profile_of
+from tuner.report import LibraryResult, summarise
+from tuner.report.page import render_page
+from tuner.workflows.checkpoint import CHECKPOINT_FILE, StageCheckpoint
+from tuner.workflows.quickstart import LibraryPipeline
+
+EXAMPLES = """examples:
+  tuner quickstart
+  tuner quickstart --ranks 8 --budget 300s --out my-cluster
+  tuner quickstart --libraries openmpi --restart
+  tuner quickstart --python /opt/site/bin/python3
+
+Interrupted, the same command without --restart resumes. Afterwards open tuner-out/report.html."""
+
+LIBRARIES_BESIDE = [
+    name for name in mpi_libraries.LIBRARY_MODULES if profile_of(name).interpreter is not None
+]
+LOCK_FILE = "quickstart.lock"  # held while a quickstart works in the directory
+REPORT_SECONDS = 4.0  # seconds for writing the database and the plots, for the estimate
+DEFAULT_BUDGET_S = 85.0  # seconds of probing Open MPI: with everything else well under six minutes
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIRECTORY")
+    parser.add_argument(
+        "--ranks",
+        type=argument_types.positive_int,
+        help="number of ranks (default: the cores, at least 4; mpich: 2)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=parse_duration,
+        default=DEFAULT_BUDGET_S,
+        help=f"time to probe Open MPI (default: {DEFAULT_BUDGET_S:.0f}s), and a third of"
+        " it MPICH; all else takes two to three minutes, whatever the budget",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=argument_types.size_list,
+        help="buffer sizes to measure, such as 1KiB,64KiB (default: 4B to 4.69MiB)",
+    )
+    parser.add_argument(
+        "--libraries",
+        metavar="NAME,...",
+        help="libraries to tune: openmpi, mpich or both (default: the MPI of this interpreter, and"
+        " MPICH where .venv-mpich holds it)",
+    )
+    parser.add_argument(
+        "--python",
+        type=Path,
+        metavar="PYTHON",
+        help="tune the MPI that this interpreter's mpi4py loads, and no other by default",
+    )
+    parser.add_argument(
+        "--mpich-python",
+        type=Path,
+        metavar="PYTHON",
+        help="interpreter of the environment with MPICH (default: .venv-mpich/bin/python)",
+    )
+    add_thread_level_option(parser)
+    parser.add_argument("--restart", action="store_true", help="measure again instead of going on")
+    add_json_option(parser)
+    parser.set_defaults(run=run, resumes=True)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run all stages for each library, store the tables, and write the report."""
+    if options.ranks == 1:
+        raise UsageError("one rank exchanges no messages: --ranks is at least 2")
+    display = Display(console(error=True))
+    pythons = _pythons(options, display)
+    require_writable_dir(options.out)
+    activity = f"`tuner quickstart` is at work in {options.out}"
+    remedy = "or choose another --out"
+    with hold_lock(options.out / LOCK_FILE, activity, remedy):
+        _run_stages(options, pythons, display)
+
+
+def _run_stages(options: argparse.Namespace, pythons: Mapping[str, Path], display: Display) -> None:
+    if options.restart:
+        _remove(options.out)
+    stages = StageCheckpoint(options.out)
+    loops = _pipelines(options, pythons, stages, display)
+    display.remaining_after = sum(loop.expected_seconds for loop in loops) + REPORT_SECONDS
+    display.note(
+        f"about {format_clock(display.remaining_after)} for"
+        f" {' and '.join(loop.title for loop in loops)}"
+    )
+    for loop in loops:
+        loop.make_accepted_table()
+    results = [loop.compare_and_validate() for loop in loops]
+    with display.stage("writing database and report", REPORT_SECONDS):
+        for loop, result in zip(loops, results, strict=True):
+            _store(stages, loop, result)
+        record = summarise(results)
+        write_atomically(options.out / "report.json", json.dumps(record, indent=1) + "\n")
+        write_atomically(options.out / REPORT, render_page(results))
+    if options.json:
+        print(json.dumps(record, indent=1))
+    else:
+        print_results(options.out, results, record)
+
+
+def _remove(out: Path) -> None:
+    """Delete an earlier result, recognised by its record; never any other directory."""
+    entries = [path for path in out.iterdir() if path.name != LOCK_FILE]
+    if entries and not (out / CHECKPOINT_FILE).is_file():
+        raise InputError(f"{out} was not made by `tuner quickstart`: choose another --out")
+    for path in entries:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _pythons(options: argparse.Namespace, display: Display) -> dict[str, Path]:
+    """Return the interpreter of each library to tune; raise ProbeError if one cannot be tuned."""
+    if options.libraries is not None:
+        named = {name: _python_of(name, options) for name in _libraries(options.libraries)}
+        for name in named:
+            mpi_libraries.require_no_override(mpi_libraries.library_module(name).OVERRIDING_PATTERN)
+        for name, python in named.items():
+            _check_installation(python, display)
+            Launcher.find(name, python)
+        return named
+    own = find_interpreter("", options.python)
+    _check_installation(own, display)
+    found = {inspect_interpreter(own).base: own}
+    for name in LIBRARIES_BESIDE:
+        beside = _python_beside(name, options, display)
+        if name not in found and beside is not None:
+            _check_installation(beside, display)
+            found[name] = beside
+    return found
+
+
+def _libraries(text: str) -> list[str]:
+    wanted = text.split(",")
+    unknown = sorted(set(wanted) - set(mpi_libraries.LIBRARY_MODULES))
+    if unknown:
+        raise UsageError(unknown_name("library", unknown[0], mpi_libraries.LIBRARY_MODULES))
+    return wanted
+
+
+def _python_of(name: str, options: argparse.Namespace) -> Path:
+    return find_interpreter(name, getattr(options, f"{name}_python", None) or options.python)
+
+
+def _python_beside(name: str, options: argparse.Namespace, display: Display) -> Path | None:
+    """Return the interpreter of a library to tune as well, or None."""
+    given: Path | None = getattr(options, f"{name}_python")
+    if given is None and options.python is not None:
+        return None
+    python = find_interpreter(name, given)
+    if given is None and not python.exists():
+        display.note(
+            f"{profile_of(name).title} is left out: it has no environment; name one"
+            f" (--{name}-python), or create it with `make venv` in a checkout"
+        )
+        return None
+    return python
+
+
+def _check_installation(python: Path, display: Display) -> None:
+    """Report problems of an interpreter's MPI; raise ProbeError for a fatal one."""
+    for problem in diagnose(python).problems:
+        if problem.fatal:
+            raise ProbeError(str(problem))
+        display.note(str(problem))
+
+
+def _pipelines(
+    options: argparse.Namespace,
+    pythons: Mapping[str, Path],
+    stages: StageCheckpoint,
+    display: Display,
+) -> list[LibraryPipeline]:
+    return [
+        LibraryPipeline(
+            name,
+            python,
+            stages,
+            display,
+            options.ranks,
+            options.sizes,
+            options.budget / profile_of(name).budget_divisor,
+            options.thread_level,
+        )
+        for name, python in pythons.items()
+    ]
+
+
+def _store(stages: StageCheckpoint, loop: LibraryPipeline, result: LibraryResult) -> None:
+    """Publish the table in the database, as a new version unless it has an equal one."""
+    database = stages.out / DATABASE
+
+    def store() -> None:
+        engine = open_database(f"sqlite:///{database}")
+        with transaction(engine) as session:
+            probe = store_measurements(session, result.measurements).id
+            calibration = read_calibration(loop.path_of("calibration.json"))
+            fitted = store_calibration(session, calibration, probe).id
+            version = store_table(session, result.table, probe, fitted).id
+            publish(session, version, "tuner quickstart")
+            store_validations(session, version, result.validations)
+            store_heldout(session, version, result.heldout)
+        engine.dispose()
+
+    inputs: Sequence[Path] = [
+        loop.path_of(name)
+        for name in (
+            "measurements.ndjson",
+            "calibration.json",
+            "table.json",
+            "validation.json",
+            "heldout.json",
+        )
+    ]
+    stages.run(f"{loop.name}/store", inputs, [database], store)

@@ -1,0 +1,195 @@
+"""Study machines that need not exist: the best algorithm over axes of a machine, where it changes,
+and what it would cost to keep the choices of an existing table."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from tuner.base.atomic_io import require_writable_dir, require_writable_file, write_atomically
+from tuner.base.errors import InputError
+from tuner.base.progress import with_eta
+from tuner.cli.terminal.output import add_json_option, console, print_result, warn
+from tuner.cli.terminal.progress import Display
+from tuner.cli.views import study_answers, study_view
+from tuner.machines.loader import (
+    assumed_costs_warning,
+    missing_overhead_warning,
+    shared_gpu_warning,
+)
+from tuner.topology import CUDA
+from tuner.topology.readers.safe_yaml import read_yaml
+from tuner.whatif.axes import AXES, narrow_uplinks_warning
+from tuner.whatif.executors import Executor, make_parallel_executor
+from tuner.whatif.prices import missing_prices_warning
+from tuner.whatif.study_checkpoint import (
+    Checkpoint,
+    OpenCheckpoint,
+    checkpoint_file,
+    checkpoint_paths,
+    delete_checkpoint,
+)
+from tuner.whatif.study_result import StudyResult, result_record
+from tuner.whatif.study_runner import run_study
+from tuner.whatif.study_spec import Study, read_study
+from tuner.whatif.study_tasks import StudyTask
+
+EXAMPLES = f"""examples:
+  tuner study twice.yaml
+  tuner study twice.yaml --csv twice.csv --plots twice
+  tuner study twice.yaml --json --jobs 4
+  tuner study twice.yaml --dask tcp://10.0.0.1:8786  # on a Dask cluster
+
+A study, here saved as twice.yaml:
+  name: twice the network
+  topology: preset:dgx-a100  # or a file: topology: flat64.yaml
+  vary:                      # or what is in such a file
+    nodes: [4, 16, 64]
+    bandwidth: [25GB/s, 50GB/s]
+  collectives: [bcast, allreduce]
+  sizes: [1KiB, 64KiB, 1MiB]
+  table: table.json          # optional: what its choices would cost; or default:openmpi
+  cost: {{node: 30000, nic: 900}}  # optional: prices, for the best value
+
+Axes: {", ".join(AXES)}.
+`calibration: FILE` takes the costs that were measured from there, `algorithms: [ring, binomial]`
+restricts the candidates, and `without: [multicast, switch_reduction, nvswitch_reduction]`
+withdraws what a machine offers to its collectives. `limits: false` does not look for what limits
+the best algorithms. Interrupted, the same command without --restart goes on where it stopped:
+until the study is done its answers are kept in twice.yaml.partial and twice.yaml.partial.limits."""
+
+PARTIAL_SUFFIX = ".partial"
+NEWLINE = "\n"
+FILE_KEYS = ("topology", "calibration", "table")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("study", type=Path, help="YAML or JSON file")
+    parser.add_argument(
+        "--csv", type=Path, metavar="FILE", help="CSV file for every time of every candidate"
+    )
+    parser.add_argument(
+        "--plots",
+        type=Path,
+        metavar="DIR",
+        help="directory for plots (SVG and PNG) of the best algorithms and of where the time goes",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--jobs", type=_jobs, metavar="N", help="processes on this computer (default: all cores)"
+    )
+    where.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster instead")
+    parser.add_argument("--restart", action="store_true", help="start anew instead of going on")
+    add_json_option(parser)
+    parser.set_defaults(run=run, resumes=True)
+
+
+def _jobs(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 1024:
+        raise InputError(f"--jobs is a number of processes from 1 to 1024, not {text!r}")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the study, write and print its result."""
+    carry = _executor(options)
+    answers = Path(f"{options.study}{PARTIAL_SUFFIX}")
+    display = Display(console(error=True))
+    with display.stage("reading the study"):
+        asked = read_study(options.study)
+    if "latency" not in asked.axes:
+        warn(assumed_costs_warning(asked.machine))
+    if CUDA in asked.axes["memory"]:
+        warn(shared_gpu_warning(asked.topology, int(asked.axes["ppn"][-1])))
+    warn(narrow_uplinks_warning(asked.topology, asked.axes))
+    warn(missing_prices_warning(asked.prices))
+    _require_targets(options, answers)
+    if options.restart:
+        delete_checkpoint(answers)
+    with checkpoint_file(answers) as keep:
+        with display.stage(f"simulating {asked.number_of_points} points") as report:
+            found = run_study(
+                asked,
+                with_eta(report),
+                executor=carry,
+                open_checkpoint=_reporting_resume(keep, display),
+            )
+        try:
+            _write(options, asked, found, display)
+        except InputError as reason:
+            raise InputError(
+                f"{reason}; the answers stay in {answers}, so that the same command without"
+                " --restart, or one with another target, goes on with them"
+            ) from None
+        if asked.calibration is None:
+            warn(missing_overhead_warning(asked.machine))
+        print_result(options, result_record(found), lambda: _print(found))
+
+
+def _print(found: StudyResult) -> None:
+    same = study_view.print_study(found)
+    study_answers.print_answers(found, same)
+
+
+def _require_targets(options: argparse.Namespace, answers: Path) -> None:
+    """Raise InputError before any work for outputs that cannot be written or are inputs."""
+    if options.csv:
+        own = (options.study, *checkpoint_paths(answers), *_named_files(options.study))
+        require_writable_file(options.csv, *own)
+    if options.plots:
+        require_writable_dir(options.plots)
+        import_module("tuner.report.study_plots")  # before any work, if matplotlib is missing
+
+
+def _named_files(path: Path) -> list[Path]:
+    written = read_yaml(path)
+    return [path.parent / text for name in FILE_KEYS if isinstance(text := written.get(name), str)]
+
+
+def _reporting_resume(keep: OpenCheckpoint, display: Display) -> OpenCheckpoint:
+    """Wrap a function that opens a checkpoint, to report how much is done already."""
+
+    def kept(asked: Study, tasks: Sequence[StudyTask]) -> Checkpoint:
+        answers = keep(asked, tasks)
+        if answers.times:
+            done = sum(tasks[number].core_seconds for number in answers.times)
+            share = done / sum(task.core_seconds for task in tasks)
+            display.note(
+                f"going on from {share:.0%}: {len(answers.times)} of {len(tasks)}"
+                " schedules are answered already"
+            )
+        return answers
+
+    return kept
+
+
+def _write(options: argparse.Namespace, asked: Study, found: StudyResult, display: Display) -> None:
+    if options.csv:
+        text = study_view.csv_text(found)
+        write_atomically(options.csv, text)
+        display.note(
+            f"{options.csv}: {text.count(NEWLINE) - 1} times of {len(found.points)} points"
+        )
+    if options.plots:
+        _draw(asked, found, options.plots, display)
+
+
+def _draw(asked: Study, found: StudyResult, folder: Path, display: Display) -> None:
+    from tuner.report.study_plots import save_study_plots  # matplotlib takes its time
+
+    with display.stage("drawing") as report:
+        drawn = save_study_plots(asked, found, folder, with_eta(report))
+    display.note(f"{len(drawn.files)} plots are in {folder}")
+    for text in drawn.notes:
+        display.note(text)
+
+
+def _executor(options: argparse.Namespace) -> Executor:
+    if options.dask:
+        from tuner.whatif.dask_executor import make_dask_executor  # Dask, which is an extra
+
+        return make_dask_executor(options.dask)
+    return make_parallel_executor(options.jobs)

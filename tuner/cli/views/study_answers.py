@@ -1,0 +1,146 @@
+"""What a study answers, for people: what limits the calls, what each step gains, what to buy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from tuner.base.units import format_size
+from tuner.cli.terminal.output import print_table, print_text
+from tuner.cli.views.study_view import merge_rows, text_range, title, varying
+from tuner.core.collective import Collective
+from tuner.whatif.axes import AXIS_FORMATTERS
+from tuner.whatif.machine_resources import MIN_SENSITIVITY, RESOURCE_NAMES
+from tuner.whatif.study_result import AxisStep, MachineValue, StudyPoint, StudyResult
+from tuner.whatif.study_summary import limit_name, limits_by_size, points_after
+
+MAX_SHOWN_STEPS = 40
+MAX_SHOWN_LIMITS = 40
+MAX_SHOWN_MACHINES = 40
+
+
+def print_answers(result: StudyResult, same: set[str]) -> None:
+    """Print limits, what steps along axes gain, the price of speed, a summary and how sure it is.
+
+    same    axes that change nothing, which are left out
+    """
+    _print_limits(result)
+    _print_axis_steps(result, same)
+    _print_machine_values(result)
+    print_text(f"In short: {result.summary}")
+    if result.accuracy:
+        print_text(result.accuracy)
+
+
+def _print_limits(result: StudyResult) -> None:
+    """Print how many times as fast the best algorithms are with each resource twice as fast."""
+    points = [point for point in result.points if point.sensitivities]
+    if not points:
+        return
+    axes = varying(result)
+    runs = groupby(points, key=lambda p: (p.axis_values, p.collective, limit_name(p)))
+    rows, same = merge_rows(
+        [_limit_row(list(run), axes) for _, run in runs],
+        [[AXIS_FORMATTERS[axis](value) for value in result.axes[axis]] for axis in axes],
+    )
+    told = [title(axis) for at, axis in enumerate(axes) if at not in same]
+    gains = "times as fast with this twice as fast"
+    print_table(
+        "what limits the best algorithms",
+        (*told, "call", "sizes", "limited by", gains),
+        rows[:MAX_SHOWN_LIMITS],
+        right=told,
+        wrappable=(*told, "sizes", "limited by", gains),
+    )
+    if len(rows) > MAX_SHOWN_LIMITS:
+        print_text(f"and {len(rows) - MAX_SHOWN_LIMITS} more rows: --json has them all")
+
+
+def _limit_row(run: Sequence[StudyPoint], axes: Sequence[str]) -> list[str]:
+    """Return the cells of neighbouring sizes with one limit."""
+    cells = [AXIS_FORMATTERS[axis](run[0].axis_values[axis]) for axis in axes]
+    cells += [run[0].collective, text_range([format_size(point.nbytes) for point in run])]
+    return [*cells, limit_name(run[0]), _gains(run)]
+
+
+def _gains(run: Sequence[StudyPoint]) -> str:
+    """Return what doubling resources gains, such as `latency 1.36 … 1.27`, the largest first."""
+    gains = {name: [point.sensitivities[name] for point in run] for name in run[0].sensitivities}
+    worth = sorted(
+        (name for name in gains if max(gains[name]) >= MIN_SENSITIVITY),
+        key=lambda name: -max(gains[name]),
+    )
+    return ", ".join(
+        f"{RESOURCE_NAMES[name]} {text_range([f'{gain:.2f}' for gain in gains[name]])}"
+        for name in worth
+    )
+
+
+def _print_axis_steps(result: StudyResult, same: set[str]) -> None:
+    """Print what each step along an axis gains, but for axes that change nothing (`same`)."""
+    steps = [one for one in result.axis_steps if one.axis not in same]
+    if not steps:
+        return
+    print_table(
+        "what a step along an axis gains",
+        ("axis", "step", "call", "times as fast", "most at", "then limited by"),
+        (_step(one, result) for one in steps[:MAX_SHOWN_STEPS]),
+        right=("times as fast",),
+        droppable=("most at",),
+        wrappable=("step", "most at", "then limited by"),
+    )
+    if len(steps) > MAX_SHOWN_STEPS:
+        print_text(f"and {len(steps) - MAX_SHOWN_STEPS} more: --json has them all")
+
+
+def _step(one: AxisStep, result: StudyResult) -> list[str]:
+    """Return the cells of a step; axes with one value are left out of where it gains most."""
+    shown = AXIS_FORMATTERS[one.axis]
+    low, high = f"{one.min_speedup:.2f}", f"{one.max_speedup:.2f}"
+    others = [
+        f"{title(axis)} {AXIS_FORMATTERS[axis](value)}"
+        for axis, value in one.max_at.items()
+        if len(result.axes.get(axis, (0, 0))) > 1
+    ]
+    after = points_after(one, result.points)
+    return [
+        title(one.axis),
+        f"{shown(one.lower_value)} to {shown(one.upper_value)}",
+        one.collective,
+        low if low == high else f"{low} to {high}",
+        "" if low == high else ", ".join(others),
+        limits_by_size(after) if after else "",
+    ]
+
+
+def _print_machine_values(result: StudyResult) -> None:
+    """Print the price of each machine, and what speed costs on it."""
+    values = result.machine_values
+    if not values:
+        return
+    axes = varying(result)
+    calls = tuple(dict.fromkeys(call for one in values for call in one.relative_cost))
+    parts = [plural_name(part) for part in values[0].parts]
+    print_table(
+        "price of each machine, and of its speed: price per node times the time of a call, 1.00 for"
+        " the best value",
+        (*map(title, axes), *parts, "price", *calls),
+        (_value_row(one, axes, calls) for one in values[:MAX_SHOWN_MACHINES]),
+        right=(*map(title, axes), *parts, "price", *calls),
+        droppable=parts,
+    )
+    if len(values) > MAX_SHOWN_MACHINES:
+        print_text(f"and {len(values) - MAX_SHOWN_MACHINES} more: --json has them all")
+
+
+def plural_name(part: str) -> str:
+    """Return the name of a part for a column of numbers."""
+    return "switches" if part == "switch" else f"{part}s"
+
+
+def _value_row(one: MachineValue, axes: Sequence[str], calls: Sequence[Collective]) -> list[str]:
+    where = [AXIS_FORMATTERS[axis](one.axis_values[axis]) for axis in axes]
+    costs = [
+        f"{one.relative_cost[call]:.2f}" if call in one.relative_cost else "" for call in calls
+    ]
+    return [*where, *map(str, one.parts.values()), f"{one.price:,.0f}", *costs]
