@@ -7,10 +7,10 @@ which schedule is simulated, and which calls have no time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tuner import algorithms
+from tuner.algorithms import REQUIREMENTS, algorithm_names, available_capabilities
 from tuner.base.errors import (
     InputError,
     LimitExceededError,
@@ -28,9 +28,9 @@ from tuner.prediction.candidates import (
     Candidate,
     build_schedule,
     estimate_transfers,
+    is_run_by_nccl,
     leaves_rest,
     list_candidates,
-    offered_algorithms,
     schedule_key,
 )
 from tuner.prediction.kept_schedules import ScheduleStore
@@ -38,7 +38,7 @@ from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim import fast_engine, simulate, sweep
 from tuner.sim.critical_paths import Explanation, explain
 from tuner.sim.simulation_cache import SimulationCache
-from tuner.topology import Placement
+from tuner.topology import CUDA, Placement
 
 PART_RANKS = 1 << 12  # whose simulation tells whether transfers are simulated event by event
 
@@ -69,22 +69,24 @@ class NoPrediction:
 class CallPredictor:
     """A predictor of the times of calls by the ranks of one placement.
 
-    simulations     the simulations on a calibration
     memory          kind of memory that the buffers are in
     nccl            times of NCCL's own model, which stand in for simulations of its algorithms;
                     None where NCCL cannot run or is not known, and where costs were measured
     root            root rank of the collectives that have one
     itemsize        bytes of an element
-    engine          one of `tuner.sim.ENGINES`
+    engine          one of `tuner.sim.ENGINES`; without it `explain` and times within limits are of
+                    the fast one
+    simulations     prepared simulations, kept for calls of other sizes; None to keep none
     """
 
     placement: Placement
-    simulations: SimulationCache
+    calibration: Calibration
     memory: str
     nccl: NcclTimes | None = None
     root: int = 0
     itemsize: int = 1
     engine: str = "fast"
+    simulations: SimulationCache | None = None
 
     @classmethod
     def of_machine(
@@ -93,41 +95,38 @@ class CallPredictor:
         calibration: Calibration,
         memory: str,
         *,
-        is_measured: bool = False,
+        with_nccl: bool = True,
         nccl_factors: tuple[float, float] = (1.0, 1.0),
     ) -> CallPredictor:
-        """Return a predictor with NCCL's model, unless the costs were measured on the machine.
+        """Return a predictor on a machine.
 
+        with_nccl       whether NCCL's model is used, if NCCL can run there
         nccl_factors    factors of NCCL's latencies and of its rates, as for `nccl_times`
         """
-        nccl = None if is_measured else nccl_times(placement, memory, *nccl_factors)
-        return cls(placement, SimulationCache(calibration), memory, nccl)
+        nccl = nccl_times(placement, memory, *nccl_factors) if with_nccl else None
+        return cls(placement, calibration, memory, nccl)
 
     def on_changed(
-        self,
-        placement: Placement,
-        calibration: Calibration,
-        nccl_factors: tuple[float, float] = (1.0, 1.0),
+        self, placement: Placement, calibration: Calibration, nccl_factors: tuple[float, float]
     ) -> CallPredictor:
-        """Return a predictor of the same calls on a changed machine, as `of_machine` does."""
+        """Return a predictor of the same calls on a changed machine, as `of_machine` does.
+
+        Raises MissingCostError if NCCL's model is not known there.
+        """
         nccl = self.nccl and nccl_times(placement, self.memory, *nccl_factors)
-        return replace(
-            self, placement=placement, simulations=SimulationCache(calibration), nccl=nccl
-        )
+        if self.nccl and not nccl:
+            raise MissingCostError(f"NCCL's model does not hold on {placement.topology.name}")
+        return replace(self, placement=placement, calibration=calibration, nccl=nccl)
 
     @property
-    def calibration(self) -> Calibration:
-        return self.simulations.calibration
+    def features(self) -> frozenset[str]:
+        """The requirements of algorithms that calls meet."""
+        offered = self.placement.topology.capabilities
+        return available_capabilities(offered, self.memory == CUDA, *self.placement.shape)
 
-    def algorithms(
-        self, collective: Collective, withdrawn: Collection[str] = ()
-    ) -> tuple[str, ...]:
-        """Return the algorithms of a collective that the machine supports with such buffers.
-
-        withdrawn   capabilities of the topology that are not used
-        """
-        offered = self.placement.topology.capabilities.difference(withdrawn)
-        return offered_algorithms(collective, offered, self.memory, *self.placement.shape)
+    def algorithms(self, collective: Collective) -> tuple[str, ...]:
+        """Return the algorithms of a collective that the machine supports with such buffers."""
+        return algorithm_names(collective, self.features)
 
     def candidates(
         self, collective: Collective, names: Sequence[str], nbytes: int
@@ -140,14 +139,9 @@ class CallPredictor:
         return tuple(list_candidates(collective, names, *self.placement.shape, nbytes, own))
 
     def model_of(self, collective: Collective, choice: AlgorithmConfig) -> str:
-        """Return what predicts the time of a choice: NCCL or SIMULATION.
-
-        NCCL's model is for its algorithms as NCCL itself runs them. With parameters, that is so
-        where a tuning table for NCCL has them.
-        """
-        as_nccl_runs_it = choice.runner != SCHEDULE or not choice.params
-        known = self.nccl is not None and choice.algorithm in self.nccl.algorithms(collective)
-        return NCCL if known and as_nccl_runs_it else SIMULATION
+        """Return what predicts the time of a choice: NCCL or SIMULATION."""
+        own = self.nccl.algorithms(collective) if self.nccl else ()
+        return NCCL if is_run_by_nccl(choice, own) else SIMULATION
 
     def predict(
         self, collective: Collective, choice: AlgorithmConfig, nbytes: int
@@ -214,10 +208,13 @@ class CallPredictor:
             if not made.staged:
                 raise
             return [NoPrediction(reason)] * len(sizes)
+        except ScheduleError as reason:  # of rounds that are made while they are simulated
+            return [NoPrediction(reason)] * len(sizes)
 
     def _simulated_or_not(
         self, made: Schedule, sizes: Sequence[int], longest: Sequence[float] | None
     ) -> list[float | NoPrediction]:
+        """Return the simulated seconds, or a refusal for each size that is too large."""
         try:
             return [*self._simulated_sizes(made, sizes, longest)]
         except LimitExceededError as reason:
@@ -249,25 +246,23 @@ class CallPredictor:
         time of a study. Raises InputError and ScheduleError for an algorithm that is not for so
         many ranks, and NoScheduleError for one that no schedule describes.
         """
-        known = algorithms.algorithm_names(collective, algorithms.REQUIREMENTS)
-        if choice.algorithm not in known:
-            raise NoScheduleError(f"no schedule describes {collective} {choice}")
         ranks = self.placement.p if p is None else p
         root = 0 if ranks <= self.root < self.placement.p else self.root  # a part may lack it
-        if choice.runner == SCHEDULE and self.itemsize == 1 and root == 0:
+        is_known = choice.algorithm in algorithm_names(collective, REQUIREMENTS)
+        if is_known and choice.runner == SCHEDULE and self.itemsize == 1 and root == 0:
             return _kept_schedule(collective, choice, ranks, nbytes)
         library = self.calibration.library
         made = schedule_of(library, collective, choice, ranks, nbytes, root)
         if made is None:
             raise NoScheduleError(
                 f"{choice.algorithm} of {library} follows other choices of that library, and no"
-                " schedule says which: try --runner schedule"
+                " schedule says which"
             )
         return made
 
     def simulated_seconds(self, schedule: Schedule, nbytes: int) -> float:
         """Return the simulated seconds of any schedule; raises what `tuner.sim.simulate` does."""
-        if self.engine == "fast" and self.itemsize == 1:
+        if self.simulations is not None:
             return self.simulations.seconds(schedule, self.placement, nbytes, self.memory)
         costs, item = self.calibration, self.itemsize
         return simulate(schedule, self.placement, costs, nbytes, item, self.engine, self.memory)

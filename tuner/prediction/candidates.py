@@ -15,7 +15,7 @@ from tuner.base.units import format_size
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
 from tuner.core.table import SCHEDULE, AlgorithmConfig
-from tuner.topology import CUDA, MULTICAST, NVSWITCH_REDUCTION, SWITCH_REDUCTION
+from tuner.topology import MULTICAST, NVSWITCH_REDUCTION, SWITCH_REDUCTION
 
 SEGMENTS_BYTES = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)  # and every double of the last
 NCCL_SEGMENTS_BYTES = SEGMENTS_BYTES[1:]  # calcCollChunking in NCCL's src/enqueue.cc cuts no finer
@@ -72,16 +72,13 @@ class Candidate:
 Variant = Candidate | AlgorithmConfig  # an algorithm with parameters
 
 
-def offered_algorithms(
-    collective: Collective, capabilities: Collection[str], memory: str, nodes: int, ppn: int
-) -> tuple[str, ...]:
-    """Return the algorithms of a collective that a machine supports.
+def is_run_by_nccl(choice: AlgorithmConfig, of_nccl: Collection[str]) -> bool:
+    """Return whether NCCL's model is of a choice, given the algorithms that it knows.
 
-    capabilities    what its network offers
-    memory          kind of memory that the buffers are in
+    It is of algorithms as NCCL itself runs them. Parameters of a schedule are ours; those of
+    another runner are in tuning tables for NCCL.
     """
-    met = algorithms.available_capabilities(capabilities, memory == CUDA, nodes, ppn)
-    return algorithms.algorithm_names(collective, met)
+    return choice.algorithm in of_nccl and not (choice.runner == SCHEDULE and choice.params)
 
 
 def list_candidates(

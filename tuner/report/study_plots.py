@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.machines.model_accuracy import SIMULATION
+from tuner.prediction.call_predictor import CallPredictor
 from tuner.prediction.candidates import estimate_transfers
 from tuner.report.axis_plots import axis_plots, draw_axis_plot, plot_size
 from tuner.report.drawing import render_image
@@ -140,7 +141,11 @@ def _save_breakdown(study: Study, chosen: Sequence[StudyPoint], folder: Path) ->
         _describe_point(chosen[0]).replace(" ", "\u00a0").replace(",\u00a0", ", ")
     )  # no line break within an axis
     title = f"where the time goes: {collective} on {study.topology.name}, {where}"
-    bills = [_time_breakdown(study, point) for point in chosen]
+    evaluator = TaskEvaluator(study)
+    bills = [
+        _time_breakdown(evaluator.predictor(study.grid.index(point.axis_values)), point)
+        for point in chosen
+    ]
     draw = partial(draw_breakdown, title=title, bills=bills)
     return save_figure(folder / f"time-{collective}", figure_width(len(bills)), 4.2, draw)
 
@@ -160,9 +165,7 @@ def _traceable(point: StudyPoint) -> bool:
     return estimate_transfers(point.collective, point.best, p, point.nbytes) <= MAX_TRACED_TRANSFERS
 
 
-def _time_breakdown(study: Study, point: StudyPoint) -> TimeBreakdown:
-    predictor = TaskEvaluator(study).predictor(study.grid.index(point.axis_values))
-    assert predictor is not None
+def _time_breakdown(predictor: CallPredictor, point: StudyPoint) -> TimeBreakdown:
     made = predictor.schedule(point.collective, point.best.choice, point.nbytes)
     run = predictor.explain(made, point.nbytes)
     return TimeBreakdown(point.best.algorithm, point.nbytes, run.components)

@@ -119,7 +119,7 @@ class Simulator:
         if choice.is_default and point.memory == HOST:
             call = (collective, point.nodes, point.ppn, point.placement)
             choice = self._lookup_default(call, point.nbytes) or choice
-        if point.memory != HOST and not self._topology.has_gpus:
+        if choice.is_default or (point.memory != HOST and not self._topology.has_gpus):
             return math.nan
         predictor = self._predictor(point.placement, point.ppn, point.p, point.memory)
         try:
@@ -130,13 +130,15 @@ class Simulator:
             return math.nan  # collectives are measured where no message between GPUs was timed
         if not isinstance(found, NoPrediction):
             return found
-        if found.is_wrong_choice:
+        lacks_cost = isinstance(found.reason, MissingCostError) and point.memory == HOST
+        if found.is_wrong_choice or lacks_cost:
             raise found.reason
         return math.nan
 
     def _new_predictor(self, placement: str, ppn: int, p: int, memory: str) -> CallPredictor:
         placed = Placement.from_name(placement, self._topology, ppn, p)
-        return CallPredictor(placed, self._simulations, memory)
+        costs, simulations = self._calibration, self._simulations
+        return CallPredictor(placed, costs, memory, simulations=simulations)
 
 
 def _order(pair: PointConfig) -> tuple[CallPoint, str, int]:

@@ -66,7 +66,9 @@ class CallTimes:
     ) -> None:
         self.placement, self.calibration, self.memory = placement, calibration, memory
         self.policy, self.latency_factor = policy, latency_factor
-        self._predictor = CallPredictor(placement, SimulationCache(calibration), memory)
+        self._predictor = CallPredictor(
+            placement, calibration, memory, simulations=SimulationCache(calibration)
+        )
         self._of_fewer_nodes = of_fewer_nodes or self._of_first_nodes
         self._chosen: dict[Call, TimedAlgorithm] = {}
         self._simulated: dict[tuple[Call, AlgorithmConfig], float] = {}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from tuner.algorithms import algorithm_names
 from tuner.base.errors import InputError, ScheduleError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
@@ -147,14 +148,14 @@ class FastestKnown:
         predictor, collective = times.predictor(call.group), Collective(call.operation)
         names = [
             name
-            for name in predictor.algorithms(collective, CONFIGURED_CAPABILITIES)
+            for name in algorithm_names(collective, predictor.features - CONFIGURED_CAPABILITIES)
             if not self.names or name in self.names
         ]
         for one in predictor.candidates(collective, names, call.nbytes):
-            transfers = estimate_transfers(collective, one, call.group.size, call.nbytes)
-            few = bool(self.names) or transfers <= MAX_TRANSFERS
-            if few and predictor.model_of(collective, one.choice) == SIMULATION:
-                yield one.choice
+            if predictor.model_of(collective, one.choice) == SIMULATION:
+                transfers = estimate_transfers(collective, one, call.group.size, call.nbytes)
+                if self.names or transfers <= MAX_TRANSFERS:
+                    yield one.choice
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,7 @@ class PricedTask:
 
     def record(self) -> dict[str, Any]:
         """Return what clients are sent, as JSON data."""
-        own = ("calls", "places")
-        return {name: value for name, value in vars(self).items() if name not in own}
+        return {name: value for name, value in vars(self).items() if name != "calls"}
 
 
 @dataclass

@@ -25,7 +25,7 @@ from tuner.machines.loader import (
 )
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.machines.yaml_machines import PRESET_PREFIX
-from tuner.prediction.candidates import Candidate
+from tuner.prediction.candidates import Candidate, is_run_by_nccl
 from tuner.prediction.nccl_times import nccl_note
 from tuner.topology import CUDA
 from tuner.whatif.axes import narrow_uplinks_warning
@@ -44,6 +44,7 @@ from tuner.whatif.study_tasks import (
 )
 from tuner.whatif.table_regret import TableLookup
 
+EQUALLY_FAST = 1 + 1e-11  # times that differ by less may be equal in their order
 MAX_TASK_S = 1.0  # estimated seconds of one schedule, which nothing interrupts
 
 
@@ -183,7 +184,9 @@ class LiveStudy:
     def _priced(self, number: int, best: BestCalls) -> Iterator[PricedTask]:
         task, calls = self.plan.tasks[number], self.calls[number]
         longest = [
-            math.inf if self._is_chosen(call) else best.seconds(task.algorithm, call.size)
+            math.inf
+            if self._is_chosen(call)
+            else EQUALLY_FAST * best.seconds(task.algorithm, call.size)
             for call in calls
         ]
         seconds = self.evaluator(task, longest) or []
@@ -207,7 +210,8 @@ class LiveStudy:
         return lookup is not None and lookup.candidate == call.candidate
 
     def _is_of_nccl(self, task: StudyTask) -> bool:
-        return task.algorithm in self.plan.points[0].of_nccl and not task.params
+        choice = Candidate(task.algorithm, task.params).choice
+        return is_run_by_nccl(choice, self.plan.points[0].of_nccl)
 
 
 def one_machine_study(record: Any) -> Study:

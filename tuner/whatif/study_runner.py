@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError, TunerError
 from tuner.machines.model_accuracy import NCCL, SIMULATION
+from tuner.prediction.candidates import is_run_by_nccl
 from tuner.prediction.ordering import rounded_seconds
 from tuner.whatif.axes import NODE_LINK_AXES, UPLINK_AXES, apply_axes
 from tuner.whatif.executors import Executor, run_serial
@@ -248,7 +249,7 @@ def _timings(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterato
         times = answers[task]
         seconds = times[call] if times is not None else None
         if seconds is not None:
-            of_nccl = candidate.algorithm in planned.of_nccl and not candidate.params
+            of_nccl = is_run_by_nccl(candidate.choice, planned.of_nccl)
             model = NCCL if of_nccl else SIMULATION
             yield TimedCandidate(candidate.algorithm, candidate.params, seconds, model)
 

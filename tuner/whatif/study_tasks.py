@@ -23,6 +23,7 @@ from tuner.prediction.candidates import (
     Candidate,
     estimate_transfers,
     is_in_network,
+    is_run_by_nccl,
     list_candidates,
     schedule_key,
 )
@@ -93,13 +94,12 @@ class TaskEvaluator:
     """An evaluator of tasks of one study that caches the last machines; it can be pickled.
 
     machine     returns the machine at one point of the grid
-    predictor   returns the predictor there; None if the machine lacks the resource that is faster
     """
 
     def __init__(self, study: Study) -> None:
         self._study = study
         self.machine = lru_cache(1)(self._changed_machine)
-        self.predictor = lru_cache(MAX_CACHED_MACHINES)(self._new_predictor)
+        self._cached_predictor = lru_cache(MAX_CACHED_MACHINES)(self._new_predictor)
 
     def __reduce__(self) -> tuple[type[TaskEvaluator], tuple[Study]]:
         return TaskEvaluator, (self._study,)
@@ -113,7 +113,7 @@ class TaskEvaluator:
         None is also the case for buffers in GPU memory staged through hosts whose messages have no
         cost. Raises MissingCostError where other messages have none.
         """
-        predictor = self.predictor(task.grid_index, task.faster)
+        predictor = self._cached_predictor(task.grid_index, task.faster)
         if predictor is None:
             return None
         choice = Candidate(task.algorithm, task.params).choice
@@ -130,15 +130,20 @@ class TaskEvaluator:
         """Return what NCCL chooses by itself at a point; "" where that is not known."""
         if not planned.of_nccl:
             return ""
-        predictor = self.predictor(planned.grid_index)
-        assert predictor is not None
-        assert predictor.nccl is not None
-        return predictor.nccl.choice(planned.collective, planned.of_nccl, planned.nbytes)
+        of_nccl = self.predictor(planned.grid_index).nccl
+        assert of_nccl is not None
+        return of_nccl.choice(planned.collective, planned.of_nccl, planned.nbytes)
+
+    def predictor(self, grid_index: int) -> CallPredictor:
+        """Return the predictor on the machine at one point of the grid."""
+        found = self._cached_predictor(grid_index, "")
+        assert found is not None
+        return found
 
     def _changed_machine(self, grid_index: int) -> Machine:
         return apply_axes(self._study.machine, self._study.grid[grid_index])
 
-    def _new_predictor(self, grid_index: int, faster: str = "") -> CallPredictor | None:
+    def _new_predictor(self, grid_index: int, faster: str) -> CallPredictor | None:
         """Return the predictor on a machine; None if that lacks the resource `faster`."""
         study, at = self._study, self._study.grid[grid_index]
         machine, memory = self.machine(grid_index), str(at["memory"])
@@ -152,7 +157,7 @@ class TaskEvaluator:
             place_ranks(machine, at),
             machine.calibration,
             memory,
-            is_measured=is_measured,
+            with_nccl=not is_measured,
             nccl_factors=nccl_factors(faster),
         )
 
@@ -357,6 +362,6 @@ def _offers(
 def _offer(
     collective: Collective, candidate: Candidate, p: int, nbytes: int, of_nccl: Sequence[str]
 ) -> _Offer:
-    is_of_nccl = candidate.algorithm in of_nccl and not candidate.params
+    is_of_nccl = is_run_by_nccl(candidate.choice, of_nccl)
     transfers = 1.0 if is_of_nccl else estimate_transfers(collective, candidate, p, nbytes)
     return _Offer(candidate, transfers, schedule_key(collective, candidate, p, nbytes))

@@ -60,7 +60,6 @@ def trace_call(record: Any, params: Mapping[str, int]) -> SimulatedCall:
     (nbytes,), (collective,) = study.sizes, study.collectives
     evaluator, candidate = TaskEvaluator(study), Candidate(study.algorithms[0], dict(params))
     predictor = evaluator.predictor(0)
-    assert predictor is not None
     placement, memory, choice = predictor.placement, predictor.memory, candidate.choice
     try:
         schedule = predictor.schedule(collective, choice, nbytes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tuner.algorithms import available_capabilities, check_requirements, describe
+from tuner.algorithms import check_requirements, describe
 from tuner.base.atomic_io import require_writable_file
 from tuner.base.errors import InputError, LimitExceededError, UsageError
 from tuner.base.progress import with_eta
@@ -34,7 +34,7 @@ from tuner.machines.loader import (
     shared_gpu_warning,
 )
 from tuner.machines.model_accuracy import NCCL, SIMULATION
-from tuner.prediction.call_predictor import CallPredictor, NoPrediction
+from tuner.prediction.call_predictor import CallPredictor, NoPrediction, NoScheduleError
 from tuner.prediction.candidates import Candidate
 from tuner.prediction.nccl_times import EXPLAINED_NOTE, nccl_note
 from tuner.prediction.ordering import rounded_seconds
@@ -225,17 +225,15 @@ def _asked_calls(options: argparse.Namespace, machine: Machine) -> AskedCalls:
     if not 0 <= options.root < placement.p:
         raise UsageError(f"--root {options.root}: expected a rank from 0 to {placement.p - 1}")
     memory = options.memory or _default_memory(options, placement)
-    is_simulated = options.runner == SCHEDULE or bool(options.gantt or options.calibration)
+    with_nccl = options.runner == LIBRARY and not (options.gantt or options.calibration)
     predictor = replace(
-        CallPredictor.of_machine(placement, machine.calibration, memory, is_measured=is_simulated),
+        CallPredictor.of_machine(placement, machine.calibration, memory, with_nccl=with_nccl),
         root=options.root,
         itemsize=options.itemsize,
         engine=options.engine,
     )
-    topology = placement.topology
-    here = available_capabilities(topology.capabilities, memory == CUDA, *placement.shape)
     for name in options.algorithm or ():
-        check_requirements(options.collective, name, here, topology.name)
+        check_requirements(options.collective, name, predictor.features, placement.topology.name)
     return AskedCalls(
         machine,
         predictor,
@@ -364,7 +362,9 @@ def _variant_times(
             refused.append(found)
             about = f": {found.reason}" if asked.names else ""
             too_large.append(f"{one} at {format_size(nbytes)}{about}")
-        elif asked.names or asked.params:
+        elif isinstance(found.reason, NoScheduleError) and asked.names:
+            raise InputError(f"{found.reason}: try --runner schedule")
+        elif asked.names or (asked.params and found.is_wrong_choice):
             raise found.reason
     if asked.names and refused and len(refused) == len(variants):
         raise refused[0].reason

@@ -4,10 +4,16 @@ import { LIBRARIES } from "./question.js";
 export const NCCL_CHOICE = "nccl";
 export const FASTEST = "fastest";
 
+/** Whether a time is shorter than another; of equally fast candidates the first one is faster. */
+function isFaster(one, other) {
+  const [own, others] = [one, other].map(({ seconds }) => Number(seconds.toPrecision(12)));
+  return own < others || (own === others && one.place < other.place);
+}
+
 export class Answer {
   constructor() {
     this.outline = null;
-    this.curves = new Map(); // algorithm -> at each size {seconds, candidate, label, predictedBy}
+    this.curves = new Map(); // algorithm -> at each size {seconds, place, candidate, label, predictedBy}
     this.gains = new Map(); // resource -> at each size how many times as fast, null where not known
     this.limits = []; // at each size the resource that limits the fastest, "" for none
     this.librarySeconds = []; // at each size of what the MPI library chooses by itself
@@ -44,11 +50,13 @@ export class Answer {
     task.sizes.forEach((size, number) => {
       const seconds = task.seconds[number];
       if (task.candidates[number] === this.outline.library_choices[size]) this.librarySeconds[size] = seconds;
-      if (seconds !== null && (curve[size] === null || seconds < curve[size].seconds)) {
-        if (!(this.best(size)?.seconds <= seconds)) this.#forgetGains(size);
-        const candidate = task.candidates[number];
-        curve[size] = { seconds, candidate, label: task.label, predictedBy: task.predicted_by };
-      }
+      if (seconds === null) return;
+      const [candidate, place] = [task.candidates[number], task.places[number]];
+      const one = { seconds, place, candidate, label: task.label, predictedBy: task.predicted_by };
+      if (curve[size] !== null && !isFaster(one, curve[size])) return;
+      const best = this.best(size);
+      if (!best || isFaster(one, best)) this.#forgetGains(size);
+      curve[size] = one;
     });
     this.curves.set(task.algorithm, curve);
   }
@@ -71,7 +79,7 @@ export class Answer {
   best(at) {
     let found;
     for (const [algorithm, curve] of this.curves) {
-      if (curve[at] && (!found || curve[at].seconds < found.seconds)) {
+      if (curve[at] && (!found || isFaster(curve[at], found))) {
         found = { algorithm, ...curve[at] };
       }
     }
