@@ -9,10 +9,15 @@ import shutil
 import sys
 from pathlib import Path
 
-from docs.site import commands, packages, rest
+from docs.site import commands, machines, packages, rest
 
 DOCS = Path(__file__).parents[1]
-GENERATED = {"commands": commands.pages, "rest": rest.pages, "python": packages.pages}
+GENERATED = {
+    "reference": machines.pages,
+    "reference/commands": commands.pages,
+    "reference/rest": rest.pages,
+    "reference/python": packages.pages,
+}
 
 
 def stage(target: Path) -> None:
@@ -20,10 +25,9 @@ def stage(target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(DOCS, target, ignore=shutil.ignore_patterns("site", "__pycache__"))
     for folder, pages in GENERATED.items():
-        (target / "reference" / folder).mkdir()
+        (target / folder).mkdir(exist_ok=True)
         for name, text in pages():
-            page = target / "reference" / folder / f"{name}.md"
-            page.write_text(text, encoding="utf-8")
+            (target / folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from docs.site import commands, packages, rest
+from docs.site import commands, machines, packages, rest
 from docs.site.prose import markdown, restructured
 from tests.docs.pages import ROOT
 from tuner.cli.main import COMMANDS, build_parser
+from tuner.machines import PRESETS, known_gpus, preset_spec
+from tuner.machines.catalog import known_parts
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -48,6 +50,16 @@ def test_every_module_is_on_the_page_of_its_package() -> None:
     files = [path.relative_to(ROOT) for path in (ROOT / "tuner").rglob("*.py")]
     modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files}
     assert found == modules - {"tuner.__main__"}
+
+
+def test_every_machine_is_on_the_page_of_machines() -> None:
+    ((name, page),) = machines.pages()
+    assert name == "machines"
+    titles = re.findall(r"^## (.+) \(`(.+)`\)$", page, re.MULTILINE)
+    assert titles == [(preset_spec(preset).title, preset) for preset in PRESETS]
+    assert all(f"| {product}: memory |" in page for product in known_gpus())
+    assert all(f"| `{part}` |" in page for part in known_parts())
+    assert {line.count("|") for line in page.splitlines() if line.startswith("|")} == {5}
 
 
 DOCSTRING = """Return `it`, or None.

@@ -71,6 +71,7 @@ def test_every_page_is_built_and_reached(site: Site) -> None:
         linked = {site.target(path, link) for path in border for link in site.pages[path].links}
         border = {path for path in linked if path and path in site.pages} - found
     assert {site.folder / name(page).replace(".md", ".html") for page in PAGES} <= found
+    assert site.folder / "reference" / "machines.html" in found
     assert site.pages.keys() - found <= {site.folder / "search.html"}
 
 

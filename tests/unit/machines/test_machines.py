@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, permutations
@@ -357,10 +356,3 @@ def test_what_cannot_be_changed_is_said() -> None:
         with_gpu(preset("summit", 8), "TPU")
     with pytest.raises(InputError, match="1 to 128 NICs, not 0"):
         with_nics(preset("summit", 8), 0)
-
-
-def test_the_page_about_machines_is_up_to_date() -> None:
-    """`python docs/reference/machines.py` writes it."""
-    docs = Path(__file__).parents[3] / "docs" / "reference"
-    page = runpy.run_path(str(docs / "machines.py"))["page"]
-    assert (docs / "machines.md").read_text(encoding="utf-8") == page()

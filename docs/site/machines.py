@@ -1,14 +1,10 @@
-"""Writes machines.md from the files in tuner/machines: `python docs/reference/machines.py`.
-
-A test compares the two.
-"""
+"""The reference page of the machines known by name, made from the files in tuner/machines."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 
 from tuner.machines import PRESETS, MachineSpec, SourcedValue, known_gpus, preset_spec
 from tuner.machines.catalog import known_parts
@@ -43,8 +39,12 @@ product of its GPUs.
 Row = tuple[str, str, str, str]
 
 
-def page() -> str:
-    """The whole text."""
+def pages() -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of the page."""
+    yield "machines", _page()
+
+
+def _page() -> str:
     designs = [preset_spec(name) for name in PRESETS]
     rows = {known.name: list(_rows(known)) for known in designs}
     often = Counter(row for own in rows.values() for row in dict.fromkeys(own))
@@ -142,7 +142,3 @@ def _value(number: SourcedValue) -> str:
 def _table(rows: Iterable[Row]) -> str:
     lines = ["| what | value | | source |", "|---|--:|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
-
-
-if __name__ == "__main__":
-    Path(__file__).with_name("machines.md").write_text(page(), encoding="utf-8")
