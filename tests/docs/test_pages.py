@@ -9,6 +9,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,28 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 @pytest.mark.parametrize("folder", ["adr", "experiments"])
-def test_records_are_numbered_and_listed(folder: str) -> None:
+def test_records_are_numbered(folder: str) -> None:
     records = sorted((DOCS / folder).glob("[0-9]*.md"))
-    assert [record.name[:4] for record in records] == [f"{i + 1:04}" for i in range(len(records))]
+    numbers = [record.name[:4] for record in records]
+    assert len(set(numbers)) == len(numbers)
     assert all(record.read_text().startswith(f"# {record.name[:4]}: ") for record in records)
     assert children(DOCS / folder / "index.md") == {record.resolve() for record in records}
+
+
+def test_each_decision_is_listed_once_below_its_topic() -> None:
+    index = DOCS / "adr" / "index.md"
+    topics = re.split(r"^## .+$", index.read_text(), flags=re.MULTILINE)[1:]
+    listed = [re.findall(r"^\d{4}-\S+$", topic, re.MULTILINE) for topic in topics]
+    assert all(listed)
+    assert sorted(chain(*listed)) == sorted(page.stem for page in index.parent.glob("[0-9]*.md"))
+
+
+def test_decisions_that_are_named_exist() -> None:
+    decisions = {page.name[:4] for page in (DOCS / "adr").glob("[0-9]*.md")}
+    sources = [*PAGES, *(page for top in ("tuner", "tests") for page in (ROOT / top).rglob("*.py"))]
+    for source in sources:
+        named = re.findall(r"decisions? \[?(\d{4})", source.read_text(), re.IGNORECASE)
+        assert set(named) <= decisions, source
 
 
 @pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda p: p.stem)

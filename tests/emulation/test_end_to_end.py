@@ -184,7 +184,7 @@ def test_one_command_measures_until_the_table_is_good_enough_and_goes_on_from_th
 
 def test_messages_of_two_hosts_never_wait_for_the_library_to_look(tmp_path: Path) -> None:
     """Unless connections are opened one way, in half of the probes each takes 4.5 ms instead of
-    0.24 (decision 0037).
+    0.24 (decision 0016).
     """
     (tmp_path / "flat.yaml").write_text(FLAT)
     for run in range(4):

@@ -2,7 +2,7 @@
 
 A ping-pong does not show it, since the acknowledgement travels at the same time as the next
 message. Two ranks that send to each other at the same time do: they then take a latency longer than
-one message (MPICH over TCP, from some hundred bytes on; decision 0033).
+one message (MPICH over TCP, from some hundred bytes on; decision 0015).
 """
 
 from __future__ import annotations

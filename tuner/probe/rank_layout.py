@@ -123,7 +123,7 @@ def open_connections(world: MPI.Intracomm) -> None:
     """Open the first connections in one direction; to be called before all other communication.
 
     Open MPI polls its sockets whenever it waits, if it counts a connection, else every 10 ms. If
-    two ranks connect to each other at once, one of them may count none (decision 0037). Distances
+    two ranks connect to each other at once, one of them may count none (decision 0016). Distances
     are powers of two: every rank then has a partner on another host, if hosts have equally many
     ranks.
     """
