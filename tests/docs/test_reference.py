@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 
 from docs.site import commands, machines, packages, rest
 from docs.site.prose import markdown, restructured
@@ -90,3 +92,16 @@ def test_docstrings_become_restructured_text() -> None:
         "::",
         "    tuner x    said",
     ]
+
+
+def test_what_most_programs_need_exists() -> None:
+    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    listed = re.findall(r"((?:`\w+`, )*`\w+`) in `(tuner[\w.]*)`", page)
+    assert len(listed) > 10
+    for names, module in listed:
+        if module == "tuner.torch":  # its import needs PyTorch
+            assert find_spec(module)
+            continue
+        found = import_module(module)  # `tune` is in __all__, and imported on first use
+        known = {*vars(found), *getattr(found, "__all__", ())}
+        assert set(re.findall(r"\w+", names)) <= known, module
