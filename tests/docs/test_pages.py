@@ -23,6 +23,7 @@ from tuner.core.calibration import Calibration, CostSegment, PathCost
 from tuner.core.measurement import Cluster, Measurement
 from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, parse_table
 from tuner.machines.topology_files import load_topology
+from tuner.studio.assets import PAGES as STUDIO_PAGES
 from tuner.training.frameworks import CLASSES, PARSERS
 from tuner.training.recorded_training import RecordedTraining
 from tuner.training.sweep_spec import SWEEP_KEYS, read_sweep
@@ -200,6 +201,12 @@ def test_code_is_valid(page: Path) -> None:
         json.loads(block)
     for block in blocks(page, "yaml"):
         assert yaml.safe_load(block)
+
+
+def test_each_page_of_the_studio_has_its_section() -> None:
+    sections = anchors(DOCS / "how-to" / "use-the-studio.md")
+    for page in filter(None, STUDIO_PAGES):
+        assert {page, {"call": "inside-a-call", "login": "log-in"}.get(page)} & sections, page
 
 
 def test_topologies_are_read(tmp_path: Path) -> None:
