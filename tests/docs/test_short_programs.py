@@ -19,7 +19,7 @@ SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.
 FIRST = next(iter(SECTIONS))
 MPI_PROGRAM = "Follow a table in an MPI program"
 PROGRAM = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"ave as `(\S+)`.*?^```(?:csv|yaml)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"ave as `(\S+)`[^`]*?^```(?:yaml)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def run(title: str, folder: Path) -> tuple[str, str]:
