@@ -180,7 +180,7 @@ class SourcedReader:
         if found is None or isinstance(found, str):
             raise InputError(
                 f"{what}: {shortened_repr(value)} is neither a quantity such as 12GB/s or 2us nor"
-                " a part that docs/reference/machines.md or the file lists"
+                " a part that the page on machines or the file lists"
             )
         return found
 
