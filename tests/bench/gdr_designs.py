@@ -22,7 +22,7 @@ from pathlib import Path
 from tuner import algorithms
 from tuner.cli.terminal.output import print_table
 from tuner.core.collective import Collective
-from tuner.prediction.candidates import NCCL_ALGORITHMS, is_in_network
+from tuner.prediction.call_candidates import NCCL_ALGORITHMS, is_in_network
 from tuner.whatif.study_runner import run_study
 from tuner.whatif.study_spec import FileResolver, Study, study_from_record
 

@@ -38,7 +38,7 @@ from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCos
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
 from tuner.machines import Machine, preset, with_nics
-from tuner.prediction.candidates import build_schedule, list_candidates
+from tuner.prediction.call_candidates import build_schedule, list_candidates
 from tuner.sim import simulate
 from tuner.topology import CUDA, HOST, Placement
 

@@ -24,7 +24,7 @@ from tuner.core.schedule import Schedule
 from tuner.core.table import SCHEDULE, AlgorithmConfig
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.mpi_libraries.schedules import schedule_of
-from tuner.prediction.candidates import (
+from tuner.prediction.call_candidates import (
     Candidate,
     build_schedule,
     estimate_transfers,

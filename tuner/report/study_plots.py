@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.machines.model_accuracy import SIMULATION
+from tuner.prediction.call_candidates import estimate_transfers
 from tuner.prediction.call_predictor import CallPredictor
-from tuner.prediction.candidates import estimate_transfers
 from tuner.report.axis_plots import axis_plots, draw_axis_plot, plot_size
 from tuner.report.drawing import render_image
 from tuner.report.figures import FIGURE_STYLE

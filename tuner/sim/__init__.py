@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from tuner.base.arrays import FloatArray
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, MissingCostError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
 from tuner.sim import fast_engine
 from tuner.sim.blocked_signals import block_signals
-from tuner.sim.simulation_cache import SimulationCache
 from tuner.sim.transfers import build_transfers
 from tuner.topology import CUDA, HOST, Placement
 
@@ -72,8 +72,19 @@ def simulate(
 def simulate_or_nan(
     schedule: Schedule, placement: Placement, calibration: Calibration, nbytes: int, memory: str
 ) -> float:
-    """Return `SimulationCache.seconds_or_nan` of a single call."""
-    return SimulationCache(calibration).seconds_or_nan(schedule, placement, nbytes, memory)
+    """Return `simulate`, or NaN for device memory that topology or calibration do not know.
+
+    Collectives on device buffers are measured wherever there are GPUs, also where the topology
+    lacks them or no message between them was timed.
+    """
+    if memory != HOST and not placement.topology.has_gpus:
+        return math.nan
+    try:
+        return simulate(schedule, placement, calibration, nbytes, memory=memory)
+    except MissingCostError:
+        if memory == HOST:
+            raise
+        return math.nan
 
 
 def sweep(

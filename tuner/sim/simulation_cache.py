@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 
-from tuner.base.errors import MissingCostError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
 from tuner.sim.fast_engine import PreparedSimulation
-from tuner.topology import HOST, Placement
+from tuner.topology import Placement
 
 MAX_CACHED_SIMULATIONS = 128  # enough for the algorithms of a few shapes
 MAX_CACHED_TRANSFERS = 1 << 16  # most transfers of a cached call: about a megabyte
@@ -69,23 +67,6 @@ class SimulationCache:
         moves = self._fingerprint(schedule)
         prepared = self._cached if moves.transfers <= MAX_CACHED_TRANSFERS else self._prepare
         return prepared(moves, placement, memory).seconds([nbytes])[0]
-
-    def seconds_or_nan(
-        self, schedule: Schedule, placement: Placement, nbytes: int, memory: str
-    ) -> float:
-        """Return `seconds`, or NaN for device memory that topology or calibration do not know.
-
-        Collectives on device buffers are measured wherever there are GPUs, also where the topology
-        lacks them or no message between them was timed.
-        """
-        if memory != HOST and not placement.topology.has_gpus:
-            return math.nan
-        try:
-            return self.seconds(schedule, placement, nbytes, memory)
-        except MissingCostError:
-            if memory == HOST:
-                raise
-            return math.nan
 
     def _prepare(
         self, fingerprint: ScheduleFingerprint, placement: Placement, memory: str

@@ -22,7 +22,7 @@ from tuner.mpi_libraries.default_algorithms import (
     default_algorithms_from_provenance,
     default_lookup,
 )
-from tuner.prediction.candidates import estimate_transfers
+from tuner.prediction.call_candidates import estimate_transfers
 from tuner.prediction.nccl_times import NcclTimes
 from tuner.prediction.ordering import rounded_seconds
 from tuner.topology import CONFIGURED_CAPABILITIES, CUDA

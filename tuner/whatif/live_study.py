@@ -25,7 +25,7 @@ from tuner.machines.loader import (
 )
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.machines.yaml_machines import PRESET_PREFIX
-from tuner.prediction.candidates import Candidate, is_run_by_nccl
+from tuner.prediction.call_candidates import Candidate, is_run_by_nccl
 from tuner.prediction.nccl_times import nccl_note
 from tuner.topology import CUDA
 from tuner.whatif.axes import narrow_uplinks_warning

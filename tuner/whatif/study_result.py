@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.core.collective import Collective
 from tuner.machines.model_accuracy import SIMULATION
-from tuner.prediction.candidates import Candidate
+from tuner.prediction.call_candidates import Candidate
 from tuner.whatif.axes import SIZE_AXIS, AxisValue, GridPoint
 from tuner.whatif.machine_resources import limiting_resource
 

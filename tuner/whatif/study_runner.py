@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError, TunerError
 from tuner.machines.model_accuracy import NCCL, SIMULATION
-from tuner.prediction.candidates import is_run_by_nccl
+from tuner.prediction.call_candidates import is_run_by_nccl
 from tuner.prediction.ordering import rounded_seconds
 from tuner.whatif.axes import NODE_LINK_AXES, UPLINK_AXES, apply_axes
 from tuner.whatif.executors import Executor, run_serial

@@ -18,8 +18,7 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
 from tuner.core.table import RuleKey
 from tuner.machines import Machine
-from tuner.prediction.call_predictor import CallPredictor, NoPrediction
-from tuner.prediction.candidates import (
+from tuner.prediction.call_candidates import (
     Candidate,
     estimate_transfers,
     is_in_network,
@@ -27,6 +26,7 @@ from tuner.prediction.candidates import (
     list_candidates,
     schedule_key,
 )
+from tuner.prediction.call_predictor import CallPredictor, NoPrediction
 from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim.rounds import MAX_CALL_TRANSFERS
 from tuner.topology import CUDA

@@ -9,7 +9,7 @@ from tuner import algorithms
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
 from tuner.core.table import DEFAULT, AlgorithmConfig, RuleKey, TuningTable
-from tuner.prediction.candidates import Candidate, make_candidate
+from tuner.prediction.call_candidates import Candidate, make_candidate
 from tuner.whatif.study_result import TableRegret, TimedCandidate
 
 

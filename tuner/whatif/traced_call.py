@@ -15,7 +15,7 @@ from tuner.core.collective import Collective, Held
 from tuner.core.schedule import Schedule
 from tuner.machines import Machine
 from tuner.machines.model_accuracy import NCCL
-from tuner.prediction.candidates import Candidate
+from tuner.prediction.call_candidates import Candidate
 from tuner.sim.critical_paths import TIME_COMPONENTS, Explanation, PathSegment
 from tuner.sim.flat_schedule import FlatSchedule, flatten_schedule
 from tuner.sim.transfers import TransferTable, row_bytes

@@ -11,7 +11,7 @@ import pytest
 from tuner.cli.terminal import output
 from tuner.cli.views import study_answers, study_view
 from tuner.core.collective import Collective
-from tuner.prediction.candidates import Candidate
+from tuner.prediction.call_candidates import Candidate
 from tuner.whatif.study_result import Crossover
 from tuner.whatif.study_runner import run_study
 from tuner.whatif.study_spec import FileResolver, study_from_record

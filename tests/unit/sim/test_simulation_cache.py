@@ -14,7 +14,7 @@ from tuner.base.errors import MissingCostError
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.mpi_libraries.schedules import schedule_of
-from tuner.sim import simulate, simulation_cache
+from tuner.sim import simulate, simulate_or_nan, simulation_cache
 from tuner.sim.simulation_cache import SimulationCache
 from tuner.topology import CUDA, HOST, Placement
 from tuner.topology.readers import nominal_calibration
@@ -88,4 +88,4 @@ def test_sizes_are_prepared_together_and_large_calls_are_not_kept(
 def test_memory_that_nobody_knows_has_no_seconds() -> None:
     placement = Placement.block(FLAT, 1)
     made = algorithms.build(Collective.ALLREDUCE, "ring", 8)
-    assert math.isnan(SimulationCache(COSTS).seconds_or_nan(made, placement, 4096, CUDA))
+    assert math.isnan(simulate_or_nan(made, placement, COSTS, 4096, CUDA))

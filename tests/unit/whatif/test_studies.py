@@ -40,7 +40,7 @@ from tuner.core.table import (
 from tuner.machines import preset
 from tuner.machines.topology_files import load_topology
 from tuner.machines.yaml_machines import machine_from_yaml
-from tuner.prediction.candidates import (
+from tuner.prediction.call_candidates import (
     Candidate,
     build_schedule,
     estimate_transfers,

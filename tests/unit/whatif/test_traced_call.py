@@ -14,7 +14,7 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.prediction.candidates import Candidate, build_schedule
+from tuner.prediction.call_candidates import Candidate, build_schedule
 from tuner.sim import critical_paths, simulate
 from tuner.whatif import traced_call
 from tuner.whatif.call_trace import call_trace_text

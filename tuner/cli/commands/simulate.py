@@ -34,8 +34,8 @@ from tuner.machines.loader import (
     shared_gpu_warning,
 )
 from tuner.machines.model_accuracy import NCCL, SIMULATION
+from tuner.prediction.call_candidates import Candidate
 from tuner.prediction.call_predictor import CallPredictor, NoPrediction, NoScheduleError
-from tuner.prediction.candidates import Candidate
 from tuner.prediction.nccl_times import EXPLAINED_NOTE, nccl_note
 from tuner.prediction.ordering import rounded_seconds
 from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation
