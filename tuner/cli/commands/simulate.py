@@ -218,12 +218,12 @@ def _asked_calls(options: argparse.Namespace, machine: Machine) -> AskedCalls:
 
     NCCL's model is used where its algorithms are wanted as NCCL runs them, and no costs were
     measured. Only measured costs are those of a library, which may run an algorithm in its own way.
-    Raises InputError for a named algorithm that the machine does not support, UsageError for a root
-    that is not a rank.
+    Raises InputError for a named algorithm that the machine does not support, and for a root that
+    is not a rank.
     """
     placement = Placement.block(machine.topology, options.ppn, options.ranks)
     if not 0 <= options.root < placement.p:
-        raise UsageError(f"--root {options.root}: expected a rank from 0 to {placement.p - 1}")
+        raise InputError(f"--root {options.root}: expected a rank from 0 to {placement.p - 1}")
     memory = options.memory or _default_memory(options, placement)
     with_nccl = options.runner == LIBRARY and not (options.gantt or options.calibration)
     predictor = replace(
