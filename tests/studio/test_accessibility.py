@@ -24,7 +24,7 @@ SETTLED = {  # what is there when a page is, where that is not COMPLETE
     "/studio/what-if": "main[data-others=complete]",
     WHAT_IF: "main[data-others=complete]",
     "/studio/login": "main form",
-    "/docs": "main table",
+    "/docs": "main details",
 }
 PATHS = [*(f"/studio/{name}" for name in PAGES), WHAT_IF, "/docs"]
 
