@@ -1,4 +1,4 @@
-"""How long calls take on a machine, for everything that asks.
+"""Predict how long calls take on a machine, for everything that asks.
 
 Studies, `tuner simulate`, calls shown in the studio, training and table building get their times
 from a `CallPredictor`. It alone decides whether NCCL's own model or a simulation predicts a time,

@@ -1,4 +1,4 @@
-"""What a call takes: by which model, and why there is no time."""
+"""A call has a time by one of two models, or a reason why its time is unknown."""
 
 from __future__ import annotations
 
