@@ -131,7 +131,8 @@ def emptied(path: Path) -> None:
 
 
 def gone(path: Path) -> None:
-    shutil.rmtree(path.parent)
+    """Remove the folder, after its name: the service may be about to make a file in it."""
+    shutil.rmtree(path.parent.rename(path.parent.with_name("removed")))
 
 
 @pytest.mark.extended

@@ -157,9 +157,9 @@ def test_simulating_what_was_measured_earlier_ends_in_time(tmp_path: Path) -> No
 def test_where_few_calls_were_simulated_a_small_regret_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_SIMULATION_SHARE", 1e-6)
+    monkeypatch.setattr(batches, "MAX_SIMULATION_SHARE", 1e-9)
     ranks = Ranks()
-    found = run_active_tuning(tmp_path / "m.ndjson", TWO, ranks, StoppingRule(120.0, 10.0))
+    found = run_active_tuning(tmp_path / "m.ndjson", TWO, ranks, StoppingRule(1e4, 10.0))
     assert found.regret_bound is not None
     assert found.regret_bound.points < len(candidate_points(TWO))
     assert len(ranks.plans) > 2  # messages, and more than one round
