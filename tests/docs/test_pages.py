@@ -18,13 +18,14 @@ import yaml
 from tests.docs.pages import DOCS, PAGES, ROOT, anchors, blocks, children, is_generated, links, name
 from tests.unit.training.workload_files.test_recorded_files import SIMAI
 from tuner import run
+from tuner.base.file_settings import declared_settings
 from tuner.cli.main import build_parser
 from tuner.core.calibration import Calibration, CostSegment, PathCost
 from tuner.core.measurement import Cluster, Measurement
 from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, parse_table
 from tuner.machines.topology_files import load_topology
 from tuner.studio.assets import PAGES as STUDIO_PAGES
-from tuner.training.frameworks import CLASSES, PARSERS
+from tuner.training.frameworks import FRAMEWORKS
 from tuner.training.recorded_training import RecordedTraining
 from tuner.training.sweep_spec import SWEEP_KEYS, read_sweep
 from tuner.training.workload import (
@@ -245,9 +246,20 @@ def test_the_workloads_of_the_pages_are_read(tmp_path: Path) -> None:
 def test_keys_and_settings_of_workloads_are_documented() -> None:
     page = DOCS / "reference" / "workloads.md"
     words = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall("`([^`\n]+)`", page.read_text()))))
-    settings = {field.name for one in CLASSES.values() for field in dataclasses.fields(one)}  # type: ignore[arg-type]
     keys = ALLOWED_KEYS | RECORDED_ALLOWED_KEYS | SWEEP_KEYS
-    assert keys | (settings & PARSERS.keys()) <= words
+    assert keys <= words
+    rows = {
+        known: row
+        for row in re.findall(r"^\| `.*$", page.read_text(), re.MULTILINE)
+        for known in re.findall("`([a-z-]+)`", row.split("|")[1])
+    }
+    for known, framework in FRAMEWORKS.items():
+        written = dict.fromkeys(re.findall(r"`([a-z_]+)`", rows[known]), "")
+        written |= dict(re.findall(r"`([a-z_]+): ([^`]+)`", rows[known]))
+        for setting in declared_settings(type(framework)).values():
+            if known != "fsdp" and (value := written[setting.name]):
+                default = framework.settings[setting.name]
+                assert setting.kind.read(setting.name, yaml.safe_load(value)) == default
 
 
 def test_the_fields_of_files_are_documented() -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import parse_name, require_keys
 from tuner.base.spelling import unknown_name
 from tuner.machines.provenance import SourcedReduction, SourcedValue
 from tuner.machines.sourced_fields import SourcedReader
-from tuner.topology.readers.yaml_fields import parse_name, require_keys
 
 MEMORY_PASSES = 3  # a reduction reads two values and writes one
 COPY_PASSES = 2  # a copy reads and writes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.topology.readers.yaml_fields import parse_name, require_keys
+from tuner.base.file_settings import parse_name, require_keys
 
 SIMULATION, NCCL = PREDICTION_MODELS = ("simulation", "nccl")  # what predicts a time
 MODEL_NAMES = {SIMULATION: "simulated times", NCCL: "times of NCCL"}

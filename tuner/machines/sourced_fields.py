@@ -27,6 +27,7 @@ from itertools import pairwise
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import parse_int, parse_name, require_keys
 from tuner.base.units import parse_bandwidth, parse_size, parse_time
 from tuner.machines.provenance import (
     CERTAINTIES,
@@ -35,7 +36,6 @@ from tuner.machines.provenance import (
     SourcedSegment,
     SourcedValue,
 )
-from tuner.topology.readers.yaml_fields import parse_int, parse_name, require_keys
 
 ORIGIN_KEYS = {"source", "certainty"}
 NUMBER_KEYS = ORIGIN_KEYS | {"value"}

@@ -36,6 +36,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.base.errors import InputError
+from tuner.base.file_settings import parse_name, require_keys
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING, PATH_CLASSES
 from tuner.machines.catalog import known_gpus, known_parts
 from tuner.machines.gpus import GpuSpec, find_gpu, parse_gpus
@@ -47,7 +48,7 @@ from tuner.machines.sourced_fields import ORIGIN_KEYS, SourcedReader
 from tuner.topology import CUDA, GPU, HOST, Device
 from tuner.topology.machine import NETWORK_CAPABILITIES
 from tuner.topology.readers.fabrics import Fabric
-from tuner.topology.readers.yaml_fields import parse_fabric, parse_name, require_keys
+from tuner.topology.readers.yaml_fields import parse_fabric
 from tuner.topology.readers.yaml_interior import (
     INTERIOR_LINK_KEYS,
     DeviceGroups,

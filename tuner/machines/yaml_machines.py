@@ -7,16 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import parse_int, parse_name, parse_positive_float, require_keys
 from tuner.machines import Machine, build_machine, preset, with_gpu, with_nics, with_taper
 from tuner.machines.catalog import apply_changes
 from tuner.machines.spec_fields import SPEC_KEYS, spec_from_yaml
 from tuner.topology.readers.probed_topology import nominal_calibration
-from tuner.topology.readers.yaml_fields import (
-    parse_int,
-    parse_name,
-    parse_positive_float,
-    require_keys,
-)
 from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 PRESET_PREFIX = "preset:"

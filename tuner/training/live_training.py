@@ -28,7 +28,7 @@ from tuner.training.memory_need import activation_warning, require_memory
 from tuner.training.perfetto_trace import trace_text
 from tuner.training.policies import FastestKnown, NcclChoice, plain_algorithms
 from tuner.training.scaling import ExplainedIteration, counted_unit, model_record, point_record
-from tuner.training.search import describe_settings, setting_grid, settings_of, with_settings
+from tuner.training.search import describe_settings, setting_grid, with_settings
 from tuner.training.server_load import assumed_rate_warning, server_load
 from tuner.training.sweep_spec import RANKS, sweep_from_record
 from tuner.training.time_shares import time_shares
@@ -104,7 +104,7 @@ class LiveTraining:
             "ppn": workload.ppn,
             "memory": workload.memory,
             "batch": workload.rank_batch(self.detail),
-            "settings": settings_of(workload.framework),
+            "settings": workload.framework.settings,
             "setting": self._main_setting,
             "limits": dict(LIMIT_NAMES),
             "cautions": [text for text in self._cautions() if text],
@@ -219,7 +219,7 @@ class LiveTraining:
         name = self._main_setting
         if name is None:
             return [{}]
-        given = settings_of(self.workload.framework)[name]
+        given = self.workload.framework.settings[name]
         return [{name: value} for value in sorted({*self._grid[name], given})]
 
     def _times_calls(self, number: int, end: float) -> bool:

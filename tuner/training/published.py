@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.topology.readers.yaml_fields import parse_int, parse_positive_float, require_keys
+from tuner.base.file_settings import parse_int, parse_positive_float, require_keys
 
 MEASURES = ("rate", "efficiency", "speedup")
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.base.errors import InputError
+from tuner.base.file_settings import parse_int, require_keys
 from tuner.machines import Machine
 from tuner.topology import Placement
-from tuner.topology.readers.yaml_fields import parse_int, require_keys
 from tuner.training.call_times import AlgorithmPolicy, CallTimes
 from tuner.training.groups import Call, Group
 from tuner.training.published import PublishedResult

@@ -8,13 +8,12 @@ the calls, so that a call of one signature is simulated once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from tuner.base.units import format_size, format_time
 from tuner.training.call_times import AlgorithmPolicy
-from tuner.training.frameworks import PARSERS
 from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.fusion import BUCKET_ORDERS, MIB, Ddp, Horovod
 from tuner.training.frameworks.parameter_server import ParameterServer
@@ -124,17 +123,6 @@ class TrainingSearch:
         """Return the policy of a number that `seconds` takes."""
         return self._times[number].policy
 
-    def given(self) -> dict[str, Any]:
-        return settings_of(self.workload.framework)
-
-
-def settings_of(framework: Framework) -> dict[str, Any]:
-    """Return the settings of a framework by name; none of one that has no fields."""
-    own: Any = framework
-    if not is_dataclass(own):
-        return {}
-    return {one.name: getattr(own, one.name) for one in fields(own) if one.name in PARSERS}
-
 
 def with_settings(framework: Framework, settings: Settings) -> Framework:
     """Return a framework with some settings changed."""
@@ -160,7 +148,7 @@ def tune_training(
     nodes = workload.call_times(ranks).nodes
     values = setting_grid(workload.framework, ranks, nodes) if grid is None else grid
     combinations = [dict(zip(values, one, strict=True)) for one in product(*values.values())]
-    start: tuple[Settings, int] = ({name: search.given()[name] for name in values}, 0)
+    start: tuple[Settings, int] = ({name: workload.framework.settings[name] for name in values}, 0)
     tries = [(one, policy) for policy in (0, -1) for one in [start[0], *combinations]]
     best = start
     for done, (settings, policy) in enumerate(tries):

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.topology.readers.yaml_fields import parse_int, parse_positive_float
+from tuner.base.file_settings import parse_int, parse_positive_float
 from tuner.training.compute import find_rate
 from tuner.training.models import build_model
 from tuner.training.workload import Workload, parse_file, parse_ranks, workload_from_record

@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 
 from tuner import algorithms
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import parse_int, parse_positive_float, require_keys
 from tuner.base.spelling import did_you_mean
 from tuner.base.units import plural
 from tuner.core.calibration import read_calibration
@@ -41,7 +42,6 @@ from tuner.machines.loader import load_machine, machine_from_record
 from tuner.topology import CUDA, HOST, Placement
 from tuner.topology.machine import NETWORK_CAPABILITIES
 from tuner.topology.readers.safe_yaml import read_yaml
-from tuner.topology.readers.yaml_fields import parse_int, parse_positive_float, require_keys
 from tuner.training.call_times import AlgorithmPolicy, CallTimes
 from tuner.training.compute import AMP, FP32, PRECISIONS, ComputeRate, find_rate
 from tuner.training.frameworks import framework_from_record

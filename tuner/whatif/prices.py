@@ -17,9 +17,9 @@ from itertools import zip_longest
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import require_keys
 from tuner.machines import Machine
 from tuner.topology import GPU, Topology
-from tuner.topology.readers.yaml_fields import require_keys
 from tuner.whatif.axes import AXES, AXIS_FORMATTERS, AxisValue, GridPoint, line_rate_efficiency
 from tuner.whatif.values import parse_value
 

@@ -36,6 +36,7 @@ from typing import Any, Protocol
 
 from tuner import algorithms
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import require_keys
 from tuner.core.calibration import (
     Calibration,
     calibration_from_record,
@@ -52,7 +53,6 @@ from tuner.sim import simulate
 from tuner.topology import CONFIGURED_CAPABILITIES, CUDA, Topology
 from tuner.topology.readers import topology_to_record
 from tuner.topology.readers.safe_yaml import read_yaml
-from tuner.topology.readers.yaml_fields import require_keys
 from tuner.whatif.axes import (
     AXES,
     MAX_STUDY_NODES,

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import require_keys
 from tuner.base.spelling import unknown_name
 from tuner.base.units import is_line_rate, parse_size
 from tuner.core.collective import Collective
 from tuner.machines import Machine
 from tuner.topology import CUDA, GPU, HOST, Topology
-from tuner.topology.readers.yaml_fields import require_keys
 from tuner.whatif.axes import AXES, BANDWIDTH_AXES, AxisValue, LineRate, line_rate_efficiency
 
 

@@ -27,6 +27,7 @@ from tuner.api.routes.what_if import (
 from tuner.api.schemas import API_PREFIX, Identifier, Name, RequestBody
 from tuner.api.service import ServiceDep
 from tuner.api.training_answers import begin_prediction, training_trace
+from tuner.base.file_settings import declared_settings
 from tuner.machines.loader import machine_from_record
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.training.published_workloads import (
@@ -258,20 +259,20 @@ def _known_model(name: str) -> KnownModel:
 
 
 def _known_framework(name: str) -> KnownFramework:
-    from tuner.training.frameworks import CHOICES, FRAMEWORKS, setting_kind
-    from tuner.training.search import settings_of
+    from tuner.training.frameworks import FRAMEWORKS
 
-    defaults = settings_of(FRAMEWORKS[name]())
+    framework = FRAMEWORKS[name]
+    defaults = framework.settings
     return KnownFramework(
         name=name,
         settings=[
             FrameworkSetting(
-                name=setting,
-                kind=setting_kind(setting),
-                default=default,
-                choices=list(CHOICES.get(setting, ())),
+                name=one.name,
+                kind=one.kind.name,
+                default=defaults[one.name],
+                choices=list(one.kind.choices),
             )
-            for setting, default in defaults.items()
+            for one in declared_settings(type(framework)).values()
         ],
     )
 

@@ -29,9 +29,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import parse_int, parse_name, parse_names, require_keys
 from tuner.base.units import parse_bandwidth, parse_time
 from tuner.topology import NIC, Link, Node, Topology
-from tuner.topology.readers.yaml_fields import parse_int, parse_name, parse_names, require_keys
 from tuner.topology.readers.yaml_topology import parse_local_costs, topology_from_yaml
 
 COMBINE_KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers"}

@@ -13,11 +13,17 @@ and of all other cables unless given:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Set
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import (
+    parse_int,
+    parse_name,
+    parse_names,
+    parse_positive_float,
+    require_keys,
+)
 from tuner.base.units import parse_bandwidth, parse_time
 from tuner.topology import Link
 from tuner.topology.readers.fabrics import (
@@ -32,60 +38,8 @@ from tuner.topology.readers.fabrics import (
 MAX_NODES = 1 << 16  # more would take gigabytes of memory
 MAX_DEVICES = 256  # inside a node; the time to find all routes is cubic
 MAX_DIMENSIONS = 8
-MAX_FLOAT = sys.float_info.max
 LINK_KEYS = {"between", "from", "to", "latency", "bandwidth", "count"}
 CABLE_KEYS = {"latency", "bandwidth"}
-
-
-def require_keys(what: str, record: Any, known: Set[str], required: Set[str]) -> None:
-    """Raise InputError unless `record` is a mapping with all `required` and only `known` keys.
-
-    what    name of the record, for the message
-    """
-    if not isinstance(record, dict):
-        raise InputError(f"{what} must be a mapping with {', '.join(sorted(required or known))}")
-    for key in record:
-        if key not in known:
-            raise InputError(
-                f"{what} has an unknown key {shortened_repr(key)}; known:"
-                f" {', '.join(sorted(known))}"
-            )
-    for key in sorted(required):
-        if key not in record:
-            raise InputError(f"{what} lacks {key!r}")
-
-
-def parse_int(what: str, value: Any, maximum: int = MAX_NODES) -> int:
-    """Return an integer from 1 to `maximum`; raise InputError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
-        raise InputError(
-            f"{what} must be a whole number from 1 to {maximum}, not {shortened_repr(value)}"
-        )
-    return value
-
-
-def parse_positive_float(what: str, value: Any) -> float:
-    """Return a finite number above 0; raise InputError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_FLOAT:
-        raise InputError(f"{what} must be a number above 0, not {shortened_repr(value)}")
-    return float(value)
-
-
-def parse_name(what: str, value: Any) -> str:
-    """Return a name; raise InputError otherwise.
-
-    YAML reads a bare `no` as false, so such a name must be quoted.
-    """
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise InputError(f"{what} must be a name, not {shortened_repr(value)}; put quotes round it")
-    return str(value)
-
-
-def parse_names(what: str, value: Any) -> list[str]:
-    """Return a list of names; raise InputError otherwise."""
-    if not isinstance(value, list):
-        raise InputError(f"{what} must be a list of names, not {shortened_repr(value)}")
-    return [parse_name(f"each of {what}", name) for name in value]
 
 
 def parse_links(value: Any) -> list[Link]:

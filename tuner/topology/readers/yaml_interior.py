@@ -26,16 +26,10 @@ from itertools import combinations
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import parse_int, parse_name, require_keys
 from tuner.base.units import parse_bandwidth, parse_time
 from tuner.topology import DEVICE_KINDS, LINK_KINDS, Device, Link, NodeTopology
-from tuner.topology.readers.yaml_fields import (
-    LINK_KEYS,
-    MAX_DEVICES,
-    parse_int,
-    parse_link_ends,
-    parse_name,
-    require_keys,
-)
+from tuner.topology.readers.yaml_fields import LINK_KEYS, MAX_DEVICES, parse_link_ends
 
 MAX_INTERIOR_LINKS = 1 << 16  # in one direction: more than all pairs of the devices
 DEVICE_KEYS = {"name", "kind", "product", "cores", "count", "rails"}

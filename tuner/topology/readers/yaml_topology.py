@@ -37,18 +37,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tuner.base.file_settings import parse_int, parse_name, parse_names, require_keys
 from tuner.base.units import parse_bandwidth, parse_time
 from tuner.topology import Link, Node, NodeTopology, Topology
 from tuner.topology.readers.cabling import flatten_names, ports_of_nodes
 from tuner.topology.readers.fabrics import fabric_topology
-from tuner.topology.readers.yaml_fields import (
-    parse_fabric,
-    parse_int,
-    parse_links,
-    parse_name,
-    parse_names,
-    require_keys,
-)
+from tuner.topology.readers.yaml_fields import parse_fabric, parse_links
 from tuner.topology.readers.yaml_interior import parse_node_topology
 
 COMMON_KEYS = {"name", "nodes", "cores", "local", "interior", "offers"}

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from tuner.base.errors import InputError
+from tuner.base.file_settings import Count, Flag, Rate, Size, choice
 from tuner.core.collective import Collective
 from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.framework_constants import constant_rate
@@ -31,7 +33,7 @@ class SCaffe(Framework):
                     before the iteration and all gradients reduced after it, as before S-Caffe
     """
 
-    overlapped: bool = True
+    overlapped: Flag = True
 
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
@@ -78,9 +80,9 @@ class GatherAverage(Framework):
     average_rate    bytes per second at which the root adds up what it gathered
     """
 
-    averages: str = GRADIENTS
-    host_rate: float = constant_rate("shm-learn-dist", "host_rate")
-    average_rate: float = constant_rate("shm-learn-dist", "average_rate")
+    averages: Annotated[str, choice(AVERAGES)] = GRADIENTS
+    host_rate: Rate = constant_rate("shm-learn-dist", "host_rate")
+    average_rate: Rate = constant_rate("shm-learn-dist", "average_rate")
 
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
@@ -119,10 +121,10 @@ class OutOfCore(Framework):
                     waits for each page (naive unified memory)
     """
 
-    memory: int = 0
-    link_rate: float = constant_rate("oc-caffe", "link_rate")
-    fault_rate: float = constant_rate("oc-caffe", "fault_rate")
-    optimized: bool = True
+    memory: Size = 0
+    link_rate: Rate = constant_rate("oc-caffe", "link_rate")
+    fault_rate: Rate = constant_rate("oc-caffe", "fault_rate")
+    optimized: Flag = True
 
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
@@ -167,7 +169,7 @@ class BroadcastExchange(Framework):
     shares          broadcasts per iteration; 0: one for each tensor, with roots in turn
     """
 
-    shares: int = 0
+    shares: Count = 0
 
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]

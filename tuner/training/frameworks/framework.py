@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
+from tuner.base.file_settings import declared_settings
 from tuner.training.job import TrainingJob
 from tuner.training.timeline import Timeline
 
 
 class Framework(ABC):
-    """A framework of training; one that is data-parallel has a whole model on each rank."""
+    """A framework of training; one that is data-parallel has a whole model on each rank.
+
+    Its settings are the fields that have a kind.
+    """
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Values of the settings by name."""
+        return {name: getattr(self, name) for name in declared_settings(type(self))}
 
     @property
     def replica_ranks(self) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+from tuner.base.file_settings import Flag, Seconds, Size, choice
 from tuner.core.collective import Collective
 from tuner.topology import CUDA
 from tuner.training.buckets import fill_buckets
@@ -43,14 +45,14 @@ class Horovod(Framework):
     launch              seconds in which a host launches the kernels of a layer in one pass
     """
 
-    fusion_threshold: int = constant_bytes("horovod", "fusion_threshold")
-    cycle_time: float = constant_seconds("horovod", "cycle_time")
-    hierarchical: bool = False
-    cache: bool = True
-    blocking: bool = False
-    round_trip: float = constant_seconds("horovod", "round_trip")
-    request: float = constant_seconds("horovod", "request")
-    launch: float = constant_seconds("horovod", "launch")
+    fusion_threshold: Size = constant_bytes("horovod", "fusion_threshold")
+    cycle_time: Seconds = constant_seconds("horovod", "cycle_time")
+    hierarchical: Flag = False
+    cache: Flag = True
+    blocking: Flag = False
+    round_trip: Seconds = constant_seconds("horovod", "round_trip")
+    request: Seconds = constant_seconds("horovod", "request")
+    launch: Seconds = constant_seconds("horovod", "launch")
 
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
@@ -149,9 +151,9 @@ class Ddp(Framework):
                     from the wrong end
     """
 
-    bucket: int = 25 * MIB
-    first_bucket: int = MIB
-    order: str = BACKWARD_ORDER
+    bucket: Size = 25 * MIB
+    first_bucket: Size = MIB
+    order: Annotated[str, choice(BUCKET_ORDERS)] = BACKWARD_ORDER
 
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import Annotated
 
 from tuner.base.errors import InputError
-from tuner.training.frameworks.pipeline_schedule import GPIPE, ONE_F_ONE_B, PipelineSchedule
+from tuner.base.file_settings import MAX_COUNT, Count, Flag, choice, whole
+from tuner.training.frameworks.pipeline_schedule import (
+    GPIPE,
+    ONE_F_ONE_B,
+    SCHEDULES,
+    PipelineSchedule,
+)
 from tuner.training.frameworks.stage_blocks import DEFAULT_BLOCKS, divide_blocks
 from tuner.training.groups import Group
 from tuner.training.job import TrainingJob
@@ -15,6 +22,7 @@ from tuner.training.model import Model, ModelLayer, TransformerShape
 
 TENSOR, DATA, PIPELINE = DIMENSIONS = ("tensor", "data", "pipeline")
 ORDERS = tuple("-".join(names) for names in permutations(DIMENSIONS))
+Blocks = Annotated[int, whole(MAX_COUNT, DEFAULT_BLOCKS)]  # of a stage
 EXPERTS = "experts"  # ends the names of layers whose work the experts do
 
 
@@ -41,18 +49,18 @@ class ParallelSettings:
                         --overlap-grad-reduce); if not, after it
     """
 
-    tensor: int = 1
-    pipeline: int = 1
-    expert: int = 1
-    interleaved: int = 1
-    first_blocks: int = DEFAULT_BLOCKS
-    last_blocks: int = DEFAULT_BLOCKS
-    schedule: str = ONE_F_ONE_B
-    rank_order: str = "tensor-data-pipeline"
-    sequence_parallel: bool = False
-    recompute: bool = False
-    distributed: bool = False
-    overlapped: bool = False
+    tensor: Count = 1
+    pipeline: Count = 1
+    expert: Count = 1
+    interleaved: Count = 1
+    first_blocks: Blocks = DEFAULT_BLOCKS
+    last_blocks: Blocks = DEFAULT_BLOCKS
+    schedule: Annotated[str, choice(SCHEDULES)] = ONE_F_ONE_B
+    rank_order: Annotated[str, choice(ORDERS)] = "tensor-data-pipeline"
+    sequence_parallel: Flag = False
+    recompute: Flag = False
+    distributed: Flag = False
+    overlapped: Flag = False
 
     def __post_init__(self) -> None:
         if self.interleaved > 1 and (self.schedule == GPIPE or self.pipeline == 1):

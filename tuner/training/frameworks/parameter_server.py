@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapreplace
+from typing import Annotated, Any
 
 from tuner.base.errors import InputError
+from tuner.base.file_settings import COUNT, Flag, Kind, Rate, Seconds, Size, choice
 from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.framework_constants import constant_rate, constant_seconds
 from tuner.training.frameworks.server_traffic import ServerTraffic, server_traffic
@@ -23,6 +25,13 @@ BEST = 0  # as the number of servers: the one with the shortest iteration
 TRIED_ITERATIONS = 3
 SERVER_STREAM = TO, FROM = ("to", "from")  # begin the names of the streams of a server
 NETWORK_STREAM = ("network to servers", "network from servers")  # of the tensors of all servers
+
+
+def _read_servers(what: str, value: Any) -> int:
+    return BEST if value == "best" else COUNT.read(what, value)
+
+
+SERVERS = Kind("number", _read_servers, {"anyOf": [COUNT.schema, {"const": "best"}]})
 
 
 @dataclass(frozen=True)
@@ -48,15 +57,15 @@ class ParameterServer(Framework):
                         work on copies of them
     """
 
-    servers: int = 1
-    transport: str = GRPC
-    rate: float = 0.0
-    worker_rate: float = 0.0
-    request: float = 0.0
-    token: float = 0.0
-    shard: int = 0
-    local_aggregation: bool = False
-    replicated: bool = False
+    servers: Annotated[int, SERVERS] = 1
+    transport: Annotated[str, choice(TRANSPORTS)] = GRPC
+    rate: Rate = 0.0
+    worker_rate: Rate = 0.0
+    request: Seconds = 0.0
+    token: Seconds = 0.0
+    shard: Size = 0
+    local_aggregation: Flag = False
+    replicated: Flag = False
     _best: dict[tuple[object, ...], int] = field(default_factory=dict, compare=False)
 
     def compute_seconds(self, job: TrainingJob) -> float:

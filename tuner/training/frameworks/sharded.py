@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
+from tuner.base.file_settings import Count, Size
 from tuner.core.collective import Collective
 from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.fusion import MIB, Ddp
@@ -33,9 +34,9 @@ class Zero(Framework):
     prefetch        units whose parameters are gathered ahead of their use in stage 3
     """
 
-    stage: int = 1
-    bucket: int = 25 * MIB
-    prefetch: int = 1
+    stage: Count = 1
+    bucket: Size = 25 * MIB
+    prefetch: Count = 1
 
     def __post_init__(self) -> None:
         if self.stage not in STAGES:

@@ -1,0 +1,201 @@
+"""Settings of files, declared once: how each value is written, read and described.
+
+A record is a class whose fields have a kind in their annotation:
+
+    @dataclass(frozen=True)
+    class Ddp:
+        bucket: Size = 25 * MIB
+        order: Annotated[str, choice(BUCKET_ORDERS)] = "backward"
+
+`read_settings` checks the keys of a mapping and reads each value; catalogues, the models of the
+REST service and the check of the reference page ask `declared_settings` for the same fields.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import MISSING, dataclass
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+from tuner.base.errors import InputError, shortened_repr
+from tuner.base.units import parse_bandwidth, parse_size, parse_time
+
+MAX_FLOAT = sys.float_info.max
+MAX_TEXT = 40  # characters of a quantity
+MAX_COUNT = 1 << 16  # of nodes, ranks, cores, cables, stages, ...
+
+Record = TypeVar("Record")
+Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of values.
+
+    name        as catalogues call it, such as size, time, rate, number, flag or choice
+    read        returns what a value stands for, given its place and itself; raises InputError that
+                begins with the place
+    schema      JSON schema of a value
+    choices     the names of which a value is one
+    """
+
+    name: str
+    read: Callable[[str, Any], Any]
+    schema: Schema
+    choices: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a record; `default` is MISSING where it must be given."""
+
+    name: str
+    kind: Kind
+    default: Any
+
+
+@cache
+def declared_settings(record_type: type) -> Mapping[str, Setting]:
+    """Return the settings of a record by name: its fields that have a kind."""
+    return {
+        name: Setting(name, kind, getattr(record_type, name, MISSING))
+        for name, hint in get_type_hints(record_type, include_extras=True).items()
+        for kind in get_args(hint)
+        if isinstance(kind, Kind)
+    }
+
+
+def required_settings(record_type: type) -> set[str]:
+    """Return the names of the settings that must be given."""
+    known = declared_settings(record_type)
+    return {name for name, one in known.items() if one.default is MISSING}
+
+
+def read_settings(
+    record_type: type, record: Any, what: str, also: Set[str] = frozenset()
+) -> dict[str, Any]:
+    """Return the values of the settings that a mapping has; raise InputError that names the key.
+
+    what    name of the record, for messages; keys of one that begins with `the ` stand alone
+    also    keys that the mapping may have besides, and that are not read
+    """
+    known = declared_settings(record_type)
+    require_keys(what, record, known.keys() | also, required_settings(record_type))
+    inside = "" if what.startswith("the ") else f"{what}: "
+    return {
+        name: one.kind.read(f"{inside}{name}", record[name])
+        for name, one in known.items()
+        if name in record
+    }
+
+
+def read_record(record_type: type[Record], record: Any, what: str) -> Record:
+    """Return the record of a mapping; raises InputError as `read_settings` does."""
+    return record_type(**read_settings(record_type, record, what))
+
+
+def require_keys(what: str, record: Any, known: Set[str], required: Set[str]) -> None:
+    """Raise InputError unless `record` is a mapping with all `required` and only `known` keys.
+
+    what    name of the record, for the message
+    """
+    if not isinstance(record, dict):
+        raise InputError(f"{what} must be a mapping with {', '.join(sorted(required or known))}")
+    for key in record:
+        if key not in known:
+            raise InputError(
+                f"{what} has an unknown key {shortened_repr(key)}; known:"
+                f" {', '.join(sorted(known))}"
+            )
+    for key in sorted(required):
+        if key not in record:
+            raise InputError(f"{what} lacks {key!r}")
+
+
+def parse_int(what: str, value: Any, maximum: int = MAX_COUNT, minimum: int = 1) -> int:
+    """Return an integer from `minimum` to `maximum`; raise InputError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise InputError(
+            f"{what} must be a whole number from {minimum} to {maximum}, not"
+            f" {shortened_repr(value)}"
+        )
+    return value
+
+
+def parse_positive_float(what: str, value: Any) -> float:
+    """Return a finite number above 0; raise InputError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_FLOAT:
+        raise InputError(f"{what} must be a number above 0, not {shortened_repr(value)}")
+    return float(value)
+
+
+def parse_flag(what: str, value: Any) -> bool:
+    """Return a truth value; raise InputError otherwise."""
+    if not isinstance(value, bool):
+        raise InputError(f"{what} must be true or false, not {shortened_repr(value)}")
+    return value
+
+
+def parse_name(what: str, value: Any) -> str:
+    """Return a name; raise InputError otherwise.
+
+    YAML reads a bare `no` as false, so such a name must be quoted.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise InputError(f"{what} must be a name, not {shortened_repr(value)}; put quotes round it")
+    return str(value)
+
+
+def parse_names(what: str, value: Any) -> list[str]:
+    """Return a list of names; raise InputError otherwise."""
+    if not isinstance(value, list):
+        raise InputError(f"{what} must be a list of names, not {shortened_repr(value)}")
+    return [parse_name(f"each of {what}", name) for name in value]
+
+
+def placed(parse: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
+    """Return a reader whose messages begin with the place of the value that `parse` refuses."""
+
+    def read(what: str, value: Any) -> Any:
+        try:
+            return parse(value)
+        except InputError as reason:
+            raise InputError(f"{what}: {reason}") from None
+
+    return read
+
+
+def whole(maximum: int = MAX_COUNT, minimum: int = 1) -> Kind:
+    """Return the kind of whole numbers from `minimum` to `maximum`."""
+    schema = {"type": "integer", "minimum": minimum, "maximum": maximum}
+    return Kind("number", lambda what, value: parse_int(what, value, maximum, minimum), schema)
+
+
+def choice(known: Sequence[str]) -> Kind:
+    """Return the kind of values that are one of some names."""
+
+    def read(what: str, value: Any) -> str:
+        if value not in known:
+            raise InputError(f"{what} is one of {', '.join(known)}, not {shortened_repr(value)}")
+        return str(value)
+
+    return Kind("choice", read, {"enum": list(known)}, known)
+
+
+QUANTITY = {"type": "string", "maxLength": MAX_TEXT}
+SIZE = Kind("size", placed(parse_size), {"anyOf": [{"type": "integer", "minimum": 0}, QUANTITY]})
+TIME = Kind("time", placed(parse_time), QUANTITY)
+RATE = Kind("rate", placed(parse_bandwidth), QUANTITY)
+FLAG = Kind("flag", parse_flag, {"type": "boolean"})
+COUNT = whole()
+POSITIVE = Kind("number", parse_positive_float, {"type": "number", "exclusiveMinimum": 0})
+NAME = Kind("name", parse_name, {"type": ["string", "integer"]})
+NAMES = Kind("names", parse_names, {"type": "array", "items": NAME.schema})
+
+Size = Annotated[int, SIZE]  # bytes
+Seconds = Annotated[float, TIME]
+Rate = Annotated[float, RATE]  # bytes per second
+Count = Annotated[int, COUNT]
+Flag = Annotated[bool, FLAG]
