@@ -27,13 +27,9 @@ from tuner.machines.topology_files import load_topology
 from tuner.studio.assets import PAGES as STUDIO_PAGES
 from tuner.training.frameworks import FRAMEWORKS
 from tuner.training.recorded_training import RecordedTraining
-from tuner.training.sweep_spec import SWEEP_KEYS, read_sweep
-from tuner.training.workload import (
-    ALLOWED_KEYS,
-    RECORDED_ALLOWED_KEYS,
-    read_training,
-    read_workload,
-)
+from tuner.training.sweep_spec import read_sweep
+from tuner.training.workload import read_training, read_workload
+from tuner.training.workload_settings import RecordedSettings, SweepSettings, WorkloadSettings
 from tuner.whatif.study_spec import read_study
 
 README = ROOT / "README.md"
@@ -246,8 +242,8 @@ def test_the_workloads_of_the_pages_are_read(tmp_path: Path) -> None:
 def test_keys_and_settings_of_workloads_are_documented() -> None:
     page = DOCS / "reference" / "workloads.md"
     words = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall("`([^`\n]+)`", page.read_text()))))
-    keys = ALLOWED_KEYS | RECORDED_ALLOWED_KEYS | SWEEP_KEYS
-    assert keys <= words
+    for record in (WorkloadSettings, RecordedSettings, SweepSettings):
+        assert declared_settings(record).keys() <= words
     rows = {
         known: row
         for row in re.findall(r"^\| `.*$", page.read_text(), re.MULTILINE)

@@ -13,9 +13,10 @@ REST service and the check of the reference page ask `declared_settings` for the
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -184,6 +185,55 @@ def choice(known: Sequence[str]) -> Kind:
     return Kind("choice", read, {"enum": list(known)}, known)
 
 
+def optional(kind: Kind) -> Kind:
+    """Return a kind whose values may also be null, which is None."""
+    read = kind.read
+    return replace(
+        kind,
+        read=lambda what, value: None if value is None else read(what, value),
+        schema={"anyOf": [kind.schema, {"type": "null"}]},
+    )
+
+
+def share(below: float = 1.0) -> Kind:
+    """Return the kind of shares from 0 to `below`, written as a number or in percent."""
+
+    def read(what: str, value: Any) -> float:
+        text = str(value).strip()
+        try:
+            found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            found = math.nan
+        if isinstance(value, bool) or not 0 <= found < below:
+            raise InputError(
+                f"{what} is a share from 0 to {below:g}, such as 2%, not {shortened_repr(value)}"
+            )
+        return found
+
+    number = {"type": "number", "minimum": 0, "exclusiveMaximum": below}
+    return Kind("share", read, {"anyOf": [number, QUANTITY]})
+
+
+def mapping(contents: str) -> Kind:
+    """Return the kind of mappings, whose values are read later.
+
+    contents    what the mapping consists of, for messages
+    """
+
+    def read(what: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise InputError(f"{what} must be a mapping of {contents}, not {shortened_repr(value)}")
+        return value
+
+    return Kind("mapping", read, {"type": "object"})
+
+
+def _read_file_name(what: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{what} is the name of a file, not {shortened_repr(value)}")
+    return value
+
+
 QUANTITY = {"type": "string", "maxLength": MAX_TEXT}
 SIZE = Kind("size", placed(parse_size), {"anyOf": [{"type": "integer", "minimum": 0}, QUANTITY]})
 TIME = Kind("time", placed(parse_time), QUANTITY)
@@ -192,6 +242,9 @@ FLAG = Kind("flag", parse_flag, {"type": "boolean"})
 COUNT = whole()
 POSITIVE = Kind("number", parse_positive_float, {"type": "number", "exclusiveMinimum": 0})
 NAME = Kind("name", parse_name, {"type": ["string", "integer"]})
+ANY = Kind("any", lambda _what, value: value, {})  # checked later, with others
+TEXT = Kind("text", lambda _what, value: str(value), {"type": "string"})
+FILE = Kind("file", _read_file_name, {"type": "string"})
 NAMES = Kind("names", parse_names, {"type": "array", "items": NAME.schema})
 
 Size = Annotated[int, SIZE]  # bytes

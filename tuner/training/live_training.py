@@ -35,7 +35,8 @@ from tuner.training.time_shares import time_shares
 from tuner.training.timeline import CALL, COPY
 from tuner.training.timeline_record import timeline_record
 from tuner.training.training_limits import LIMIT_NAMES, limiting_factor, training_limits
-from tuner.training.workload import BEST, DEFAULT, Workload
+from tuner.training.workload import Workload
+from tuner.training.workload_settings import BEST, DEFAULT
 from tuner.whatif.axes import narrow_uplinks_warning
 from tuner.whatif.values import gpus_per_node
 

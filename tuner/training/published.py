@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import parse_int, parse_positive_float, require_keys
+from tuner.base.file_settings import POSITIVE, TEXT, Count, read_settings, share
 
 MEASURES = ("rate", "efficiency", "speedup")
+MAX_EFFICIENCY = 1.5  # caches and noise can take it above 1
 
 
 @dataclass(frozen=True)
@@ -41,39 +41,27 @@ def uncompared_warning(published: Sequence[PublishedResult], ranks: Collection[i
     return f"caution: published results for {listed} ranks are compared only if ranks has {listed}"
 
 
-def parse_published(entry: Any) -> tuple[PublishedResult, ...]:
+@dataclass(frozen=True)
+class PublishedSettings:
+    """The settings of a published result, with one of the MEASURES."""
+
+    ranks: Count
+    source: Annotated[str, TEXT] = ""
+    rate: Annotated[float | None, POSITIVE] = None
+    efficiency: Annotated[float | None, share(MAX_EFFICIENCY)] = None
+    speedup: Annotated[float | None, POSITIVE] = None
+
+
+def parse_published(what: str, entry: Any) -> tuple[PublishedResult, ...]:
     """Return the results of a workload's key `published`; raise InputError for invalid ones."""
     if not isinstance(entry, list):
-        raise InputError(f"published must be a list of results, not {shortened_repr(entry)}")
-    return tuple(_parse_result(number, one) for number, one in enumerate(entry, start=1))
+        raise InputError(f"{what} must be a list of results, not {shortened_repr(entry)}")
+    return tuple(_parse_result(f"{what}: result {n}", one) for n, one in enumerate(entry, start=1))
 
 
-def _parse_result(number: int, entry: Any) -> PublishedResult:
-    what = f"published: result {number}"
-    require_keys(what, entry, {"ranks", "source", *MEASURES}, {"ranks"})
-    given = [measure for measure in MEASURES if measure in entry]
+def _parse_result(what: str, entry: Any) -> PublishedResult:
+    read = read_settings(PublishedSettings, entry, what)
+    given = [measure for measure in MEASURES if measure in read]
     if len(given) != 1:
         raise InputError(f"{what} must have one of {', '.join(MEASURES)}")
-    value = entry[given[0]]
-    return PublishedResult(
-        parse_int(f"{what}: ranks", entry["ranks"]),
-        given[0],
-        parse_share(f"{what}: efficiency", value, 1.5)
-        if given[0] == "efficiency"
-        else parse_positive_float(f"{what}: {given[0]}", value),
-        str(entry.get("source", "")),
-    )
-
-
-def parse_share(what: str, entry: Any, below: float = 1.0) -> float:
-    """Return a share, written as a number or in percent; raise InputError for anything else."""
-    text = str(entry).strip()
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = math.nan
-    if isinstance(entry, bool) or not 0 <= share < below:
-        raise InputError(
-            f"{what} is a share from 0 to {below:g}, such as 2%, not {shortened_repr(entry)}"
-        )
-    return share
+    return PublishedResult(read["ranks"], given[0], read[given[0]], read.get("source", ""))

@@ -14,12 +14,9 @@ number of ranks of groups of the file, and their distance as `stride`, where the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from tuner.base.errors import InputError
-from tuner.base.file_settings import parse_int, require_keys
 from tuner.machines import Machine
 from tuner.topology import Placement
 from tuner.training.call_times import AlgorithmPolicy, CallTimes
@@ -81,20 +78,6 @@ def place_ranks(
     nodes = -(-ranks // ppn)
     machine = apply_axes(machine, {**(link_values or {}), "nodes": nodes})
     return machine, Placement.block(machine.topology, ppn, ranks)
-
-
-def with_groups(recorded: RecordedWorkload, entry: Any) -> RecordedWorkload:
-    """Return a workload with groups of a record added; raise InputError for a malformed record."""
-    if not isinstance(entry, Mapping):
-        raise InputError("groups is a mapping such as groups: {TP: {size: 8, stride: 1}}")
-    groups = dict(recorded.groups)
-    for name, shape in entry.items():
-        require_keys(f"group {name}", shape, {"size", "stride"}, {"size"})
-        groups[str(name)] = (
-            parse_int(f"group {name}: size", shape["size"], MAX_GROUP),
-            parse_int(f"group {name}: stride", shape.get("stride", 1), MAX_GROUP),
-        )
-    return replace(recorded, groups=groups)
 
 
 def add_recorded_iteration(recorded: RecordedWorkload, times: CallTimes, timeline: Timeline) -> int:

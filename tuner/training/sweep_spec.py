@@ -27,11 +27,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import parse_int, parse_positive_float
+from tuner.base.errors import InputError
+from tuner.base.file_settings import declared_settings, parse_positive_float, read_record
 from tuner.training.compute import find_rate
 from tuner.training.models import build_model
-from tuner.training.workload import Workload, parse_file, parse_ranks, workload_from_record
+from tuner.training.workload import Workload, parse_file, workload_from_record
+from tuner.training.workload_settings import SweepSettings, parse_ranks
 from tuner.whatif.axes import (
     AXIS_FORMATTERS,
     NODE_LINK_AXES,
@@ -43,13 +44,11 @@ from tuner.whatif.axes import (
 from tuner.whatif.prices import Price, count_parts, machine_price, parse_prices
 from tuner.whatif.values import parse_axes
 
-SWEEP_KEYS = {"vary", "epoch", "cost"}
 RANKS = "ranks"
 LINK_AXES = {*NODE_LINK_AXES, *UPLINK_AXES}
 MACHINE_AXES = {"gpu", "nics", "taper"}
 PLACEMENT = "placement"
 MAX_CONFIGURATIONS = 10_000
-MAX_EPOCH = 10**15
 DEFAULT_YEARS = 4.0
 SECONDS_PER_HOUR = 3600.0
 HOURS_PER_YEAR = 8766.0
@@ -175,11 +174,11 @@ def sweep_from_record(record: Any, directory: Path) -> Sweep:
             "the sweep needs vary, such as `vary: {bandwidth: [100Gb/s, 200Gb/s]}`; without it,"
             " `tuner training run` predicts the workload"
         )
-    vary = record["vary"]
-    if not isinstance(vary, dict):
-        raise InputError(f"vary must be a mapping of axes, not {shortened_repr(vary)}")
+    keys = record.keys() & declared_settings(SweepSettings).keys()
+    settings = read_record(SweepSettings, {key: record[key] for key in keys}, "the sweep")
+    vary = settings.vary
     ranks = _ranks(record, vary)
-    own = {key: value for key, value in record.items() if key not in SWEEP_KEYS}
+    own = {key: value for key, value in record.items() if key not in keys}
     workload = workload_from_record({**own, RANKS: list(ranks) or 1}, directory)
     if "gpu" in vary and "rate" in record:
         raise InputError("rate holds for one GPU: leave it out where gpu varies")
@@ -190,7 +189,7 @@ def sweep_from_record(record: Any, directory: Path) -> Sweep:
             f"the sweep has {number} configurations, more than {MAX_CONFIGURATIONS}:"
             " give fewer values"
         )
-    return Sweep(workload, axes, _epoch(record), *_costs(record.get("cost", {}), axes, workload))
+    return Sweep(workload, axes, settings.epoch, *_costs(settings.cost or {}, axes, workload))
 
 
 def _ranks(record: Mapping[str, Any], vary: Mapping[str, Any]) -> tuple[int, ...]:
@@ -202,7 +201,7 @@ def _ranks(record: Mapping[str, Any], vary: Mapping[str, Any]) -> tuple[int, ...
         return ()
     if entry is None:
         raise InputError("the sweep needs ranks, or nodes under vary")
-    return parse_ranks(entry)
+    return parse_ranks(RANKS, entry)
 
 
 def _axes(
@@ -216,16 +215,10 @@ def _axes(
     return {RANKS: ranks, **own} if ranks else own
 
 
-def _epoch(record: Mapping[str, Any]) -> int:
-    return parse_int("epoch", record["epoch"], MAX_EPOCH) if "epoch" in record else 0
-
-
 def _costs(
-    entry: Any, axes: Mapping[str, tuple[AxisValue, ...]], workload: Workload
+    entry: Mapping[str, Any], axes: Mapping[str, tuple[AxisValue, ...]], workload: Workload
 ) -> tuple[dict[str, Price], Price | None, float]:
     """Return prices of parts, price of a GPU for an hour, and years of use."""
-    if not isinstance(entry, dict):
-        raise InputError(f"cost must be a mapping of prices, not {shortened_repr(entry)}")
     parts = {key: value for key, value in entry.items() if key not in ("gpu_hour", "years")}
     years = parse_positive_float("cost: years", entry.get("years", DEFAULT_YEARS))
     if "gpu_hour" not in entry:

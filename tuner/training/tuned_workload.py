@@ -14,7 +14,7 @@ from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.topology.readers.safe_yaml import read_yaml
 from tuner.training.policies import FastestKnown
 from tuner.training.search import COUNTS, TunedTraining
-from tuner.training.workload import BEST, DEFAULT
+from tuner.training.workload_settings import BEST, DEFAULT
 
 FILE_KEYS = ("topology", "calibration", "defaults", "algorithms")
 NAMES = (BEST, DEFAULT)  # values of `algorithms` that are no files

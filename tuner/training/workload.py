@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 from tuner import algorithms
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import parse_int, parse_positive_float, require_keys
+from tuner.base.file_settings import read_record, require_keys
 from tuner.base.spelling import did_you_mean
 from tuner.base.units import plural
 from tuner.core.calibration import read_calibration
@@ -43,51 +43,26 @@ from tuner.topology import CUDA, HOST, Placement
 from tuner.topology.machine import NETWORK_CAPABILITIES
 from tuner.topology.readers.safe_yaml import read_yaml
 from tuner.training.call_times import AlgorithmPolicy, CallTimes
-from tuner.training.compute import AMP, FP32, PRECISIONS, ComputeRate, find_rate
-from tuner.training.frameworks import framework_from_record
+from tuner.training.compute import AMP, FP32, ComputeRate, find_rate
 from tuner.training.frameworks.caffe import GatherAverage
 from tuner.training.frameworks.framework import Framework
 from tuner.training.model import SECONDS, Model
 from tuner.training.models import build_model, model_from_record
 from tuner.training.policies import FastestKnown, LibraryDefault, NcclChoice, TableChoice
-from tuner.training.published import PublishedResult, parse_published, parse_share
-from tuner.training.recorded_training import RecordedTraining, place_ranks, with_groups
+from tuner.training.published import PublishedResult
+from tuner.training.recorded_training import RecordedTraining, place_ranks
 from tuner.training.workload_files import load_workload, parse_layer_table
+from tuner.training.workload_settings import (
+    BEST,
+    DEFAULT,
+    WEAK,
+    PlacedSettings,
+    RecordedSettings,
+    WorkloadSettings,
+)
 from tuner.whatif.axes import GridPoint
 from tuner.whatif.machine_resources import IMPROVEMENT, LATENCY, with_faster
 from tuner.whatif.values import gpus_per_node
-
-MAX_BATCH = 1 << 20
-MAX_PASSES = 1 << 12
-MAX_RANKS = 1 << 17
-REQUIRED_KEYS = {"model", "batch", "framework", "topology", "ranks"}
-ALLOWED_KEYS = REQUIRED_KEYS | {
-    "name",
-    "precision",
-    "rate",
-    "calibration",
-    "memory",
-    "ppn",
-    "algorithms",
-    "defaults",
-    "passes",
-    "noise",
-    "published",
-    "scaling",
-}
-RECORDED_REQUIRED_KEYS = {"recorded", "topology", "ranks"}
-RECORDED_ALLOWED_KEYS = RECORDED_REQUIRED_KEYS | {
-    "name",
-    "batch",
-    "groups",
-    "calibration",
-    "memory",
-    "ppn",
-    "algorithms",
-    "defaults",
-}
-DEFAULT, BEST = "default", "best"
-WEAK, STRONG = "weak", "strong"
 
 
 @dataclass(frozen=True)
@@ -230,24 +205,24 @@ def recorded_from_record(record: Any, directory: Path) -> RecordedTraining:
 
     directory   what the names of files are relative to
     """
-    require_keys("the workload", record, RECORDED_ALLOWED_KEYS, RECORDED_REQUIRED_KEYS)
-    recorded = load_workload(directory / str(record["recorded"]))
+    settings = read_record(RecordedSettings, record, "the workload")
+    recorded = load_workload(directory / settings.recorded)
     if isinstance(recorded, Model):
         raise InputError(
-            f"recorded: {record['recorded']} holds the layers of a model: give it as"
+            f"recorded: {settings.recorded} holds the layers of a model: give it as"
             " `model: {file: ...}` with a framework"
         )
-    machine = _machine(record, directory)
-    ranks, ppn, memory = _places(record, machine)
+    machine = _machine(settings, directory)
+    ppn, memory = _places(settings, machine)
     return RecordedTraining(
-        str(record.get("name", f"{recorded.name} on {machine.name}")),
-        with_groups(recorded, record.get("groups", {})),
-        parse_positive_float("batch", record["batch"]) if "batch" in record else 0.0,
+        settings.name or f"{recorded.name} on {machine.name}",
+        replace(recorded, groups={**recorded.groups, **(settings.groups or {})}),
+        settings.batch,
         machine,
-        ranks,
+        settings.ranks,
         ppn,
         memory,
-        _policy(record, directory),
+        _policy(settings, directory),
     )
 
 
@@ -256,48 +231,37 @@ def workload_from_record(record: Any, directory: Path) -> Workload:
 
     directory   what the names of files are relative to
     """
-    require_keys("the workload", record, ALLOWED_KEYS, REQUIRED_KEYS)
-    machine = _machine(record, directory)
-    model = _model(record["model"], directory)
-    framework = framework_from_record(record["framework"])
-    ranks, ppn, memory = _places(_with_host_memory(record, framework), machine)
-    batch = parse_int("batch", record["batch"], MAX_BATCH)
-    precision = _one_of("precision", record.get("precision", FP32), PRECISIONS)
+    settings = _with_host_memory(read_record(WorkloadSettings, record, "the workload"))
+    machine = _machine(settings, directory)
+    model = _model(settings.model, directory)
+    ppn, memory = _places(settings, machine)
     return Workload(
-        str(record.get("name", f"{model.name} on {machine.name}")),
+        settings.name or f"{model.name} on {machine.name}",
         model,
-        batch,
-        _rate(record.get("rate"), model, machine, precision),
-        framework,
+        settings.batch,
+        _rate(settings, model, machine),
+        settings.framework,
         machine,
-        ranks,
+        settings.ranks,
         ppn,
         memory,
-        _policy(record, directory),
-        precision,
-        parse_int("passes", record.get("passes", 1), MAX_PASSES),
-        parse_share("noise", record.get("noise", 0)),
-        parse_published(record.get("published", [])),
-        _one_of("scaling", record.get("scaling", WEAK), (WEAK, STRONG)),
+        _policy(settings, directory),
+        settings.precision,
+        settings.passes,
+        settings.noise,
+        settings.published,
+        settings.scaling,
     )
 
 
-def _machine(record: Mapping[str, Any], directory: Path) -> Machine:
-    entry = record["topology"]
+def _machine(settings: PlacedSettings, directory: Path) -> Machine:
+    entry = settings.topology
     machine = (
         load_machine(entry, directory) if isinstance(entry, str) else machine_from_record(entry)
     )
-    if "calibration" not in record:
+    if settings.calibration is None:
         return machine
-    return replace(machine, calibration=read_calibration(_file(record, "calibration", directory)))
-
-
-def _file(record: Mapping[str, Any], key: str, directory: Path) -> Path:
-    """Return the file that a key names; raise InputError for what is no name."""
-    named = record[key]
-    if not isinstance(named, str):
-        raise InputError(f"{key} is the name of a file, not {shortened_repr(named)}")
-    return directory / named
+    return replace(machine, calibration=read_calibration(directory / settings.calibration))
 
 
 def _model(entry: Any, directory: Path) -> Model:
@@ -327,36 +291,35 @@ def _model_of_table(entry: Mapping[str, Any]) -> Model:
         raise InputError(f"model: table: {reason}") from None
 
 
-def _rate(entry: Any, model: Model, machine: Machine, precision: str) -> ComputeRate:
-    if entry is not None:
-        return ComputeRate(parse_positive_float("rate", entry), "the workload", "given")
+def _rate(settings: WorkloadSettings, model: Model, machine: Machine) -> ComputeRate:
+    if settings.rate is not None:
+        return ComputeRate(settings.rate, "the workload", "given")
     if model.unit == SECONDS:
         alone = 1 / (model.forward + model.backward)
         return ComputeRate(alone, f"times of {model.name}", "given", has_update=False)
     product = machine.spec.product if machine.spec else ""
-    return find_rate(model, product, precision, build_model)
+    return find_rate(model, product, settings.precision, build_model)
 
 
-def _with_host_memory(record: Mapping[str, Any], framework: Framework) -> Mapping[str, Any]:
-    """Return the record with host memory if all exchanges of its framework go through it."""
-    if not isinstance(framework, GatherAverage):
-        return record
-    if record.get("memory", HOST) != HOST:
+def _with_host_memory(settings: WorkloadSettings) -> WorkloadSettings:
+    """Return the settings with host memory if all exchanges of their framework go through it."""
+    if not isinstance(settings.framework, GatherAverage):
+        return settings
+    if settings.memory == CUDA:
         raise InputError(
             "memory: shm-learn-dist exchanges everything through host memory: leave memory out"
         )
-    return {**record, "memory": HOST}
+    return replace(settings, memory=HOST)
 
 
-def _places(record: Mapping[str, Any], machine: Machine) -> tuple[tuple[int, ...], int, str]:
-    """Return the numbers of ranks, those of a node, and the memory of the buffers.
+def _places(settings: PlacedSettings, machine: Machine) -> tuple[int, str]:
+    """Return the number of ranks of a node, and the memory of the buffers.
 
     Raises InputError for ranks that the machine has no nodes or no GPUs for.
     """
     gpus, nodes = gpus_per_node(machine.topology), len(machine.topology.nodes)
-    ranks = parse_ranks(record["ranks"])
-    ppn = parse_int("ppn", record.get("ppn", gpus or 1), MAX_RANKS)
-    memory = _one_of("memory", record.get("memory", CUDA if gpus else HOST), (HOST, CUDA))
+    ranks, ppn = settings.ranks, settings.ppn or gpus or 1
+    memory = settings.memory or (CUDA if gpus else HOST)
     if memory == CUDA and gpus and ppn > gpus:
         raise InputError(
             f"ppn: {ppn} ranks on a node of {machine.name}, which has {plural(gpus, 'GPU')}"
@@ -367,21 +330,7 @@ def _places(record: Mapping[str, Any], machine: Machine) -> tuple[tuple[int, ...
             f"{ranks[-1]} ranks need {needed} nodes of {plural(ppn, 'rank')}, and {machine.name}"
             f" has {nodes}: name a larger machine, such as preset:NAME:{needed}"
         )
-    return ranks, ppn, memory
-
-
-def parse_ranks(entry: Any) -> tuple[int, ...]:
-    """Return numbers of ranks, ascending; raise InputError for anything else or none."""
-    listed = entry if isinstance(entry, list) else [entry]
-    if not listed:
-        raise InputError("ranks must be a number of ranks or a list of them")
-    return tuple(sorted({parse_int("ranks", one, MAX_RANKS) for one in listed}))
-
-
-def _one_of(what: str, value: Any, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise InputError(f"{what} is one of {', '.join(known)}, not {shortened_repr(value)}")
-    return str(value)
+    return ppn, memory
 
 
 def _known_algorithm(name: Any) -> str:
@@ -397,11 +346,11 @@ def _known_algorithm(name: Any) -> str:
     return str(name)
 
 
-def _policy(record: Mapping[str, Any], directory: Path) -> AlgorithmPolicy:
-    entry = record.get("algorithms", DEFAULT)
+def _policy(settings: PlacedSettings, directory: Path) -> AlgorithmPolicy:
+    entry = settings.algorithms
     default: AlgorithmPolicy = NcclChoice()
-    if "defaults" in record:
-        default = LibraryDefault.from_measurements(_file(record, "defaults", directory))
+    if settings.defaults is not None:
+        default = LibraryDefault.from_measurements(directory / settings.defaults)
     if entry == DEFAULT:
         return default
     if entry == BEST:

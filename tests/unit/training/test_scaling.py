@@ -94,7 +94,7 @@ def test_published_results_are_compared_as_efficiencies() -> None:
         {"ranks": 8, "rate": 3000},
         {"ranks": 2, "speedup": 1.9},
     ]
-    found = parse_published(entry)
+    found = parse_published("published", entry)
     assert found[0] == PublishedResult(4, "efficiency", 0.9, "a page")
     assert [one.efficiency(500.0) for one in found] == [0.9, 0.75, 0.95]
     asked = workload(published=entry, ranks=[1, 8])

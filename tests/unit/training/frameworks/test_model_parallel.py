@@ -358,7 +358,7 @@ def test_what_cannot_be_divided_is_refused(
 def test_images_and_unknown_orders_are_refused() -> None:
     with pytest.raises(InputError, match="interleaved needs schedule 1f1b"):
         framework_from_record({"name": "megatron", "interleaved": 2})
-    with pytest.raises(InputError, match="rank_order is one of .*, not 'data'"):
+    with pytest.raises(InputError, match=r"rank_order is one of .*, not 'data'"):
         framework_from_record({"name": "megatron", "rank_order": "data"})
     model = build_model("resnet50")
     ones = np.ones(len(model.layers))
