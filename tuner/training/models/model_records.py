@@ -16,66 +16,47 @@ active_experts: 2       # optional, 1 if left out; llama and mixtral
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import choice, declared_settings, read_settings, require_keys
 from tuner.training.model import Model
 from tuner.training.models.transformers import Architecture, bert, gpt, llama
 
 KINDS = {"gpt": gpt, "llama": llama, "mixtral": llama, "bert": bert}
-_REQUIRED_KEYS = ("layers", "width", "heads", "sequence", "vocabulary")
-_OPTIONAL_KEYS = {
-    "gpt": ("feed_forward", "positions"),
-    "bert": ("feed_forward", "positions"),
-    "llama": ("feed_forward", "kv_heads", "experts", "active_experts"),
-    "mixtral": ("feed_forward", "kv_heads", "experts", "active_experts"),
-}
-_LIMITS = {
-    "layers": 2000,
-    "experts": 1024,
-    "active_experts": 1024,
-    "heads": 10_000,
-    "kv_heads": 10_000,
-}
-_SIZE_LIMIT = 10_000_000  # of widths, the vocabulary and the sequence
+_KEYS_OF_LLAMA = {"kv_heads", "experts", "active_experts"}
 _LAYERS_OF_EXPERTS_LIMIT = 100_000  # experts of all blocks, for which a model has tensors
 _MAX_NAME_CHARACTERS = 100
 
 
-def model_from_record(record: Mapping[str, Any]) -> Model:
+def model_from_record(record: Any) -> Model:
     """Return the transformer that a record describes, in the form of the module's docstring.
 
     Raises InputError naming the key for a record of another form.
     """
-    if not isinstance(record, Mapping):
-        raise InputError(f"model: expected a mapping such as kind: llama, got {_shown(record)}")
-    kind = record.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise InputError(f"model: kind cannot be {_shown(kind)}; known: {', '.join(KINDS)}")
+    if not isinstance(record, dict):
+        raise InputError(
+            f"model: expected a mapping such as kind: llama, got {shortened_repr(record)}"
+        )
+    kind = choice(tuple(KINDS)).read("model: kind", record.get("kind"))
     name = record.get("name", kind)
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME_CHARACTERS:
         raise InputError(
             f"model: name must be text of at most {_MAX_NAME_CHARACTERS} characters,"
-            f" got {_shown(name)}"
+            f" got {shortened_repr(name)}"
         )
-    allowed = (*_REQUIRED_KEYS, *_OPTIONAL_KEYS[kind])
-    unknown = [key for key in record if key not in ("kind", "name", *allowed)]
-    if unknown:
-        raise InputError(
-            f"model: {kind} has no key {_shown(unknown[0])}; known: {', '.join(allowed)}"
-        )
-    missing = [key for key in _REQUIRED_KEYS if key not in record]
-    if missing:
-        raise InputError(f"model: {missing[0]} is missing: add it, such as {missing[0]}: 32")
-    numbers = {key: _whole(key, record[key]) for key in allowed if key in record}
-    return KINDS[kind](name, _architecture(kind, numbers))
+    foreign = {"positions"} if KINDS[kind] is llama else _KEYS_OF_LLAMA
+    known = declared_settings(Architecture).keys() - foreign
+    require_keys(f"model {kind}", record, {"kind", "name", *known}, set())
+    numbers = read_settings(Architecture, record, "model", {"kind", "name"})
+    return KINDS[kind](name, _architecture(kind, Architecture(**numbers)))
 
 
-def _architecture(kind: str, numbers: dict[str, int]) -> Architecture:
+def _architecture(kind: str, architecture: Architecture) -> Architecture:
     """Return the numbers after checking how they go together."""
-    numbers.setdefault("feed_forward", 4 * numbers["width"])
-    architecture = Architecture(**numbers)
+    if not architecture.feed_forward:
+        architecture = replace(architecture, feed_forward=4 * architecture.width)
     _check_multiple("width", architecture.width, "heads", architecture.heads)
     if architecture.kv_heads:
         _check_multiple("heads", architecture.heads, "kv_heads", architecture.kv_heads)
@@ -102,15 +83,3 @@ def _architecture(kind: str, numbers: dict[str, int]) -> Architecture:
 def _check_multiple(name: str, value: int, of: str, factor: int) -> None:
     if value % factor:
         raise InputError(f"model: {name} ({value}) must be a multiple of {of} ({factor})")
-
-
-def _whole(key: str, value: Any) -> int:
-    """Return an integer from 1 to the limit of the key."""
-    limit = _LIMITS.get(key, _SIZE_LIMIT)
-    if type(value) is not int or not 1 <= value <= limit:
-        raise InputError(f"model: {key} must be an integer from 1 to {limit}, got {_shown(value)}")
-    return value
-
-
-def _shown(value: Any) -> str:
-    return shortened_repr(value)

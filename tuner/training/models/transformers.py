@@ -13,37 +13,43 @@ counts as zero. The backward pass does twice the work of the forward pass.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from tuner.base.file_settings import whole
 from tuner.training.model import Model, ModelLayer, Tensor, TransformerShape
 from tuner.training.models.layer_tensors import linear_tensors, norm_tensors
+
+HEADS = whole(10_000)
+EXPERTS = whole(1024)
+Width = Annotated[int, whole(10_000_000)]
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """The numbers of a transformer.
+    """The numbers of a transformer, which are the settings of one in a workload.
 
     layers          blocks
     width           elements of the hidden state of a token
     heads           attention heads; `width` is a multiple of it
     sequence        tokens of a sample
     vocabulary      tokens with an embedding
-    feed_forward    inner width of the feed-forward layer, or of one expert
+    feed_forward    inner width of the feed-forward layer, or of one expert; 0 for 4 times `width`
     kv_heads        heads of keys and values, which groups of heads share; 0 for one per head
     positions       trained embeddings of positions, at least `sequence`; 0 for `sequence`
     experts         experts of a block, 1 for a dense model
     active_experts  experts that work on a token
     """
 
-    layers: int
-    width: int
-    heads: int
-    sequence: int
-    vocabulary: int
-    feed_forward: int
-    kv_heads: int = 0
-    positions: int = 0
-    experts: int = 1
-    active_experts: int = 1
+    layers: Annotated[int, whole(2000)]
+    width: Width
+    heads: Annotated[int, HEADS]
+    sequence: Width
+    vocabulary: Width
+    feed_forward: Width = 0
+    kv_heads: Annotated[int, HEADS] = 0
+    positions: Width = 0
+    experts: Annotated[int, EXPERTS] = 1
+    active_experts: Annotated[int, EXPERTS] = 1
 
     @property
     def kv_width(self) -> int:
