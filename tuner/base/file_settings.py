@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import MISSING, dataclass, replace
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -154,6 +154,14 @@ def parse_names(what: str, value: Any) -> list[str]:
     if not isinstance(value, list):
         raise InputError(f"{what} must be a list of names, not {shortened_repr(value)}")
     return [parse_name(f"each of {what}", name) for name in value]
+
+
+def parse_mapping(what: str, value: Any, known: Collection[str] | None = None) -> dict[str, Any]:
+    """Return a mapping; raise InputError for anything else, and for keys that are not known."""
+    keys = value if known is None and isinstance(value, dict) else known or ()
+    require_keys(what, value, set(keys), set())
+    found: dict[str, Any] = value
+    return found
 
 
 def placed(parse: Callable[[Any], Any]) -> Callable[[str, Any], Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.units import format_size, format_time, parse_bandwidth, parse_time
+from tuner.base.file_settings import RATE, TIME, Kind, choice, whole
+from tuner.base.units import format_size, format_time
 from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.path_classes import BLOCK, PLACEMENTS
 from tuner.machines import Machine, known_gpus, with_gpu, with_nics, with_nodes, with_taper
@@ -22,40 +24,24 @@ GridPoint = Mapping[str, AxisValue]  # axis -> seconds, bytes per second, number
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a study: how its values are parsed and written.
+    """An axis of a study: how its values are read and written.
 
-    parse       a value from a study file
+    kind        of a value in a study file
     format      as text for people
     encode      as a study file has it, without loss
     """
 
-    parse: Callable[[object], AxisValue]
+    kind: Kind
     format: Callable[[AxisValue], str]
     encode: Callable[[AxisValue], AxisValue]
 
 
-def _parse_count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_STUDY_RANKS:
-        raise InputError(
-            f"{shortened_repr(value)} is not a whole number from 1 to {MAX_STUDY_RANKS}"
-        )
-    return value
-
-
-def _parse_taper(value: object) -> float:
+def _read_taper(what: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 64:
-        raise InputError(f"{shortened_repr(value)} is not a number from 1 (no taper) to 64")
+        raise InputError(
+            f"{what} must be a number from 1 (no taper) to 64, not {shortened_repr(value)}"
+        )
     return float(value)
-
-
-def _parse_choice(value: object, known: Collection[str]) -> str:
-    if not isinstance(value, str) or value not in known:
-        raise InputError(f"{shortened_repr(value)} is none of {', '.join(known)}")
-    return value
-
-
-def _one_of(*known: str) -> Axis:
-    return Axis(lambda value: _parse_choice(value, known), str, str)
 
 
 class LineRate(float):
@@ -98,9 +84,13 @@ def _encode_bandwidth(rate: AxisValue) -> AxisValue:
     return rate.text if isinstance(rate, LineRate) else f"{rate!r}B/s"
 
 
-_NUMBER = Axis(_parse_count, lambda value: str(int(value)), int)
-_LATENCY = Axis(parse_time, lambda value: format_time(float(value)), "{!r}s".format)
-_BANDWIDTH = Axis(parse_bandwidth, _format_bandwidth, _encode_bandwidth)
+TAPER = Kind("number", _read_taper, {"type": "number", "minimum": 1, "maximum": 64})
+GPU = Kind(  # the products are read when one is asked for
+    "choice", lambda what, value: choice(tuple(known_gpus())).read(what, value), {"type": "string"}
+)
+_NUMBER = Axis(whole(MAX_STUDY_RANKS), lambda value: str(int(value)), int)
+_LATENCY = Axis(TIME, lambda value: format_time(float(value)), "{!r}s".format)
+_BANDWIDTH = Axis(RATE, _format_bandwidth, _encode_bandwidth)
 
 AXES: Mapping[str, Axis] = {
     "nodes": _NUMBER,  # presets and one-switch topologies can also grow
@@ -110,10 +100,10 @@ AXES: Mapping[str, Axis] = {
     "bandwidth": _BANDWIDTH,  # of the links at nodes; all cables of a link together
     "uplink_latency": _LATENCY,  # of each link between switches
     "uplink_bandwidth": _BANDWIDTH,
-    "taper": Axis(_parse_taper, lambda value: f"{value:g}", float),  # of a fat tree: down over up
-    "gpu": Axis(lambda value: _parse_choice(value, known_gpus()), str, str),
-    "placement": _one_of(*PLACEMENTS),
-    "memory": _one_of(HOST, CUDA),  # of the ranks' buffers
+    "taper": Axis(TAPER, lambda value: f"{value:g}", float),  # of a fat tree: down over up
+    "gpu": Axis(GPU, str, str),
+    "placement": Axis(choice(PLACEMENTS), str, str),
+    "memory": Axis(choice((HOST, CUDA)), str, str),  # of the ranks' buffers
 }
 BANDWIDTH_AXES = ("bandwidth", "uplink_bandwidth")
 UPLINK_AXES = ("uplink_latency", "uplink_bandwidth")

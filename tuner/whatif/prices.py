@@ -17,7 +17,7 @@ from itertools import zip_longest
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import require_keys
+from tuner.base.file_settings import Kind, parse_mapping
 from tuner.machines import Machine
 from tuner.topology import GPU, Topology
 from tuner.whatif.axes import AXES, AXIS_FORMATTERS, AxisValue, GridPoint, line_rate_efficiency
@@ -31,14 +31,16 @@ AXIS_OF_PART: Mapping[str, str] = {  # the axis by whose values a part's price m
     "cable": "bandwidth",
 }
 MAX_PRICE = 1e12
+COST = Kind(
+    "prices", lambda what, value: parse_mapping(what, value, AXIS_OF_PART), {"type": "object"}
+)
 Price = float | Mapping[AxisValue, float]
 
 
 def parse_prices(
-    entry: Any, axes: Mapping[str, Sequence[AxisValue]], machine: Machine
+    entry: Mapping[str, Any], axes: Mapping[str, Sequence[AxisValue]], machine: Machine
 ) -> dict[str, Price]:
     """Return the prices of a study's key `cost` by part; raise InputError for invalid ones."""
-    require_keys("cost", entry, set(AXIS_OF_PART), set())
     efficiency = line_rate_efficiency(machine)
     return {
         part: _parse_price(part, entry[part], axes, efficiency)
@@ -59,10 +61,7 @@ def _parse_price(
     prices: dict[AxisValue, float] = {}
     for value, price in entry.items():
         what = f"cost: {part}: {value}"
-        try:
-            at = parse_value(axis, value, efficiency)
-        except InputError as reason:
-            raise InputError(f"cost: {part}: {reason}") from None
+        at = parse_value(f"cost: {part}", axis, value, efficiency)
         if at in prices:
             raise InputError(f"{what} is there twice: give one price for each value of {axis}")
         prices[at] = _parse_number(what, price)

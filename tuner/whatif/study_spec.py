@@ -32,11 +32,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from tuner import algorithms
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import require_keys
+from tuner.base.file_settings import ANY, Flag, Kind, read_record
 from tuner.core.calibration import (
     Calibration,
     calibration_from_record,
@@ -64,21 +64,34 @@ from tuner.whatif.axes import (
     place_ranks,
 )
 from tuner.whatif.library_default import DEFAULT_PREFIX, default_table
-from tuner.whatif.prices import Price, parse_prices, prices_record
-from tuner.whatif.values import parse_axes, parse_collectives, parse_names, parse_sizes
+from tuner.whatif.prices import COST, Price, parse_prices, prices_record
+from tuner.whatif.values import COLLECTIVES, DISTINCT_NAMES, SIZES, VARY, parse_axes
 
 MAX_STUDY_POINTS = 100_000
 CONFIGURED = "configured"  # in `without`: whatever administrators have to configure
-REQUIRED_KEYS = {"name", "topology", "collectives", "sizes"}
-ALLOWED_KEYS = REQUIRED_KEYS | {
-    "vary",
-    "algorithms",
-    "calibration",
-    "table",
-    "without",
-    "limits",
-    "cost",
-}
+
+
+def _read_name(what: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InputError(f"{what} must be a name, not {shortened_repr(value)}")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySettings:
+    """The settings of a study, as its file has them; None: left out."""
+
+    name: Annotated[str, Kind("name", _read_name, {"type": "string", "minLength": 1})]
+    topology: Annotated[Any, ANY]
+    collectives: Annotated[tuple[Collective, ...], COLLECTIVES]
+    sizes: Annotated[tuple[int, ...], SIZES]
+    vary: Annotated[dict[str, Any] | None, VARY] = None
+    algorithms: Annotated[tuple[str, ...], DISTINCT_NAMES] = ()
+    calibration: Annotated[Any, ANY] = None
+    table: Annotated[Any, ANY] = None
+    without: Annotated[tuple[str, ...], DISTINCT_NAMES] = ()
+    limits: Flag = True
+    cost: Annotated[dict[str, Any] | None, COST] = None
 
 
 class ResourceResolver(Protocol):
@@ -208,31 +221,26 @@ def read_study(path: Path) -> Study:
 def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
     """Return the study of parsed YAML or JSON; raises InputError, also for too many points."""
     _require_axes_under_vary(record)
-    require_keys("the study", record, ALLOWED_KEYS, REQUIRED_KEYS)
-    if not isinstance(record["name"], str) or not record["name"]:
-        raise InputError(f"name must be a name, not {shortened_repr(record['name'])}")
-    machine = _machine(record["topology"], resolver)
-    measured = _calibration(record.get("calibration"), resolver)
+    settings = read_record(StudySettings, record, "the study")
+    machine = _machine(settings.topology, resolver)
+    measured = _calibration(settings.calibration, resolver)
     if measured is not None:
         machine = replace(machine, calibration=replace(measured, nominal=True))
-    axes = parse_axes(record.get("vary", {}), machine)
+    axes = parse_axes(settings.vary or {}, machine)
     study = Study(
-        record["name"],
+        settings.name,
         machine,
-        _topology_entry(record["topology"], machine),
+        _topology_entry(settings.topology, machine),
         axes,
-        parse_collectives(record["collectives"]),
-        parse_sizes(record["sizes"]),
-        parse_names("algorithms", record["algorithms"]) if "algorithms" in record else (),
+        settings.collectives,
+        settings.sizes,
+        settings.algorithms,
         measured,
-        None,
-        (),
-        _limits(record.get("limits", True)),
-        parse_prices(record["cost"], axes, machine) if "cost" in record else {},
+        limits=settings.limits,
+        prices=parse_prices(settings.cost or {}, axes, machine),
     )
-    if "without" in record:
-        study = replace(study, without=_without(study, record["without"]))
-    study = replace(study, table=_table(record.get("table"), resolver, study))
+    study = replace(study, without=_without(study, settings.without))
+    study = replace(study, table=_table(settings.table, resolver, study))
     _require_bounds(study)
     _require_costs(study)
     _require_offered(study)
@@ -326,18 +334,12 @@ def _keys(study: Study) -> list[RuleKey]:
     ]
 
 
-def _without(study: Study, entry: Any) -> tuple[str, ...]:
+def _without(study: Study, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return what a study is without; `configured` stands for what is offered of that."""
-    names = parse_names("without", entry)
+    if CONFIGURED not in names:
+        return names
     offered = study.offered.intersection(CONFIGURED_CAPABILITIES)
-    configured = sorted(offered) if CONFIGURED in names else []
-    return tuple(dict.fromkeys([*(one for one in names if one != CONFIGURED), *configured]))
-
-
-def _limits(entry: Any) -> bool:
-    if not isinstance(entry, bool):
-        raise InputError(f"limits must be true or false, not {shortened_repr(entry)}")
-    return entry
+    return tuple(dict.fromkeys([*(one for one in names if one != CONFIGURED), *sorted(offered)]))
 
 
 def _require_candidates(study: Study) -> None:

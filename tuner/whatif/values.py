@@ -5,25 +5,25 @@ Each function raises InputError for a malformed list.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import require_keys
+from tuner.base.file_settings import SIZE, Kind, parse_mapping
 from tuner.base.spelling import unknown_name
-from tuner.base.units import is_line_rate, parse_size
+from tuner.base.units import is_line_rate
 from tuner.core.collective import Collective
 from tuner.machines import Machine
 from tuner.topology import CUDA, GPU, HOST, Topology
 from tuner.whatif.axes import AXES, BANDWIDTH_AXES, AxisValue, LineRate, line_rate_efficiency
 
 
-def parse_axes(vary: Any, machine: Machine) -> dict[str, tuple[AxisValue, ...]]:
+def parse_axes(vary: Mapping[str, Any], machine: Machine) -> dict[str, tuple[AxisValue, ...]]:
     """Return the values of every axis given, and of nodes, ppn and memory also if not given.
 
     Line rates, which are written in bits per second, become what the NICs of the machine reach of
     them.
     """
-    require_keys("vary", vary, set(AXES), set())
     topology = machine.topology
     gpus = gpus_per_node(topology)
     left_out = {
@@ -46,47 +46,53 @@ def gpus_per_node(topology: Topology) -> int:
 def _parse_values(name: str, entry: Any, efficiency: float) -> tuple[AxisValue, ...]:
     if not isinstance(entry, list) or not entry:
         raise InputError(f"vary: {name} must be a list of values, not {shortened_repr(entry)}")
-    try:
-        values = dict.fromkeys(parse_value(name, value, efficiency) for value in entry)
-    except InputError as reason:
-        raise InputError(f"vary: {name}: {reason}") from None
+    values = dict.fromkeys(parse_value(f"vary: {name}", name, one, efficiency) for one in entry)
     return tuple(sorted(values, key=lambda value: 0.0 if isinstance(value, str) else value))
 
 
-def parse_value(name: str, value: object, efficiency: float) -> AxisValue:
+def parse_value(what: str, name: str, value: object, efficiency: float) -> AxisValue:
     """Return a value of an axis; raise InputError for an invalid one.
 
+    what            place of the value, for messages
+    name            name of the axis
     efficiency      share of its line rate that a NIC reaches
     """
-    parsed = AXES[name].parse(value)
+    parsed: AxisValue = AXES[name].kind.read(what, value)
     if name in BANDWIDTH_AXES and is_line_rate(value) and efficiency < 1.0:
         return LineRate(float(parsed) * efficiency, str(value))
     return parsed
 
 
-def parse_names(what: str, entry: Any) -> tuple[str, ...]:
+def parse_distinct_names(what: str, entry: Any) -> tuple[str, ...]:
     """Return the names without duplicates, in the order in which they were written."""
     if not isinstance(entry, list) or not entry or not all(isinstance(e, str) for e in entry):
         raise InputError(f"{what} must be a list of names, not {shortened_repr(entry)}")
     return tuple(dict.fromkeys(entry))
 
 
-def parse_collectives(entry: Any) -> tuple[Collective, ...]:
+def parse_collectives(what: str, entry: Any) -> tuple[Collective, ...]:
     """Return the collectives of a list of names, without duplicates, in the order written."""
-    names = parse_names("collectives", entry)
+    names = parse_distinct_names(what, entry)
     unknown = [name for name in names if name not in list(Collective)]
     if unknown:
         raise InputError(unknown_name("collective", unknown[0], Collective))
     return tuple(Collective(name) for name in names)
 
 
-def parse_sizes(entry: Any) -> tuple[int, ...]:
+def parse_sizes(what: str, entry: Any) -> tuple[int, ...]:
     """Return the sizes in bytes, ascending."""
     from tuner.sim.transfers import MAX_MESSAGE_BYTES  # slow to import, and no machine needs it
 
     if not isinstance(entry, list) or not entry:
-        raise InputError(f"sizes must be a list such as [1KiB, 1MiB], not {shortened_repr(entry)}")
-    sizes = sorted({parse_size(value) for value in entry})
+        raise InputError(f"{what} must be a list such as [1KiB, 1MiB], not {shortened_repr(entry)}")
+    sizes = sorted({SIZE.read(what, value) for value in entry})
     if sizes[-1] > MAX_MESSAGE_BYTES:
-        raise InputError(f"a message has 0 to {MAX_MESSAGE_BYTES} bytes, not {sizes[-1]}")
+        raise InputError(f"{what}: a message has 0 to {MAX_MESSAGE_BYTES} bytes, not {sizes[-1]}")
     return tuple(sizes)
+
+
+_NAME_LIST = {"type": "array", "minItems": 1, "items": {"type": "string"}}
+DISTINCT_NAMES = Kind("names", parse_distinct_names, _NAME_LIST)
+VARY = Kind("axes", lambda what, value: parse_mapping(what, value, AXES), {"type": "object"})
+COLLECTIVES = Kind("names", parse_collectives, _NAME_LIST)
+SIZES = Kind("sizes", parse_sizes, {"type": "array", "minItems": 1, "items": SIZE.schema})
