@@ -130,7 +130,11 @@ def test_the_trace_has_the_calls_of_the_iteration(client: httpx.Client) -> None:
         ({"axes": {"nodes": 4}}, "not both"),
         ({"ranks": [0]}, "greater than or equal to 1"),
         ({"ranks": list(range(1, 60))}, "40"),
-        ({"noise": 2.0}, "noise"),
+        ({"noise": 2.0}, "noise is a share from 0 to 1"),
+        ({"batch": 0}, "batch must be a whole number from 1 to 1048576, not 0"),
+        ({"framework": {"name": "ddp", "order": "up"}}, "order is one of forward, backward, not"),
+        ({"published": [{"ranks": 8}]}, "result 1 must have one of rate, efficiency, speedup"),
+        ({"scaling": "huge"}, "scaling is one of weak, strong, not 'huge'"),
         ({"calibration": "/etc/passwd"}, "calibration"),
     ],
 )

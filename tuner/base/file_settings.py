@@ -50,20 +50,25 @@ class Kind:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a record; `default` is MISSING where it must be given."""
+    """A setting of a record.
+
+    default     MISSING where it must be given
+    about       a phrase for descriptions, the text beside the kind; may be ""
+    """
 
     name: str
     kind: Kind
     default: Any
+    about: str
 
 
 @cache
 def declared_settings(record_type: type) -> Mapping[str, Setting]:
     """Return the settings of a record by name: its fields that have a kind."""
     return {
-        name: Setting(name, kind, getattr(record_type, name, MISSING))
+        name: Setting(name, kind, getattr(record_type, name, MISSING), "".join(about))
         for name, hint in get_type_hints(record_type, include_extras=True).items()
-        for kind in get_args(hint)
+        for _, kind, *about in [get_args(hint) or (hint, None)]
         if isinstance(kind, Kind)
     }
 

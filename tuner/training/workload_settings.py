@@ -85,7 +85,7 @@ class PlacedSettings:
     name: Annotated[str | None, TEXT] = None
     calibration: Annotated[str | None, FILE] = None
     memory: Annotated[str | None, choice((HOST, CUDA))] = None
-    ppn: Annotated[int | None, RANK] = None
+    ppn: Annotated[int | None, RANK, "ranks of a node; by default its GPUs"] = None
     algorithms: Annotated[Any, ANY] = DEFAULT
     defaults: Annotated[str | None, FILE] = None
 
@@ -95,12 +95,12 @@ class WorkloadSettings(PlacedSettings):
     """The settings of a workload with a model; None: left out."""
 
     model: Annotated[Any, ANY]
-    batch: Annotated[int, whole(MAX_BATCH)]
+    batch: Annotated[int, whole(MAX_BATCH), "samples of a rank in one pass"]
     framework: Annotated[Any, FRAMEWORK]
     precision: Annotated[str, choice(PRECISIONS)] = FP32
-    rate: Annotated[float | None, optional(POSITIVE)] = None
-    passes: Annotated[int, whole(MAX_PASSES)] = 1
-    noise: Annotated[float, share()] = 0.0
+    rate: Annotated[float | None, optional(POSITIVE), "samples per second of one rank"] = None
+    passes: Annotated[int, whole(MAX_PASSES), "passes whose gradients are accumulated"] = 1
+    noise: Annotated[float, share(), "relative standard deviation of compute times"] = 0.0
     published: Annotated[tuple[PublishedResult, ...], PUBLISHED] = ()
     scaling: Annotated[str, choice((WEAK, STRONG))] = WEAK
 

@@ -24,17 +24,20 @@ from tuner.api.routes.what_if import (
     known_machines,
     machine_axes,
 )
-from tuner.api.schemas import API_PREFIX, Identifier, Name, RequestBody
+from tuner.api.schemas import API_PREFIX, Identifier, Name, RequestBody, example_config
 from tuner.api.service import ServiceDep
+from tuner.api.setting_models import settings_model
 from tuner.api.training_answers import begin_prediction, training_trace
 from tuner.base.file_settings import declared_settings
 from tuner.machines.loader import machine_from_record
 from tuner.machines.yaml_machines import PRESET_PREFIX
+from tuner.training.models.transformers import Architecture
 from tuner.training.published_workloads import (
     PUBLISHED_PREFIX,
     published_machine,
     published_workloads,
 )
+from tuner.training.workload_settings import WorkloadSettings
 from tuner.whatif.machine_axes import describe_axes
 
 router = APIRouter(
@@ -43,29 +46,15 @@ router = APIRouter(
 MAX_POINTS = 40
 MAX_RANKS = 1 << 15
 MAX_TABLE_CHARACTERS = 200_000
-MAX_PUBLISHED = 50
 
-Whole = Annotated[int, Field(ge=1, le=10_000_000)]
 Ranks = Annotated[int, Field(ge=1, le=MAX_RANKS)]
-Share = Annotated[float, Field(ge=0, lt=1)] | Annotated[str, Field(max_length=20)]
-Setting = bool | int | float | Annotated[str, Field(max_length=40)]
 
 
-class Transformer(RequestBody):
+class Transformer(settings_model(Architecture)):  # type: ignore[misc]  # made from the settings
     """A transformer by the numbers of its architecture."""
 
     kind: Literal["gpt", "bert", "llama", "mixtral"]
     name: Name | None = None
-    layers: Whole
-    width: Whole
-    heads: Whole
-    sequence: Whole = Field(description="tokens of a sample")
-    vocabulary: Whole
-    feed_forward: Whole | None = None
-    kv_heads: Whole | None = None
-    positions: Whole | None = None
-    experts: Whole | None = None
-    active_experts: Whole | None = None
 
 
 class LayerTable(RequestBody):
@@ -78,18 +67,20 @@ class LayerTable(RequestBody):
     name: Name = "layers"
 
 
-class Published(RequestBody):
-    """A published result to compare with; one of rate, efficiency and speedup."""
-
-    ranks: Ranks
-    source: Annotated[str, Field(max_length=500)] = ""
-    rate: float | None = Field(None, gt=0, description="samples per second of all ranks")
-    efficiency: Share | None = None
-    speedup: float | None = Field(None, gt=0)
+_IN_ANOTHER_FORM = {"topology", "model", "ranks", "algorithms", "name", "calibration", "defaults"}
 
 
-class TrainingQuestion(RequestBody):
+class TrainingQuestion(settings_model(WorkloadSettings, _IN_ANOTHER_FORM)):  # type: ignore[misc]
     """A workload as `tuner training` reads it, on a machine with its axes at certain values."""
+
+    model_config = example_config(
+        topology="preset:dgx-a100",
+        model="resnet50",
+        batch=64,
+        framework={"name": "horovod", "fusion_threshold": "64MiB"},
+        ranks=[8, 64],
+        noise="2%",
+    )
 
     name: Name | None = None
     topology: Reference = Field(
@@ -103,31 +94,19 @@ class TrainingQuestion(RequestBody):
         examples=[{"bandwidth": "400Gb/s"}],
     )
     model: Identifier | Transformer | LayerTable = Field(examples=["resnet50"])
-    batch: Annotated[int, Field(ge=1, le=1 << 20)] = Field(
-        description="samples of a rank", examples=[64]
-    )
-    framework: Identifier | dict[Identifier, Setting] = Field(
-        examples=[{"name": "horovod", "fusion_threshold": "64MiB"}]
-    )
     ranks: list[Ranks] = Field(
         min_length=1, max_length=MAX_POINTS, description="of the scaling curve", examples=[[8, 64]]
     )
     detail: Ranks | None = Field(
         None, description="ranks that are shown in detail; by default the most", examples=[64]
     )
-    ppn: Ranks | None = Field(None, description="ranks of a node; by default its GPUs")
-    memory: Literal["host", "cuda"] | None = None
-    precision: Literal["fp32", "amp"] | None = None
-    rate: float | None = Field(None, gt=0, le=1e12, description="samples per second of one rank")
     algorithms: Literal["default", "best"] | list[Identifier] | None = None
-    passes: Annotated[int, Field(ge=1, le=4096)] | None = None
-    noise: Share | None = Field(None, examples=["2%"])
-    scaling: Literal["weak", "strong"] | None = None
-    published: list[Published] | None = Field(None, max_length=MAX_PUBLISHED)
 
     def record(self) -> dict[str, Any]:
         """Return the record that `LiveTraining` takes, whose topology may be an id."""
-        given = self.model_dump(mode="json", exclude={"axes", "detail"}, exclude_none=True)
+        given: dict[str, Any] = self.model_dump(
+            mode="json", exclude={"axes", "detail"}, exclude_none=True
+        )
         detail = self.detail or max(self.ranks)
         vary = {name: [value] for name, value in self.axes.items()}
         return given | {"ranks": sorted({*self.ranks, detail}), "detail": detail, "vary": vary}
