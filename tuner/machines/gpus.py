@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import parse_name, require_keys
+from tuner.base.errors import InputError
+from tuner.base.file_settings import parse_flag, parse_int, parse_name, require_keys
 from tuner.base.spelling import unknown_name
 from tuner.machines.provenance import SourcedReduction, SourcedValue
 from tuner.machines.sourced_fields import SourcedReader
@@ -92,14 +92,8 @@ def parse_gpus(record: Any, parts: Mapping[str, Any]) -> dict[str, GpuSpec]:
 def _parse_gpu(product: str, entry: Any, reader: SourcedReader) -> GpuSpec:
     what = f"gpus: {product}"
     require_keys(what, entry, GPU_KEYS, RATES | {"nvlinks"})
-    nvlinks, sharp = entry["nvlinks"], entry.get("nvlink_sharp", False)
-    if type(nvlinks) is not int or not 0 <= nvlinks <= MAX_NVLINKS:
-        raise InputError(
-            f"{what}: nvlinks must be a whole number from 0 to {MAX_NVLINKS}, not"
-            f" {shortened_repr(nvlinks)}"
-        )
-    if not isinstance(sharp, bool):
-        raise InputError(f"{what}: nvlink_sharp must be true or false, not {shortened_repr(sharp)}")
+    nvlinks = parse_int(f"{what}: nvlinks", entry["nvlinks"], MAX_NVLINKS, 0)
+    sharp = parse_flag(f"{what}: nvlink_sharp", entry.get("nvlink_sharp", False))
     if (nvlinks > 0) != ("nvlink_rate" in entry):
         raise InputError(f"{what}: give nvlink_rate if there are NVLinks, and only then")
 

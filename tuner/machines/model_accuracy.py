@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import parse_name, require_keys
+from tuner.base.file_settings import NAME, Kind, parse_mapping, read_record, whole
 
 SIMULATION, NCCL = PREDICTION_MODELS = ("simulation", "nccl")  # what predicts a time
 MODEL_NAMES = {SIMULATION: "simulated times", NCCL: "times of NCCL"}
 NOT_COMPARED = "not compared with measured collectives"
-ACCURACY_KEYS = {"median", "worst", "results", "source"}
+MAX_ERROR = 100
+MAX_RESULTS = 10**9
+
+
+def _read_fraction(what: str, value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < MAX_ERROR:
+        raise InputError(f"{what} must be a fraction such as 0.05, not {shortened_repr(value)}")
+    return float(value)
+
+
+FRACTION = Kind("fraction", _read_fraction, {"type": "number", "minimum": 0})
 
 
 @dataclass(frozen=True)
@@ -23,10 +33,10 @@ class ModelAccuracy:
     source      what was measured
     """
 
-    median: float
-    worst: float
-    results: int
-    source: str
+    median: Annotated[float, FRACTION]
+    worst: Annotated[float, FRACTION]
+    results: Annotated[int, whole(MAX_RESULTS)]
+    source: Annotated[str, NAME]
 
     def __str__(self) -> str:
         return (
@@ -37,27 +47,10 @@ class ModelAccuracy:
 
 def parse_accuracy(record: Any) -> dict[str, ModelAccuracy]:
     """Return the accuracy of models by name; raise InputError for an invalid record."""
-    require_keys("accuracy", record, set(PREDICTION_MODELS), set())
-    return {model: _parse_model(f"accuracy: {model}", entry) for model, entry in record.items()}
-
-
-def _parse_model(what: str, entry: Any) -> ModelAccuracy:
-    require_keys(what, entry, ACCURACY_KEYS, ACCURACY_KEYS)
-    for key in ("median", "worst"):
-        if type(entry[key]) not in (int, float) or not 0 <= entry[key] < 100:
-            raise InputError(
-                f"{what}: {key} must be a fraction such as 0.05, not {shortened_repr(entry[key])}"
-            )
-    if type(entry["results"]) is not int or entry["results"] < 1:
-        raise InputError(
-            f"{what}: results must be a positive integer, not {shortened_repr(entry['results'])}"
-        )
-    return ModelAccuracy(
-        float(entry["median"]),
-        float(entry["worst"]),
-        entry["results"],
-        parse_name(f"{what}: source", entry["source"]),
-    )
+    return {
+        model: read_record(ModelAccuracy, entry, f"accuracy: {model}")
+        for model, entry in parse_mapping("accuracy", record, PREDICTION_MODELS).items()
+    }
 
 
 def accuracy_sentence(

@@ -27,8 +27,16 @@ from itertools import pairwise
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import parse_int, parse_name, require_keys
-from tuner.base.units import parse_bandwidth, parse_size, parse_time
+from tuner.base.file_settings import (
+    RATE,
+    SIZE,
+    TIME,
+    choice,
+    parse_flag,
+    parse_int,
+    parse_name,
+    require_keys,
+)
 from tuner.machines.provenance import (
     CERTAINTIES,
     SourcedPathCost,
@@ -42,11 +50,11 @@ NUMBER_KEYS = ORIGIN_KEYS | {"value"}
 LIMIT_KEYS = {"eager_limit", "overhead"}
 MAX_SEGMENTS = 256
 JOIN, NEVER = "join", "never"
-PARSERS: Mapping[str, Callable[[object], float]] = {  # by unit
-    "s": parse_time,
-    "B/s": parse_bandwidth,
-    "B": lambda text: math.inf if text == NEVER else float(parse_size(text)),
-    "": lambda value: float(parse_int("a number", value)),
+READERS: Mapping[str, Callable[[str, Any], float]] = {  # by unit
+    "s": TIME.read,
+    "B/s": RATE.read,
+    "B": lambda what, value: math.inf if value == NEVER else float(SIZE.read(what, value)),
+    "": lambda what, value: float(parse_int(what, value)),
 }
 
 
@@ -134,15 +142,13 @@ class SourcedReader:
         keys = {"from", "alpha", "rate"}
         require_keys(what, entry, keys | ORIGIN_KEYS | {"staged"}, keys)
         inner = self._within(what, entry)
-        start = _parsed(f"{what}: from", parse_size, entry["from"])
+        start = SIZE.read(f"{what}: from", entry["from"])
         alpha = inner.number(f"{what}: alpha", entry["alpha"], "s")
         if entry["rate"] == JOIN:
             rate = _joining_rate(what, start, alpha, following)
         else:
             rate = inner.number(f"{what}: rate", entry["rate"], "B/s")
-        staged = entry.get("staged", False)
-        if not isinstance(staged, bool):
-            raise InputError(f"{what}: staged must be true or false, not {shortened_repr(staged)}")
+        staged = parse_flag(f"{what}: staged", entry.get("staged", False))
         return (SourcedSegment(float(start), alpha, rate, staged),)
 
     def _through(self, what: str, entry: dict[str, Any]) -> tuple[SourcedSegment, ...]:
@@ -153,10 +159,7 @@ class SourcedReader:
             raise InputError(f"{what}: through must map 2 to {MAX_SEGMENTS} sizes to times")
         inner = self._within(what, entry)
         inner._require_origin(what)
-        known = [
-            (_parsed(what, parse_size, size), _parsed(what, parse_time, time))
-            for size, time in points.items()
-        ]
+        known = [(SIZE.read(what, size), TIME.read(what, time)) for size, time in points.items()]
         return tuple(inner._line(what, *a, *b) for a, b in pairwise(known))
 
     def _line(self, what: str, a: int, start: float, b: int, end: float) -> SourcedSegment:
@@ -188,15 +191,12 @@ class SourcedReader:
         """Return the reader for the numbers inside a mapping."""
         source = parse_name(f"{what}: source", record.get("source", self.source))
         certainty = record.get("certainty", self.certainty)
-        if certainty and certainty not in CERTAINTIES:
-            raise InputError(
-                f"{what}: certainty is one of {', '.join(CERTAINTIES)}, not"
-                f" {shortened_repr(certainty)}"
-            )
+        if certainty:
+            choice(CERTAINTIES).read(f"{what}: certainty", certainty)
         return replace(self, source=source, certainty=certainty)
 
     def _sourced(self, what: str, value: Any, unit: str) -> SourcedValue:
-        return self._stated(what, _parsed(what, PARSERS[unit], value), unit)
+        return self._stated(what, READERS[unit](what, value), unit)
 
     def _stated(self, what: str, value: float, unit: str) -> SourcedValue:
         self._require_origin(what)
@@ -215,13 +215,6 @@ def _is_quantity(value: Any) -> bool:
     return isinstance(value, int | float) or (
         isinstance(value, str) and (value[:1].isdigit() or value == NEVER)
     )
-
-
-def _parsed(what: str, parse: Callable[[object], Any], value: Any) -> Any:
-    try:
-        return parse(value)
-    except InputError as reason:
-        raise InputError(f"{what}: {reason}") from None
 
 
 def _joining_rate(

@@ -36,7 +36,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.base.file_settings import parse_name, require_keys
+from tuner.base.file_settings import COUNT, choice, parse_mapping, parse_name, require_keys
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING, PATH_CLASSES
 from tuner.machines.catalog import known_gpus, known_parts
 from tuner.machines.gpus import GpuSpec, find_gpu, parse_gpus
@@ -45,7 +45,7 @@ from tuner.machines.model_accuracy import parse_accuracy
 from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec
 from tuner.machines.provenance import SourcedPathCost, SourcedReduction, SourcedValue
 from tuner.machines.sourced_fields import ORIGIN_KEYS, SourcedReader
-from tuner.topology import CUDA, GPU, HOST, Device
+from tuner.topology import CUDA, GPU, HOST, LINK_KINDS, Device
 from tuner.topology.machine import NETWORK_CAPABILITIES
 from tuner.topology.readers.fabrics import Fabric
 from tuner.topology.readers.yaml_fields import parse_fabric
@@ -54,7 +54,6 @@ from tuner.topology.readers.yaml_interior import (
     DeviceGroups,
     parse_devices,
     parse_interior_ends,
-    parse_link_kind,
     require_few_links,
 )
 
@@ -84,7 +83,7 @@ def spec_from_yaml(record: Any) -> MachineSpec:
     """Return the specification of parsed YAML; raise InputError that names the key."""
     require_keys("the machine", record, SPEC_KEYS, REQUIRED_KEYS)
     name = parse_name("name", record["name"])
-    parts = {**known_parts(), **_mapping("parts", record.get("parts", {}))}
+    parts = {**known_parts(), **parse_mapping("parts", record.get("parts", {}))}
     own_gpus = parse_gpus(record.get("gpus", {}), parts)
     devices, groups = parse_devices(record["interior"])
     gpu = _find_gpu(devices, known_gpus() | own_gpus)
@@ -108,20 +107,13 @@ def spec_from_yaml(record: Any) -> MachineSpec:
         library=parse_name("library", record.get("library", "")),
         capabilities={
             what: reader.origin(f"offers: {what}", value)
-            for what, value in _mapping(
+            for what, value in parse_mapping(
                 "offers", record.get("offers", {}), set(NETWORK_CAPABILITIES)
             ).items()
         },
         own_gpus=own_gpus,
         accuracy=parse_accuracy(record.get("accuracy", {})),
     )
-
-
-def _mapping(what: str, value: Any, known: set[str] | None = None) -> dict[str, Any]:
-    """Return a mapping; raise InputError for anything else, and for keys that are not known."""
-    require_keys(what, value, known or (set(value) if isinstance(value, dict) else set()), set())
-    found: dict[str, Any] = value
-    return found
 
 
 def _find_gpu(devices: list[Device], gpus: dict[str, GpuSpec]) -> GpuSpec | None:
@@ -140,7 +132,8 @@ def _device_links(
         what = f"link {number}"
         required = {"kind", "bandwidth"}
         require_keys(what, entry, INTERIOR_LINK_KEYS - {"from"}, required)
-        kind, count = parse_link_kind(what, entry, "")
+        kind = choice(LINK_KINDS).read(f"{what}: kind", entry["kind"])
+        count = COUNT.read(f"{what}: count", entry.get("count", 1))
         link_type = LinkType(kind, reader.number(f"{what}: bandwidth", entry["bandwidth"], "B/s"))
         if "latency" in entry:
             latency = reader.number(f"{what}: latency", entry["latency"], "s")
@@ -157,7 +150,7 @@ def parse_reductions(value: Any, reader: SourcedReader) -> dict[str, SourcedRedu
     """Return the costs of reductions by what reduces; raise InputError that names the key."""
     return {
         device: reader.reduction(f"reductions: {device}", cost)
-        for device, cost in _mapping("reductions", value, REDUCTIONS).items()
+        for device, cost in parse_mapping("reductions", value, REDUCTIONS).items()
     }
 
 
@@ -167,7 +160,7 @@ def parse_paths(value: Any, reader: SourcedReader) -> dict[PathKey, SourcedPathC
     return {
         (path_class, memory): reader.path_cost(f"paths: {memory}: {path_class}", cost)
         for memory, costs in value.items()
-        for path_class, cost in _mapping(f"paths: {memory}", costs, COST_CLASSES).items()
+        for path_class, cost in parse_mapping(f"paths: {memory}", costs, COST_CLASSES).items()
     }
 
 
@@ -199,7 +192,7 @@ def _switch_link_rates(what: str, value: Any, reader: SourcedReader) -> dict[str
     """Return the bandwidths of kinds of links between switches, by what a kind is called."""
     found = {
         parse_name(what, name): reader.number(f"{what}: {name}", rate, "B/s")
-        for name, rate in _mapping(what, value).items()
+        for name, rate in parse_mapping(what, value).items()
     }
     if not found:
         raise InputError(f"{what} must map the names of links to their bandwidths")

@@ -238,10 +238,7 @@ def fabric(**changes: Any) -> dict[str, Any]:
     ("changes", "sentence"),
     [
         ({"nodes": 64}, "nodes has no source: write it like {value"),
-        (
-            {"nodes": {"value": 1 << 17, **CITED}},
-            "nodes: a number must be a whole number from 1 to",
-        ),
+        ({"nodes": {"value": 1 << 17, **CITED}}, "nodes must be a whole number from 1 to"),
         ({"nodes": {"value": 2, "source": "x"}}, "nodes has no certainty"),
         (
             {"nodes": {"value": 2, "source": "x", "certainty": "sure"}},

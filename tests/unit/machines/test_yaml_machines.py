@@ -138,7 +138,7 @@ def test_a_preset_with_changes() -> None:
         ("name: x\nnodes: 4\nfabric: {kind: switch}", "fabric lacks 'bandwidth'"),
         (f"name: x\nnodes: 4\nfabric: {{kind: switch, {WIRE}, taper: 2}}", "unknown key 'taper'"),
         (f"name: x\nnodes: 4\nfabric: {{kind: switch, {WIRE}}}\nlinks: []", "unknown key 'fabric'"),
-        (f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, {WIRE}}}", "per_leaf must be a whole"),
+        (f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, {WIRE}}}", "fabric lacks 'per_leaf'"),
         (
             f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, uplinks: 2, taper: 2, per_leaf: 4, "
             f"{WIRE}}}",

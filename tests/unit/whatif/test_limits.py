@@ -333,7 +333,7 @@ def test_the_answers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ),
         (
             {"nccl": {"median": 0.1, "worst": 1, "results": 0, "source": "x"}},
-            "accuracy: nccl: results must be a positive integer",
+            "accuracy: nccl: results must be a whole number from 1",
         ),
     ],
 )

@@ -29,8 +29,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import parse_int, parse_name, parse_names, require_keys
-from tuner.base.units import parse_bandwidth, parse_time
+from tuner.base.file_settings import RATE, TIME, parse_int, parse_name, parse_names, require_keys
 from tuner.topology import NIC, Link, Node, Topology
 from tuner.topology.readers.yaml_topology import parse_local_costs, topology_from_yaml
 
@@ -51,16 +50,15 @@ def combine_from_yaml(record: Mapping[str, Any], load: Callable[[str], Topology]
     """
     require_keys("the topology", record, {"combine", "name", "local"}, {"combine"})
     told = record["combine"]
-    require_keys(
-        "combine", told, COMBINE_KEYS, {"fabric", "node"} if "rails" in told else {"fabric"}
-    )
+    in_rails = isinstance(told, dict) and "rails" in told
+    require_keys("combine", told, COMBINE_KEYS, {"fabric", "node"} if in_rails else {"fabric"})
     rails = parse_int("combine: rails", told.get("rails", 1), MAX_RAILS)
     fabric = _with_overrides(_fabric(told["fabric"], load), told)
     if "nodes" in told:
         fabric = _select_nodes(fabric, parse_name("combine: nodes", told["nodes"]))
     if "node" in told:
         fabric = combine(fabric, load(_name("node", told["node"])), rails)
-    local = parse_local_costs(record["local"]) if "local" in record else {}
+    local = parse_local_costs("local", record["local"]) if "local" in record else {}
     return replace(fabric, name=parse_name("name", record.get("name", fabric.name)), **local)
 
 
@@ -82,10 +80,10 @@ def _with_overrides(fabric: Topology, overrides: Mapping[str, Any]) -> Topology:
     """Return the fabric with the cable latency, bandwidth and capabilities of the record."""
     links = fabric.links
     if "latency" in overrides:
-        latency = parse_time(overrides["latency"])
+        latency = TIME.read("combine: latency", overrides["latency"])
         links = tuple(replace(link, latency=latency) for link in links)
     if "bandwidth" in overrides:
-        rate = parse_bandwidth(overrides["bandwidth"])
+        rate = RATE.read("combine: bandwidth", overrides["bandwidth"])
         links = tuple(replace(link, capacity=rate * link.count) for link in links)
     offers = fabric.capabilities | set(parse_names("combine: offers", overrides.get("offers", [])))
     return replace(fabric, links=links, capabilities=offers)

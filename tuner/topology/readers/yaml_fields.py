@@ -13,18 +13,26 @@ and of all other cables unless given:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
-from typing import Any
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.file_settings import (
+    COUNT,
+    POSITIVE,
+    Count,
+    Flag,
+    Kind,
+    Rate,
+    Seconds,
     parse_int,
     parse_name,
     parse_names,
-    parse_positive_float,
+    read_record,
+    read_settings,
     require_keys,
 )
-from tuner.base.units import parse_bandwidth, parse_time
 from tuner.topology import Link
 from tuner.topology.readers.fabrics import (
     Dragonfly,
@@ -38,8 +46,16 @@ from tuner.topology.readers.fabrics import (
 MAX_NODES = 1 << 16  # more would take gigabytes of memory
 MAX_DEVICES = 256  # inside a node; the time to find all routes is cubic
 MAX_DIMENSIONS = 8
-LINK_KEYS = {"between", "from", "to", "latency", "bandwidth", "count"}
-CABLE_KEYS = {"latency", "bandwidth"}
+END_KEYS = {"between", "from", "to"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkSettings:
+    """The settings of a link beside its ends, whose keys are END_KEYS."""
+
+    latency: Seconds
+    bandwidth: Rate
+    count: Count = 1
 
 
 def parse_links(value: Any) -> list[Link]:
@@ -51,12 +67,10 @@ def parse_links(value: Any) -> list[Link]:
 
 def _link(number: int, entry: Any) -> list[Link]:
     what = f"link {number}"
-    require_keys(what, entry, LINK_KEYS, {"latency", "bandwidth"})
-    count = parse_int(f"{what}: count", entry.get("count", 1))
-    capacity, latency = parse_bandwidth(entry["bandwidth"]) * count, parse_time(entry["latency"])
+    own = LinkSettings(**read_settings(LinkSettings, entry, what, END_KEYS))
     return [
-        Link(a, b, capacity, latency, "network", count)
-        for a, b in parse_link_ends(what, entry, LINK_KEYS)
+        Link(a, b, own.bandwidth * own.count, own.latency, "network", own.count)
+        for a, b in parse_link_ends(what, entry, END_KEYS | {"latency", "bandwidth", "count"})
     ]
 
 
@@ -76,6 +90,124 @@ def parse_link_ends(what: str, entry: dict[str, Any], keys: Set[str]) -> list[tu
     return [(ends[0], ends[1]), (ends[1], ends[0])]
 
 
+def _read_cable(what: str, value: Any) -> NetworkCable:
+    return read_record(SwitchSettings, value, what).cable
+
+
+def _read_local_cables(what: str, value: Any) -> NetworkCable | list[NetworkCable]:
+    """Return the cable of all dimensions, or those of each."""
+    if isinstance(value, list):
+        return [_read_cable(what, one) for one in value]
+    return _read_cable(what, value)
+
+
+def _read_counts(what: str, value: Any) -> tuple[int, ...]:
+    """Return one integer or a list of integers as a tuple; raise InputError otherwise."""
+    listed = value if isinstance(value, list) else [value]
+    if not 1 <= len(listed) <= MAX_DIMENSIONS:
+        raise InputError(f"{what} must be a list of 1 to {MAX_DIMENSIONS} numbers")
+    return tuple(parse_int(what, one) for one in listed)
+
+
+CABLE = Kind("cable", _read_cable, {"type": "object"})
+LOCAL_CABLES = Kind("cables", _read_local_cables, {"type": ["object", "array"]})
+COUNTS = Kind(
+    "numbers", _read_counts, {"anyOf": [COUNT.schema, {"type": "array", "items": COUNT.schema}]}
+)
+Counts = Annotated[tuple[int, ...], COUNTS]
+Cable = Annotated[NetworkCable | None, CABLE]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchSettings:
+    """The settings of one switch: those of the cables between nodes and their switch."""
+
+    latency: Seconds
+    bandwidth: Rate
+
+    @property
+    def cable(self) -> NetworkCable:
+        return NetworkCable(self.bandwidth, self.latency)
+
+    def fabric(self) -> Fabric:
+        """Return the fabric; raise InputError for settings that do not go together."""
+        return OneSwitch(self.cable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FatTreeSettings(SwitchSettings):
+    """The settings of a fat tree."""
+
+    per_leaf: Counts
+    uplinks: Annotated[tuple[int, ...] | None, COUNTS] = None
+    taper: Annotated[float | None, POSITIVE] = None
+    rails: Flag = False
+    trunk: Cable = None
+
+    def fabric(self) -> Fabric:
+        down = self.per_leaf
+        if self.uplinks and self.taper:
+            raise InputError("fabric: write `uplinks` or `taper`, not both")
+        up: tuple[float, ...] = self.uplinks or down
+        if self.taper:
+            if not 1.0 <= self.taper <= down[0]:
+                raise InputError(
+                    f"fabric: taper must be from 1 to per_leaf, {down[0]}, not {self.taper:g}"
+                )
+            up = (down[0] / self.taper, *down[1:])
+        if len(up) != len(down):
+            raise InputError("fabric: per_leaf and uplinks must have one number for each level")
+        return FatTree(self.cable, down, up, self.rails, self.trunk)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DragonflySettings(SwitchSettings):
+    """The settings of a dragonfly."""
+
+    routers: Counts
+    per_router: Count = 1
+    outward: Count = 1
+    local: Annotated[Any, LOCAL_CABLES] = None
+    across: Cable = None
+    groups: Annotated[int | None, COUNT] = None
+
+    def fabric(self) -> Fabric:
+        dimensions = len(self.routers)
+        local = self.local or []
+        listed = local if isinstance(local, list) else [local] * dimensions
+        if listed and len(listed) != dimensions:
+            raise InputError(f"fabric: local must be one cable, or {dimensions}: one per dimension")
+        return Dragonfly(
+            self.cable,
+            self.routers,
+            self.per_router,
+            self.outward,
+            tuple(listed),
+            self.across,
+            self.groups,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorusSettings(SwitchSettings):
+    """The settings of a torus."""
+
+    shape: Counts
+    per_router: Count = 1
+    link: Cable = None
+
+    def fabric(self) -> Fabric:
+        return Torus(self.cable, self.shape, self.per_router, self.link)
+
+
+_FABRICS: dict[str, type[SwitchSettings]] = {
+    "switch": SwitchSettings,
+    "fat_tree": FatTreeSettings,
+    "dragonfly": DragonflySettings,
+    "torus": TorusSettings,
+}
+
+
 def parse_fabric(value: Any) -> Fabric:
     """Return a fabric given by its shape; raise InputError for an invalid one."""
     kind = value.get("kind") if isinstance(value, dict) else None
@@ -84,87 +216,5 @@ def parse_fabric(value: Any) -> Fabric:
             f"fabric: kind is one of {', '.join(_FABRICS)}, not {shortened_repr(kind)}; write"
             " it like fabric: {kind: fat_tree, ...}"
         )
-    keys, read = _FABRICS[kind]
-    require_keys("fabric", value, keys | CABLE_KEYS | {"kind"}, CABLE_KEYS)
-    return read(_parse_cable(value), value)
-
-
-def _parse_cable(value: dict[str, Any]) -> NetworkCable:
-    return NetworkCable(parse_bandwidth(value["bandwidth"]), parse_time(value["latency"]))
-
-
-def _parse_optional_cable(value: dict[str, Any], key: str) -> NetworkCable | None:
-    return _parse_named_cable(key, value[key]) if key in value else None
-
-
-def _parse_named_cable(key: str, value: Any) -> NetworkCable:
-    require_keys(f"fabric: {key}", value, CABLE_KEYS, CABLE_KEYS)
-    return _parse_cable(value)
-
-
-def _parse_ints(value: dict[str, Any], key: str) -> tuple[int, ...]:
-    """Return one integer or a list of integers as a tuple; raise InputError otherwise."""
-    given = value.get(key)
-    listed = given if isinstance(given, list) else [given]
-    if not 1 <= len(listed) <= MAX_DIMENSIONS:
-        raise InputError(f"fabric: {key} must be a list of 1 to {MAX_DIMENSIONS} numbers")
-    return tuple(parse_int(f"fabric: {key}", one) for one in listed)
-
-
-def _one_switch(port: NetworkCable, _value: dict[str, Any]) -> Fabric:
-    return OneSwitch(port)
-
-
-def _fat_tree(port: NetworkCable, value: dict[str, Any]) -> Fabric:
-    down = _parse_ints(value, "per_leaf")
-    if "uplinks" in value and "taper" in value:
-        raise InputError("fabric: write `uplinks` or `taper`, not both")
-    up: tuple[float, ...] = _parse_ints(value, "uplinks") if "uplinks" in value else down
-    if "taper" in value:
-        taper = parse_positive_float("fabric: taper", value["taper"])
-        if not 1.0 <= taper <= down[0]:
-            raise InputError(f"fabric: taper must be from 1 to per_leaf, {down[0]}, not {taper:g}")
-        up = (down[0] / taper, *down[1:])
-    if len(up) != len(down):
-        raise InputError("fabric: per_leaf and uplinks must have one number for each level")
-    rails = value.get("rails", False)
-    if not isinstance(rails, bool):
-        raise InputError(f"fabric: rails must be true or false, not {shortened_repr(rails)}")
-    return FatTree(port, down, up, rails, _parse_optional_cable(value, "trunk"))
-
-
-def _dragonfly(port: NetworkCable, value: dict[str, Any]) -> Fabric:
-    routers = _parse_ints(value, "routers")
-    return Dragonfly(
-        port,
-        routers,
-        parse_int("fabric: per_router", value.get("per_router", 1)),
-        parse_int("fabric: outward", value.get("outward", 1)),
-        _parse_local_cables(value, len(routers)),
-        _parse_optional_cable(value, "across"),
-        parse_int("fabric: groups", value["groups"]) if "groups" in value else None,
-    )
-
-
-def _parse_local_cables(value: dict[str, Any], dimensions: int) -> tuple[NetworkCable, ...]:
-    """Return the cables within a group, one per dimension; none where they are not given."""
-    given = value.get("local", [])
-    listed = given if isinstance(given, list) else [given] * dimensions
-    if listed and len(listed) != dimensions:
-        raise InputError(f"fabric: local must be one cable, or {dimensions}: one per dimension")
-    return tuple(_parse_named_cable("local", cable) for cable in listed)
-
-
-def _torus(port: NetworkCable, value: dict[str, Any]) -> Fabric:
-    per_router = parse_int("fabric: per_router", value.get("per_router", 1))
-    return Torus(
-        port, _parse_ints(value, "shape"), per_router, _parse_optional_cable(value, "link")
-    )
-
-
-_FABRICS: dict[str, tuple[set[str], Callable[[NetworkCable, dict[str, Any]], Fabric]]] = {
-    "switch": (set(), _one_switch),
-    "fat_tree": ({"per_leaf", "uplinks", "taper", "rails", "trunk"}, _fat_tree),
-    "dragonfly": ({"routers", "per_router", "outward", "local", "across", "groups"}, _dragonfly),
-    "torus": ({"shape", "per_router", "link"}, _torus),
-}
+    own = _FABRICS[kind]
+    return own(**read_settings(own, value, "fabric", {"kind"})).fabric()

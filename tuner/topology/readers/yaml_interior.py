@@ -22,20 +22,48 @@ for both directions; `from` and `to` name one direction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Annotated, Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import parse_int, parse_name, require_keys
-from tuner.base.units import parse_bandwidth, parse_time
+from tuner.base.file_settings import (
+    NAME,
+    Count,
+    choice,
+    parse_name,
+    read_record,
+    read_settings,
+    require_keys,
+    whole,
+)
 from tuner.topology import DEVICE_KINDS, LINK_KINDS, Device, Link, NodeTopology
-from tuner.topology.readers.yaml_fields import LINK_KEYS, MAX_DEVICES, parse_link_ends
+from tuner.topology.readers.yaml_fields import END_KEYS, MAX_DEVICES, LinkSettings, parse_link_ends
 
 MAX_INTERIOR_LINKS = 1 << 16  # in one direction: more than all pairs of the devices
-DEVICE_KEYS = {"name", "kind", "product", "cores", "count", "rails"}
-INTERIOR_LINK_KEYS = LINK_KEYS | {"kind", "attach", "among", "pairs"}
+INTERIOR_END_KEYS = END_KEYS | {"attach", "among", "pairs"}
+INTERIOR_LINK_KEYS = INTERIOR_END_KEYS | {"latency", "bandwidth", "count", "kind"}
 DeviceGroups = Mapping[str, Sequence[str]]  # name in YAML -> names of the devices
 Ends = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InteriorLink(LinkSettings):
+    """The settings of a link inside a node beside its ends."""
+
+    kind: Annotated[str, choice(LINK_KINDS)] = "network"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSettings:
+    """The settings of a device or a group of devices; `count` is None without a group."""
+
+    name: Annotated[str, NAME]
+    kind: Annotated[str, choice(DEVICE_KINDS)]
+    product: Annotated[str, NAME] = ""
+    cores: Count = 0
+    count: Annotated[int | None, whole(MAX_DEVICES)] = None
+    rails: Annotated[int, whole(MAX_DEVICES)] = 1
 
 
 def parse_node_topology(value: Any) -> NodeTopology:
@@ -44,12 +72,9 @@ def parse_node_topology(value: Any) -> NodeTopology:
     links: list[Link] = []
     for number, entry in enumerate(value["links"], start=1):
         what = f"link {number}"
-        require_keys(what, entry, INTERIOR_LINK_KEYS, {"latency", "bandwidth"})
-        kind, count = parse_link_kind(what, entry, "network")
-        capacity = parse_bandwidth(entry["bandwidth"]) * count
-        latency = parse_time(entry["latency"])
+        own = InteriorLink(**read_settings(InteriorLink, entry, what, INTERIOR_END_KEYS))
         links += [
-            Link(a, b, capacity, latency, kind, count)
+            Link(a, b, own.bandwidth * own.count, own.latency, own.kind, own.count)
             for a, b in parse_interior_ends(what, entry, groups)
         ]
         require_few_links(len(links) // 2)
@@ -69,40 +94,22 @@ def parse_devices(value: Any) -> tuple[list[Device], DeviceGroups]:
     devices: list[Device] = []
     groups: dict[str, list[str]] = {}
     for number, entry in enumerate(value["devices"], start=1):
-        group = _device_group(f"device {number}", entry)
-        if entry["name"] in groups:
-            raise InputError(f"device {number}: the name {shortened_repr(entry['name'])} is taken")
-        groups[str(entry["name"])] = [device.name for device in group]
-        rails = parse_int(f"device {number}: rails", entry.get("rails", 1), MAX_DEVICES)
-        devices += [device for rail in range(rails) for device in group[rail::rails]]
+        own = read_record(DeviceSettings, entry, f"device {number}")
+        if own.name in groups:
+            raise InputError(f"device {number}: the name {shortened_repr(own.name)} is taken")
+        group = _device_group(own)
+        groups[own.name] = [device.name for device in group]
+        devices += [device for rail in range(own.rails) for device in group[rail :: own.rails]]
         if len(devices) > MAX_DEVICES:
             raise InputError(f"interior: there are more than {MAX_DEVICES} devices in a node")
     return devices, groups
 
 
-def _device_group(what: str, entry: Any) -> list[Device]:
-    require_keys(what, entry, DEVICE_KEYS, {"name", "kind"})
-    name, kind = parse_name(f"{what}: name", entry["name"]), entry["kind"]
-    if kind not in DEVICE_KINDS:
-        raise InputError(
-            f"{what}: kind is one of {', '.join(DEVICE_KINDS)}, not {shortened_repr(kind)}"
-        )
-    product = parse_name(f"{what}: product", entry.get("product", ""))
-    cores = parse_int(f"{what}: cores", entry["cores"]) if "cores" in entry else 0
-    if "count" not in entry:
-        return [Device(name, kind, product, cores)]
-    count = parse_int(f"{what}: count", entry["count"], MAX_DEVICES)
-    return [Device(f"{name}{number}", kind, product, cores) for number in range(count)]
-
-
-def parse_link_kind(what: str, entry: Mapping[str, Any], default: str) -> tuple[str, int]:
-    """Return the kind of a link and its number of cables; raise InputError for invalid ones."""
-    kind = entry.get("kind", default)
-    if kind not in LINK_KINDS:
-        raise InputError(
-            f"{what}: kind is one of {', '.join(LINK_KINDS)}, not {shortened_repr(kind)}"
-        )
-    return kind, parse_int(f"{what}: count", entry.get("count", 1))
+def _device_group(own: DeviceSettings) -> list[Device]:
+    if own.count is None:
+        return [Device(own.name, own.kind, own.product, own.cores)]
+    names = (f"{own.name}{number}" for number in range(own.count))
+    return [Device(name, own.kind, own.product, own.cores) for name in names]
 
 
 def require_few_links(number: int) -> None:

@@ -35,77 +35,129 @@ node, `offers` of the network and the `interior` of every node (see `yaml_fields
 from __future__ import annotations
 
 import math
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from tuner.base.file_settings import parse_int, parse_name, parse_names, require_keys
-from tuner.base.units import parse_bandwidth, parse_time
+from tuner.base.file_settings import (
+    COUNT,
+    NAME,
+    NAMES,
+    RATE,
+    TIME,
+    Kind,
+    Rate,
+    Seconds,
+    optional,
+    parse_int,
+    parse_names,
+    read_record,
+)
 from tuner.topology import Link, Node, NodeTopology, Topology
 from tuner.topology.readers.cabling import flatten_names, ports_of_nodes
-from tuner.topology.readers.fabrics import fabric_topology
+from tuner.topology.readers.fabrics import Fabric, fabric_topology
 from tuner.topology.readers.yaml_fields import parse_fabric, parse_links
 from tuner.topology.readers.yaml_interior import parse_node_topology
 
-COMMON_KEYS = {"name", "nodes", "cores", "local", "interior", "offers"}
-SINGLE_SWITCH_KEYS = COMMON_KEYS | {"latency", "bandwidth"}
-LINKED_KEYS = COMMON_KEYS | {"switches", "links"}
-FABRIC_KEYS = COMMON_KEYS | {"fabric"}
-LOCAL_KEYS = {"latency", "bandwidth", "memory_bandwidth"}
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSettings:
+    """The costs of messages inside a node."""
+
+    latency: Annotated[float | None, TIME] = None
+    bandwidth: Annotated[float | None, RATE] = None
+    memory_bandwidth: Annotated[float | None, optional(RATE)] = None
+
+
+def parse_local_costs(what: str, local: Any) -> dict[str, Any]:
+    """Return the fields of `Topology` on messages inside a node; raise InputError."""
+    own = read_record(LocalSettings, local, what)
+    return {
+        "local_latency": own.latency,
+        "local_bandwidth": own.bandwidth,
+        "memory_bandwidth": own.memory_bandwidth or math.inf,
+    }
+
+
+def _read_nodes(what: str, value: Any) -> list[str]:
+    """Return the names of the nodes of a list or of a number of them."""
+    if isinstance(value, list) and value:
+        return parse_names(what, value)
+    return [f"node{number}" for number in range(parse_int(what, value))]
+
+
+NODES = Kind("nodes", _read_nodes, {"anyOf": [COUNT.schema, NAMES.schema]})
+LOCAL = Kind("local", parse_local_costs, {"type": "object"})
+INTERIOR = Kind("interior", lambda _, value: parse_node_topology(value), {"type": "object"})
+FABRIC = Kind("fabric", lambda _, value: parse_fabric(value), {"type": "object"})
+LINKS = Kind("links", lambda _, value: parse_links(value), {"type": "array"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologySettings(ABC):
+    """The settings that all forms of a topology share; None: left out."""
+
+    name: Annotated[str, NAME]
+    nodes: Annotated[list[str], NODES]
+    cores: Annotated[int | None, COUNT] = None
+    local: Annotated[dict[str, Any] | None, LOCAL] = None
+    interior: Annotated[NodeTopology | None, INTERIOR] = None
+    offers: Annotated[Sequence[str], NAMES] = ()
+
+    def topology(self) -> Topology:
+        """Return the topology; raise InputError for settings that do not go together."""
+        devices = self.interior.devices if self.interior else ()
+        cores = self.cores or sum(device.cores for device in devices) or 1
+        nodes = [Node(name, cores, self.interior) for name in self.nodes]
+        fields = self.local or {}
+        return self.connected(nodes, {**fields, "capabilities": frozenset(self.offers)})
+
+    @abstractmethod
+    def connected(self, nodes: list[Node], fields: dict[str, Any]) -> Topology:
+        """Return the topology of some nodes with other fields of `Topology`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleSwitchSettings(TopologySettings):
+    """The settings of a topology of one switch, with the end-to-end latency."""
+
+    latency: Seconds
+    bandwidth: Rate
+
+    def connected(self, nodes: list[Node], fields: dict[str, Any]) -> Topology:
+        links = _star(nodes, self.latency, self.bandwidth)
+        return Topology(self.name, tuple(nodes), ("switch",), tuple(links), **fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkedSettings(TopologySettings):
+    """The settings of a topology with its links."""
+
+    links: Annotated[list[Link], LINKS]
+    switches: Annotated[Sequence[str], NAMES] = ()
+
+    def connected(self, nodes: list[Node], fields: dict[str, Any]) -> Topology:
+        ports_of_nodes(nodes)  # raises InputError for too many
+        return Topology(self.name, tuple(nodes), tuple(self.switches), tuple(self.links), **fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FabricSettings(TopologySettings):
+    """The settings of a topology with a fabric that is given by its shape."""
+
+    fabric: Annotated[Fabric, FABRIC]
+
+    def connected(self, nodes: list[Node], fields: dict[str, Any]) -> Topology:
+        return fabric_topology(self.name, nodes, self.fabric, **fields)
 
 
 def topology_from_yaml(record: Any) -> Topology:
     """Return the topology of parsed YAML or JSON; raise InputError for an invalid record."""
-    known, needed = _keys(record)
-    require_keys("the topology", record, known, needed)
-    name = parse_name("name", record["name"])
-    interior = parse_node_topology(record["interior"]) if "interior" in record else None
-    nodes = _nodes(record["nodes"], _cores(record, interior), interior)
-    fields = {
-        **parse_local_costs(record.get("local", {})),
-        "capabilities": frozenset(parse_names("offers", record.get("offers", []))),
-    }
-    if "fabric" in record:
-        return fabric_topology(name, nodes, parse_fabric(record["fabric"]), **fields)
-    if "links" in record:
-        ports_of_nodes(nodes)  # raises InputError for too many
-        switches = parse_names("switches", record.get("switches", []))
-        links = parse_links(record["links"])
-    else:
-        switches = ["switch"]
-        links = _star(nodes, parse_time(record["latency"]), parse_bandwidth(record["bandwidth"]))
-    return Topology(name, tuple(nodes), tuple(switches), tuple(links), **fields)
-
-
-def _keys(record: Any) -> tuple[set[str], set[str]]:
-    """Return the keys that this form of record may have, and those it must have."""
     has = record if isinstance(record, dict) else {}
-    if "links" in has:
-        return LINKED_KEYS, {"name", "nodes"}
-    if "fabric" in has:
-        return FABRIC_KEYS, {"name", "nodes"}
-    return SINGLE_SWITCH_KEYS, {"name", "nodes", "latency", "bandwidth"}
-
-
-def _cores(record: dict[str, Any], interior: NodeTopology | None) -> int:
-    """Return the stated number of cores per node, else that of the interior's CPUs, at least 1."""
-    told = sum(device.cores for device in interior.devices) if interior else 0
-    return parse_int("cores", record.get("cores", told or 1))
-
-
-def _nodes(value: Any, cores: int, interior: NodeTopology | None) -> list[Node]:
-    if isinstance(value, list) and value:
-        return [Node(name, cores, interior) for name in parse_names("nodes", value)]
-    return [Node(f"node{number}", cores, interior) for number in range(parse_int("nodes", value))]
-
-
-def parse_local_costs(local: Any) -> dict[str, Any]:
-    """Return the fields of `Topology` on messages inside a node; raise InputError."""
-    require_keys("local", local, LOCAL_KEYS, set())
-    bus = local.get("memory_bandwidth")
-    return {
-        "local_latency": parse_time(local["latency"]) if "latency" in local else None,
-        "local_bandwidth": parse_bandwidth(local["bandwidth"]) if "bandwidth" in local else None,
-        "memory_bandwidth": math.inf if bus is None else parse_bandwidth(bus),
-    }
+    linked: type[TopologySettings] = LinkedSettings if "links" in has else SingleSwitchSettings
+    form = FabricSettings if "fabric" in has and "links" not in has else linked
+    return read_record(form, record, "the topology").topology()
 
 
 def _star(nodes: list[Node], latency: float, bandwidth: float) -> list[Link]:
