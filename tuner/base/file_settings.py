@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -38,13 +38,13 @@ class Kind:
     name        as catalogues call it, such as size, time, rate, number, flag or choice
     read        returns what a value stands for, given its place and itself; raises InputError that
                 begins with the place
-    schema      JSON schema of a value
+    schema      JSON schema of a value; {} where requests have it in another form
     choices     the names of which a value is one
     """
 
     name: str
     read: Callable[[str, Any], Any]
-    schema: Schema
+    schema: Schema = field(default_factory=dict)
     choices: Sequence[str] = ()
 
 
@@ -227,18 +227,11 @@ def share(below: float = 1.0) -> Kind:
     return Kind("share", read, {"anyOf": [number, QUANTITY]})
 
 
-def mapping(contents: str) -> Kind:
-    """Return the kind of mappings, whose values are read later.
-
-    contents    what the mapping consists of, for messages
-    """
-
-    def read(what: str, value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise InputError(f"{what} must be a mapping of {contents}, not {shortened_repr(value)}")
-        return value
-
-    return Kind("mapping", read, {"type": "object"})
+def mapping(known: Collection[str]) -> Kind:
+    """Return the kind of mappings with some keys, whose values are read later."""
+    return Kind(
+        "mapping", lambda what, value: parse_mapping(what, value, known), {"type": "object"}
+    )
 
 
 def _read_file_name(what: str, value: Any) -> str:
@@ -254,11 +247,11 @@ RATE = Kind("rate", placed(parse_bandwidth), QUANTITY)
 FLAG = Kind("flag", parse_flag, {"type": "boolean"})
 COUNT = whole()
 POSITIVE = Kind("number", parse_positive_float, {"type": "number", "exclusiveMinimum": 0})
-NAME = Kind("name", parse_name, {"type": ["string", "integer"]})
-ANY = Kind("any", lambda _what, value: value, {})  # checked later, with others
+NAME = Kind("name", parse_name)
+ANY = Kind("any", lambda _what, value: value)  # checked later, with others
 TEXT = Kind("text", lambda _what, value: str(value), {"type": "string"})
-FILE = Kind("file", _read_file_name, {"type": "string"})
-NAMES = Kind("names", parse_names, {"type": "array", "items": NAME.schema})
+FILE = Kind("file", _read_file_name)
+NAMES = Kind("names", parse_names)
 
 Size = Annotated[int, SIZE]  # bytes
 Seconds = Annotated[float, TIME]

@@ -22,7 +22,7 @@ def _read_fraction(what: str, value: Any) -> float:
     return float(value)
 
 
-FRACTION = Kind("fraction", _read_fraction, {"type": "number", "minimum": 0})
+FRACTION = Kind("fraction", _read_fraction)
 
 
 @dataclass(frozen=True)

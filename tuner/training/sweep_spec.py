@@ -41,8 +41,8 @@ from tuner.whatif.axes import (
     GridPoint,
     apply_axes,
 )
-from tuner.whatif.prices import COST, Price, count_parts, machine_price, parse_prices
-from tuner.whatif.values import VARY, parse_axes
+from tuner.whatif.prices import Price, count_parts, machine_price, parse_prices
+from tuner.whatif.values import parse_axes
 
 RANKS = "ranks"
 LINK_AXES = {*NODE_LINK_AXES, *UPLINK_AXES}
@@ -210,7 +210,7 @@ def _axes(
     asked = {name: values for name, values in vary.items() if name != RANKS}
     if PLACEMENT in asked:
         raise InputError("vary: placement cannot vary in a sweep; take it out")
-    axes = parse_axes(VARY.read("vary", asked), workload.machine)
+    axes = parse_axes(asked, workload.machine)
     own = {name: values for name, values in axes.items() if name in asked}
     return {RANKS: ranks, **own} if ranks else own
 
@@ -222,7 +222,7 @@ def _costs(
     parts = {key: value for key, value in entry.items() if key not in ("gpu_hour", "years")}
     years = parse_positive_float("cost: years", entry.get("years", DEFAULT_YEARS))
     if "gpu_hour" not in entry:
-        return parse_prices(COST.read("cost", parts), axes, workload.machine), None, years
+        return parse_prices(parts, axes, workload.machine), None, years
     if parts:
         raise InputError("cost: give gpu_hour or prices of parts, not both")
     try:

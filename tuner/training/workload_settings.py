@@ -23,6 +23,8 @@ from tuner.base.file_settings import (
 from tuner.topology import CUDA, HOST
 from tuner.training.compute import FP32, PRECISIONS
 from tuner.training.published import PublishedResult, parse_published
+from tuner.whatif.axes import AXES
+from tuner.whatif.prices import AXIS_OF_PART
 
 MAX_BATCH = 1 << 20
 MAX_PASSES = 1 << 12
@@ -68,12 +70,10 @@ class GroupSettings:
     stride: Annotated[int, RANK] = 1
 
 
-RANKS = Kind(
-    "numbers", parse_ranks, {"anyOf": [RANK.schema, {"type": "array", "items": RANK.schema}]}
-)
+RANKS = Kind("numbers", parse_ranks)
 FRAMEWORK = Kind("framework", _read_framework, {"type": ["string", "object"]})
 PUBLISHED = Kind("results", parse_published, {"type": "array"})
-GROUPS = Kind("groups", parse_groups, {"type": "object"})
+GROUPS = Kind("groups", parse_groups)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +118,6 @@ class RecordedSettings(PlacedSettings):
 class SweepSettings:
     """The settings that a sweep has besides those of its workload."""
 
-    vary: Annotated[dict[str, Any], mapping("axes")]
+    vary: Annotated[dict[str, Any], mapping({*AXES, "ranks"})]
     epoch: Annotated[int, whole(MAX_EPOCH)] = 0
-    cost: Annotated[dict[str, Any] | None, mapping("prices")] = None
+    cost: Annotated[dict[str, Any] | None, mapping({*AXIS_OF_PART, "gpu_hour", "years"})] = None

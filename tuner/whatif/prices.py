@@ -17,7 +17,6 @@ from itertools import zip_longest
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import Kind, parse_mapping
 from tuner.machines import Machine
 from tuner.topology import GPU, Topology
 from tuner.whatif.axes import AXES, AXIS_FORMATTERS, AxisValue, GridPoint, line_rate_efficiency
@@ -31,9 +30,6 @@ AXIS_OF_PART: Mapping[str, str] = {  # the axis by whose values a part's price m
     "cable": "bandwidth",
 }
 MAX_PRICE = 1e12
-COST = Kind(
-    "prices", lambda what, value: parse_mapping(what, value, AXIS_OF_PART), {"type": "object"}
-)
 Price = float | Mapping[AxisValue, float]
 
 

@@ -36,7 +36,7 @@ from typing import Annotated, Any, Protocol
 
 from tuner import algorithms
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import ANY, Flag, Kind, read_record
+from tuner.base.file_settings import ANY, Flag, Kind, mapping, read_record
 from tuner.core.calibration import (
     Calibration,
     calibration_from_record,
@@ -64,8 +64,8 @@ from tuner.whatif.axes import (
     place_ranks,
 )
 from tuner.whatif.library_default import DEFAULT_PREFIX, default_table
-from tuner.whatif.prices import COST, Price, parse_prices, prices_record
-from tuner.whatif.values import COLLECTIVES, DISTINCT_NAMES, SIZES, VARY, parse_axes
+from tuner.whatif.prices import AXIS_OF_PART, Price, parse_prices, prices_record
+from tuner.whatif.values import COLLECTIVES, DISTINCT_NAMES, SIZES, parse_axes
 
 MAX_STUDY_POINTS = 100_000
 CONFIGURED = "configured"  # in `without`: whatever administrators have to configure
@@ -81,17 +81,17 @@ def _read_name(what: str, value: Any) -> str:
 class StudySettings:
     """The settings of a study, as its file has them; None: left out."""
 
-    name: Annotated[str, Kind("name", _read_name, {"type": "string", "minLength": 1})]
+    name: Annotated[str, Kind("name", _read_name)]
     topology: Annotated[Any, ANY]
     collectives: Annotated[tuple[Collective, ...], COLLECTIVES]
     sizes: Annotated[tuple[int, ...], SIZES]
-    vary: Annotated[dict[str, Any] | None, VARY] = None
+    vary: Annotated[dict[str, Any] | None, mapping(AXES)] = None
     algorithms: Annotated[tuple[str, ...], DISTINCT_NAMES] = ()
     calibration: Annotated[Any, ANY] = None
     table: Annotated[Any, ANY] = None
     without: Annotated[tuple[str, ...], DISTINCT_NAMES] = ()
     limits: Flag = True
-    cost: Annotated[dict[str, Any] | None, COST] = None
+    cost: Annotated[dict[str, Any] | None, mapping(AXIS_OF_PART)] = None
 
 
 class ResourceResolver(Protocol):

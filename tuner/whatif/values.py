@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import SIZE, Kind, parse_mapping
+from tuner.base.file_settings import SIZE, Kind
 from tuner.base.spelling import unknown_name
 from tuner.base.units import is_line_rate
 from tuner.core.collective import Collective
@@ -91,8 +91,6 @@ def parse_sizes(what: str, entry: Any) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-_NAME_LIST = {"type": "array", "minItems": 1, "items": {"type": "string"}}
-DISTINCT_NAMES = Kind("names", parse_distinct_names, _NAME_LIST)
-VARY = Kind("axes", lambda what, value: parse_mapping(what, value, AXES), {"type": "object"})
-COLLECTIVES = Kind("names", parse_collectives, _NAME_LIST)
-SIZES = Kind("sizes", parse_sizes, {"type": "array", "minItems": 1, "items": SIZE.schema})
+DISTINCT_NAMES = Kind("names", parse_distinct_names)
+COLLECTIVES = Kind("names", parse_collectives)
+SIZES = Kind("sizes", parse_sizes)

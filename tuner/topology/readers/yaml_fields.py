@@ -109,11 +109,9 @@ def _read_counts(what: str, value: Any) -> tuple[int, ...]:
     return tuple(parse_int(what, one) for one in listed)
 
 
-CABLE = Kind("cable", _read_cable, {"type": "object"})
-LOCAL_CABLES = Kind("cables", _read_local_cables, {"type": ["object", "array"]})
-COUNTS = Kind(
-    "numbers", _read_counts, {"anyOf": [COUNT.schema, {"type": "array", "items": COUNT.schema}]}
-)
+CABLE = Kind("cable", _read_cable)
+LOCAL_CABLES = Kind("cables", _read_local_cables)
+COUNTS = Kind("numbers", _read_counts)
 Counts = Annotated[tuple[int, ...], COUNTS]
 Cable = Annotated[NetworkCable | None, CABLE]
 

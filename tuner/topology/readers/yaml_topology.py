@@ -87,11 +87,11 @@ def _read_nodes(what: str, value: Any) -> list[str]:
     return [f"node{number}" for number in range(parse_int(what, value))]
 
 
-NODES = Kind("nodes", _read_nodes, {"anyOf": [COUNT.schema, NAMES.schema]})
-LOCAL = Kind("local", parse_local_costs, {"type": "object"})
-INTERIOR = Kind("interior", lambda _, value: parse_node_topology(value), {"type": "object"})
-FABRIC = Kind("fabric", lambda _, value: parse_fabric(value), {"type": "object"})
-LINKS = Kind("links", lambda _, value: parse_links(value), {"type": "array"})
+NODES = Kind("nodes", _read_nodes)
+LOCAL = Kind("local", parse_local_costs)
+INTERIOR = Kind("interior", lambda _, value: parse_node_topology(value))
+FABRIC = Kind("fabric", lambda _, value: parse_fabric(value))
+LINKS = Kind("links", lambda _, value: parse_links(value))
 
 
 @dataclass(frozen=True, kw_only=True)
