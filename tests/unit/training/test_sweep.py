@@ -132,7 +132,7 @@ def test_processes_give_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"vary": [4]}, "vary must be a mapping of axes, not [4]"),
+        ({"vary": [4]}, "vary must be a mapping with bandwidth, gpu"),
         ({"vary": None}, "the sweep needs vary, such as `vary: {bandwidth: [100Gb/s, 200Gb/s]}`"),
         ({"vary": {"colour": [1]}}, "vary"),
         ({"ranks": None, "vary": {}}, "the sweep needs ranks, or nodes under vary"),
@@ -141,7 +141,7 @@ def test_processes_give_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"vary": {"bandwidth": ["fast"]}}, "vary: bandwidth: 'fast' is not a bandwidth"),
         ({"vary": {"gpu": ["A100"]}}, "rate holds for one GPU: leave it out where gpu varies"),
         ({"epoch": 0}, "epoch must be a whole number from 1"),
-        ({"cost": 5}, "cost must be a mapping of prices, not 5"),
+        ({"cost": 5}, "cost must be a mapping with cable, gpu"),
         ({"cost": {"gpu_hour": -1}}, "cost: gpu_hour must be a number from 0"),
         ({"cost": {"gpu_hour": 1, "node": 2}}, "cost: give gpu_hour or prices of parts, not both"),
         ({"cost": {"node": 1, "years": 0}}, "cost: years must be a number above 0, not 0"),
