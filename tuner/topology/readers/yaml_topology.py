@@ -35,7 +35,6 @@ node, `offers` of the network and the `interior` of every node (see `yaml_fields
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -95,7 +94,7 @@ LINKS = Kind("links", lambda _, value: parse_links(value))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopologySettings(ABC):
+class TopologySettings:
     """The settings that all forms of a topology share; None: left out."""
 
     name: Annotated[str, NAME]
@@ -105,18 +104,6 @@ class TopologySettings(ABC):
     interior: Annotated[NodeTopology | None, INTERIOR] = None
     offers: Annotated[Sequence[str], NAMES] = ()
 
-    def topology(self) -> Topology:
-        """Return the topology; raise InputError for settings that do not go together."""
-        devices = self.interior.devices if self.interior else ()
-        cores = self.cores or sum(device.cores for device in devices) or 1
-        nodes = [Node(name, cores, self.interior) for name in self.nodes]
-        fields = self.local or {}
-        return self.connected(nodes, {**fields, "capabilities": frozenset(self.offers)})
-
-    @abstractmethod
-    def connected(self, nodes: list[Node], fields: dict[str, Any]) -> Topology:
-        """Return the topology of some nodes with other fields of `Topology`."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class SingleSwitchSettings(TopologySettings):
@@ -124,10 +111,6 @@ class SingleSwitchSettings(TopologySettings):
 
     latency: Seconds
     bandwidth: Rate
-
-    def connected(self, nodes: list[Node], fields: dict[str, Any]) -> Topology:
-        links = _star(nodes, self.latency, self.bandwidth)
-        return Topology(self.name, tuple(nodes), ("switch",), tuple(links), **fields)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +120,6 @@ class LinkedSettings(TopologySettings):
     links: Annotated[list[Link], LINKS]
     switches: Annotated[Sequence[str], NAMES] = ()
 
-    def connected(self, nodes: list[Node], fields: dict[str, Any]) -> Topology:
-        ports_of_nodes(nodes)  # raises InputError for too many
-        return Topology(self.name, tuple(nodes), tuple(self.switches), tuple(self.links), **fields)
-
 
 @dataclass(frozen=True, kw_only=True)
 class FabricSettings(TopologySettings):
@@ -148,16 +127,25 @@ class FabricSettings(TopologySettings):
 
     fabric: Annotated[Fabric, FABRIC]
 
-    def connected(self, nodes: list[Node], fields: dict[str, Any]) -> Topology:
-        return fabric_topology(self.name, nodes, self.fabric, **fields)
-
 
 def topology_from_yaml(record: Any) -> Topology:
     """Return the topology of parsed YAML or JSON; raise InputError for an invalid record."""
     has = record if isinstance(record, dict) else {}
     linked: type[TopologySettings] = LinkedSettings if "links" in has else SingleSwitchSettings
     form = FabricSettings if "fabric" in has and "links" not in has else linked
-    return read_record(form, record, "the topology").topology()
+    own = read_record(form, record, "the topology")
+    devices = own.interior.devices if own.interior else ()
+    cores = own.cores or sum(device.cores for device in devices) or 1
+    nodes = [Node(name, cores, own.interior) for name in own.nodes]
+    fields = {**(own.local or {}), "capabilities": frozenset(own.offers)}
+    if isinstance(own, FabricSettings):
+        return fabric_topology(own.name, nodes, own.fabric, **fields)
+    ports_of_nodes(nodes)  # raises InputError for too many
+    if isinstance(own, LinkedSettings):
+        switches, links = own.switches, own.links
+    elif isinstance(own, SingleSwitchSettings):
+        switches, links = ("switch",), _star(nodes, own.latency, own.bandwidth)
+    return Topology(own.name, tuple(nodes), tuple(switches), tuple(links), **fields)
 
 
 def _star(nodes: list[Node], latency: float, bandwidth: float) -> list[Link]:
