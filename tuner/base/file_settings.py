@@ -25,6 +25,7 @@ from tuner.base.units import parse_bandwidth, parse_size, parse_time
 
 MAX_FLOAT = sys.float_info.max
 MAX_TEXT = 40  # characters of a quantity
+MAX_LINE = 500  # characters of a text
 MAX_COUNT = 1 << 16  # of nodes, ranks, cores, cables, stages, ...
 
 Record = TypeVar("Record")
@@ -130,10 +131,11 @@ def parse_int(what: str, value: Any, maximum: int = MAX_COUNT, minimum: int = 1)
     return value
 
 
-def parse_positive_float(what: str, value: Any) -> float:
-    """Return a finite number above 0; raise InputError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_FLOAT:
-        raise InputError(f"{what} must be a number above 0, not {shortened_repr(value)}")
+def parse_positive_float(what: str, value: Any, maximum: float = MAX_FLOAT) -> float:
+    """Return a finite number above 0 and at most `maximum`; raise InputError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= maximum:
+        most = f" and at most {maximum:g}" if maximum < MAX_FLOAT else ""
+        raise InputError(f"{what} must be a number above 0{most}, not {shortened_repr(value)}")
     return float(value)
 
 
@@ -173,6 +175,8 @@ def placed(parse: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
     """Return a reader whose messages begin with the place of the value that `parse` refuses."""
 
     def read(what: str, value: Any) -> Any:
+        if isinstance(value, str) and len(value) > MAX_TEXT:
+            raise InputError(f"{what} has more than {MAX_TEXT} characters: {shortened_repr(value)}")
         try:
             return parse(value)
         except InputError as reason:
@@ -185,6 +189,12 @@ def whole(maximum: int = MAX_COUNT, minimum: int = 1) -> Kind:
     """Return the kind of whole numbers from `minimum` to `maximum`."""
     schema = {"type": "integer", "minimum": minimum, "maximum": maximum}
     return Kind("number", lambda what, value: parse_int(what, value, maximum, minimum), schema)
+
+
+def positive(maximum: float = MAX_FLOAT) -> Kind:
+    """Return the kind of numbers above 0 and at most `maximum`."""
+    schema = {"type": "number", "exclusiveMinimum": 0, "maximum": maximum}
+    return Kind("number", lambda what, value: parse_positive_float(what, value, maximum), schema)
 
 
 def choice(known: Sequence[str]) -> Kind:
@@ -240,16 +250,23 @@ def _read_file_name(what: str, value: Any) -> str:
     return value
 
 
+def _read_text(what: str, value: Any) -> str:
+    text = str(value)
+    if len(text) > MAX_LINE:
+        raise InputError(f"{what} has more than {MAX_LINE} characters: {shortened_repr(text)}")
+    return text
+
+
 QUANTITY = {"type": "string", "maxLength": MAX_TEXT}
 SIZE = Kind("size", placed(parse_size), {"anyOf": [{"type": "integer", "minimum": 0}, QUANTITY]})
 TIME = Kind("time", placed(parse_time), QUANTITY)
 RATE = Kind("rate", placed(parse_bandwidth), QUANTITY)
 FLAG = Kind("flag", parse_flag, {"type": "boolean"})
 COUNT = whole()
-POSITIVE = Kind("number", parse_positive_float, {"type": "number", "exclusiveMinimum": 0})
+POSITIVE = positive()
 NAME = Kind("name", parse_name)
 ANY = Kind("any", lambda _what, value: value)  # checked later, with others
-TEXT = Kind("text", lambda _what, value: str(value), {"type": "string"})
+TEXT = Kind("text", _read_text, {"type": "string", "maxLength": MAX_LINE})
 FILE = Kind("file", _read_file_name)
 NAMES = Kind("names", parse_names)
 

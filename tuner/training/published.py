@@ -10,6 +10,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.base.file_settings import POSITIVE, TEXT, Count, read_settings, share
 
 MEASURES = ("rate", "efficiency", "speedup")
+MAX_RESULTS = 50  # of a workload
 MAX_EFFICIENCY = 1.5  # caches and noise can take it above 1
 
 
@@ -56,6 +57,8 @@ def parse_published(what: str, entry: Any) -> tuple[PublishedResult, ...]:
     """Return the results of a workload's key `published`; raise InputError for invalid ones."""
     if not isinstance(entry, list):
         raise InputError(f"{what} must be a list of results, not {shortened_repr(entry)}")
+    if len(entry) > MAX_RESULTS:
+        raise InputError(f"{what} has {len(entry)} results, more than {MAX_RESULTS}")
     return tuple(_parse_result(f"{what}: result {n}", one) for n, one in enumerate(entry, start=1))
 
 

@@ -16,13 +16,14 @@ from tuner.base.file_settings import (
     mapping,
     optional,
     parse_int,
+    positive,
     read_record,
     share,
     whole,
 )
 from tuner.topology import CUDA, HOST
 from tuner.training.compute import FP32, PRECISIONS
-from tuner.training.published import PublishedResult, parse_published
+from tuner.training.published import MAX_RESULTS, PublishedResult, parse_published
 from tuner.whatif.axes import AXES
 from tuner.whatif.prices import AXIS_OF_PART
 
@@ -30,6 +31,7 @@ MAX_BATCH = 1 << 20
 MAX_PASSES = 1 << 12
 MAX_RANKS = 1 << 17
 MAX_EPOCH = 10**15
+MAX_RATE = 1e12  # samples per second
 DEFAULT, BEST = "default", "best"
 WEAK, STRONG = "weak", "strong"
 
@@ -70,9 +72,10 @@ class GroupSettings:
     stride: Annotated[int, RANK] = 1
 
 
+RANK_RATE = optional(positive(MAX_RATE))
 RANKS = Kind("numbers", parse_ranks)
 FRAMEWORK = Kind("framework", _read_framework, {"type": ["string", "object"]})
-PUBLISHED = Kind("results", parse_published, {"type": "array"})
+PUBLISHED = Kind("results", parse_published, {"type": "array", "maxItems": MAX_RESULTS})
 GROUPS = Kind("groups", parse_groups)
 
 
@@ -98,7 +101,9 @@ class WorkloadSettings(PlacedSettings):
     batch: Annotated[int, whole(MAX_BATCH), "samples of a rank in one pass"]
     framework: Annotated[Any, FRAMEWORK]
     precision: Annotated[str, choice(PRECISIONS)] = FP32
-    rate: Annotated[float | None, optional(POSITIVE), "samples per second of one rank"] = None
+    rate: Annotated[
+        float | None, optional(positive(MAX_RATE)), "samples per second of one rank"
+    ] = None
     passes: Annotated[int, whole(MAX_PASSES), "passes whose gradients are accumulated"] = 1
     noise: Annotated[float, share(), "relative standard deviation of compute times"] = 0.0
     published: Annotated[tuple[PublishedResult, ...], PUBLISHED] = ()
