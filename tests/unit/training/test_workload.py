@@ -65,7 +65,7 @@ def workload(base: dict[str, Any], **changed: Any) -> Workload:
         ({"memory": "gpu"}, "memory is one of host, cuda, not 'gpu'"),
         ({"noise": 2}, "noise is a share from 0 to 1"),
         ({"algorithms": 5}, "algorithms is default, best, the file of a tuning table or a list"),
-        ({"rate": 0}, "rate must be a number above 0, not 0"),
+        ({"rate": 0}, "rate must be a number above 0 and at most"),
     ],
 )
 def test_what_is_refused(changed: dict[str, Any], said: str) -> None:

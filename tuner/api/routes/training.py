@@ -134,11 +134,7 @@ async def predict_training(service: ServiceDep, question: TrainingQuestion) -> R
     return StreamingResponse(answer.lines(), media_type=NDJSON_MEDIA_TYPE)
 
 
-@router.post(
-    "/trace",
-    response_class=Response,
-    responses=problem_responses(extra_responses=text_response_docs("application/json")),
-)
+@router.post("/trace", response_model=dict[str, Any])
 async def get_trace(service: ServiceDep, question: TrainingQuestion) -> Response:
     """One iteration on the ranks in detail, as a trace that Perfetto and Chrome open."""
     record = await to_thread.run_sync(_resolve, service.engine, question.record())
