@@ -7,7 +7,6 @@ from dataclasses import MISSING
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema, create_model
-from pydantic_core import PydanticCustomError
 
 from tuner.api.schemas import RequestBody
 from tuner.base.errors import InputError
@@ -37,8 +36,7 @@ def _field_type(setting: Setting) -> Any:
         try:
             setting.kind.read(setting.name, value)
         except InputError as reason:
-            message = str(reason).replace("{", "{{").replace("}", "}}")
-            raise PydanticCustomError("setting", message) from None
+            raise ValueError(str(reason)) from None
         return value
 
     sent = Annotated[Any, AfterValidator(check), WithJsonSchema(dict(setting.kind.schema))]
