@@ -152,6 +152,8 @@ def _field_error(fault: Mapping[str, Any]) -> dict[str, str]:
     where, what = fault["loc"], fault["msg"]
     if fault["type"] == "json_invalid":
         where, what = where[:1], f"not JSON from character {where[1]} on: {fault['ctx']['error']}"
+    elif fault["type"] == "value_error":  # a sentence of ours
+        what = str(fault["ctx"]["error"])
     return {
         "location": ".".join(map(str, where))[:MAX_ECHOED_CHARACTERS],
         "message": what[:MAX_ECHOED_CHARACTERS],
