@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.service.serving import a_study, a_table, good, probe_file, publish
+from tests.support.waiting import patience
 from tuner.api.routes import calibrations, measurements, topologies
 
 CHECKS: list[CheckFunction] = [
@@ -86,7 +87,7 @@ def _try(operation: Any, mode: GenerationMode, examples: int) -> None:
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def attempt(case: Any) -> None:
-        case.call_and_validate(checks=CHECKS)
+        case.call_and_validate(checks=CHECKS, timeout=patience())
 
     with suppress(Unsatisfiable):  # nothing can be wrong about a request without parameters
         attempt()
