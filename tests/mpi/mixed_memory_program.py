@@ -27,6 +27,7 @@ from tuner.runtime.compatibility import datatype_of_code
 WORLD, LIBRARY = MPI.COMM_WORLD, library_name()
 P, ME = WORLD.size, WORLD.rank
 TABLES = 8
+WITH_DATA = tuple(one for one in Collective if one.has_data)
 RUNGS = (0, 100, 400, 1600)  # bytes from which another algorithm is drawn
 GROUP = 6  # counts are whole numbers of these, so every layout below can hold them
 MARGIN = 4  # elements around
@@ -218,7 +219,7 @@ def drawn_table(rng: np.random.Generator) -> TuningTable:
 
 
 def drawn_call(rng: np.random.Generator) -> Call:
-    collective = [*Collective][rng.integers(len(Collective))]
+    collective = WITH_DATA[rng.integers(len(WITH_DATA))]
     count = GROUP * int(2 ** rng.uniform(0, 7)) * bool(rng.integers(20))
     code = CODES[rng.integers(len(CODES))]
     return Call(collective, code, count, int(rng.integers(P)), bool(rng.integers(2)))

@@ -27,6 +27,21 @@ def matrix_product(left: AnyArray, right: AnyArray) -> AnyArray:
     return product
 
 
+def union(left: AnyArray, right: AnyArray) -> AnyArray:
+    """Elements are sets of bits: what counts once however often it is combined."""
+    return left | right
+
+
+def operator_of(collective: Collective, ordered: bool) -> Operator:
+    """The operator with the fewest properties that a correct schedule combines rightly.
+
+    ordered     whether the schedule keeps the order of operands
+    """
+    if not collective.has_data:
+        return union
+    return matrix_product if ordered else np.add
+
+
 def segmented(collective: Collective, name: str, segment: int) -> dict[str, int]:
     """The parameters that make an algorithm use this segment size, if it has one."""
     return {"segment": segment} if "segment" in algorithms.describe(collective, name).params else {}
@@ -61,7 +76,7 @@ def outputs(
     offsets = schedule.offsets(count)
     bounds = offsets[np.arange(p + 1) * schedule.n_chunks // p]
     shares = [slice(bounds[r], bounds[r + 1]) for r in range(p)]
-    if collective.is_reduction:
+    if collective.is_reduction or not collective.has_data:
         whole = reduce(op, buffers)
     elif collective in (Collective.ALLGATHER, Collective.GATHER):
         whole = np.concatenate(

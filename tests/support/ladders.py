@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
 
@@ -17,10 +18,11 @@ Rungs = Sequence[tuple[int, AlgorithmConfig]]  # from so many bytes on, this cho
 def table_of(
     ladders: Mapping[Any, Rungs], probed: tuple[int, ...] = (), library: str = "openmpi 5.0.11"
 ) -> TuningTable:
-    """A one-node table from (collective, p[, operators]) -> rungs."""
+    """A one-node table from (collective, p[, operators]) -> rungs; the first one without data."""
     rules = []
     for (collective, p, *rest), rungs in ladders.items():
         key = RuleKey(collective, 1, p, operators=rest[0] if rest else "any")
+        rungs = rungs if Collective(collective).has_data else rungs[:1]
         bounds: list[float] = [*(lo for lo, _ in rungs), math.inf]
         for (lo, hi), (_, choice) in zip(pairwise(bounds), rungs, strict=True):
             sizes = tuple(n for n in probed if lo <= n < hi)

@@ -18,6 +18,7 @@ class Held(Enum):
     WHOLE = auto()
     WHOLE_AT_ROOT = auto()  # other ranks hold nothing
     BLOCK = auto()  # rank r the r-th of p equal runs of chunks
+    ARRIVAL = auto()  # no data: ranks know of their own arrival, and after the call of all arrivals
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ class Collective(StrEnum):
         return (plain_name(self), *self.spec.spellings)
 
     @property
+    def methods(self) -> tuple[str, ...]:
+        """Return mpi4py's methods for such calls; without data that for objects does the same."""
+        name = self.spec.mpi
+        return (name,) if self.has_data else (name, name.lower())
+
+    @property
     def is_rooted(self) -> bool:
         """Return whether only one rank, the root, gives or receives the whole buffer."""
         return Held.WHOLE_AT_ROOT in (self.spec.before, self.spec.after)
@@ -77,6 +84,18 @@ class Collective(StrEnum):
     def is_reduction(self) -> bool:
         """Return whether contributions of several ranks are combined by an operator."""
         return self.spec.reduces
+
+    @property
+    def has_data(self) -> bool:
+        """Return whether calls have buffers.
+
+        Calls without are measured and simulated as calls of PROBE_ELEMENT_BYTES in host memory.
+        """
+        return self.spec.before is not Held.ARRIVAL
+
+    def call_bytes(self, nbytes: int) -> int:
+        """Return the size of a call that is asked for with `nbytes`."""
+        return nbytes if self.has_data else PROBE_ELEMENT_BYTES
 
     @property
     def has_blocks(self) -> bool:
@@ -95,6 +114,11 @@ class Collective(StrEnum):
     def has_one_buffer(self) -> bool:
         """Return whether a call has one buffer argument, which the root sends and others fill."""
         return (self.spec.before, self.spec.after) == (Held.WHOLE_AT_ROOT, Held.WHOLE)
+
+    @property
+    def n_buffers(self) -> int:
+        """Return the number of buffer arguments of a call."""
+        return 0 if not self.has_data else 1 if self.has_one_buffer else 2
 
     def gives(self, at_root: bool) -> bool:
         """Return whether a rank, the root or another one, holds data before the call."""

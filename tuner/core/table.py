@@ -214,6 +214,10 @@ def _check_rules(key: RuleKey, rules: list[Rule]) -> None:
             f"table: {key.collective} on {key.shape} ranks:"
             f" no rule from {bounds[-1]:g} bytes on; the last rule must end at inf"
         )
+    if len(rules) > 1 and not key.collective.has_data:
+        raise InputError(
+            f"table: {key.collective} on {key.shape} ranks: its calls have no size: give one rule"
+        )
 
 
 def rule_record(rule: Rule) -> dict[str, Any]:

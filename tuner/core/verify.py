@@ -43,10 +43,12 @@ class _ContributorSets:
     The ranks lo..hi-1 combined in this order, a run, are the number lo (p + 1) + hi. Anything else
     can never become a run of all ranks, because nothing is ever put between two operands; only its
     set of ranks counts, and sets get numbers from (p + 1)^2 on.
+
+    once    whether a rank may contribute only once to a value
     """
 
-    def __init__(self, p: int) -> None:
-        self.base = p + 1
+    def __init__(self, p: int, *, once: bool) -> None:
+        self.base, self.once = p + 1, once
         self.bitmasks: list[int] = []  # bit r says whether rank r is in the set
         self._codes: dict[int, int] = {}
         self._unions: dict[tuple[int, int], int] = {}
@@ -60,7 +62,7 @@ class _ContributorSets:
         return self._bitmask(number) == (1 << self.base - 1) - 1
 
     def combine(self, left: IntArray, right: IntArray) -> IntArray:
-        """Return the numbers of `left op right`; -1 where a rank would contribute twice."""
+        """Return the numbers of `left op right`; -1 where a rank may not contribute twice."""
         first, meeting = np.divmod(left, self.base)
         after, last = np.divmod(right, self.base)
         result = self.encode_range(first, last)
@@ -73,7 +75,8 @@ class _ContributorSets:
     def _union(self, pair: tuple[int, int]) -> int:
         if pair not in self._unions:
             a, b = map(self._bitmask, pair)
-            self._unions[pair] = -1 if a & b else self._code_of_bitmask(a | b)
+            twice = self.once and a & b
+            self._unions[pair] = -1 if twice else self._code_of_bitmask(a | b)
         return self._unions[pair]
 
     def _code_of_bitmask(self, ranks: int) -> int:
@@ -93,7 +96,7 @@ class _Replay:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.slots = 2 * schedule.n_chunks
-        self.contributor_sets = _ContributorSets(schedule.p)
+        self.contributor_sets = _ContributorSets(schedule.p, once=schedule.collective.has_data)
         self.origin = np.full(schedule.p * self.slots, -1, dtype=np.int64)
         self.contributors_of = np.full(schedule.p * self.slots, -1, dtype=np.int64)
         self.last_sent_round = np.full(
@@ -211,7 +214,8 @@ class _Replay:
         if (self.origin[slot] != chunk).any():
             missing = slot[self.origin[slot] != chunk][0]
             raise self.make_error(f"at the end {self.describe(missing)} is not there")
-        if not schedule.collective.is_reduction:
+        reduces = schedule.collective.is_reduction
+        if schedule.collective.has_data and not reduces:
             self._check_sources(slot, chunk)
             return True
         numbers = np.unique(self.contributors_of[slot])
@@ -219,7 +223,7 @@ class _Replay:
             if not self.contributor_sets.is_complete(number):
                 lacking = slot[self.contributors_of[slot] == number][0]
                 raise self.make_error(f"at the end {self.describe(lacking)} lacks contributions")
-        return bool((numbers == schedule.p).all())  # the run from 0 to p
+        return not reduces or bool((numbers == schedule.p).all())  # the run from 0 to p
 
     def _check_sources(self, slot: IntArray, chunk: IntArray) -> None:
         """Raise ScheduleError unless data that is only moved comes from the rank that owns it."""
@@ -251,7 +255,7 @@ def _held(schedule: Schedule, held: Held) -> BoolArray:
         owner = schedule.owner(np.arange(schedule.n_chunks))
         mine: BoolArray = owner == np.arange(schedule.p)[:, None]
         return mine
-    mask = np.full((schedule.p, schedule.n_chunks), held is Held.WHOLE)
+    mask = np.full((schedule.p, schedule.n_chunks), held in (Held.WHOLE, Held.ARRIVAL))
     mask[schedule.root] = True
     return mask
 

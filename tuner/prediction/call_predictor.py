@@ -38,7 +38,7 @@ from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim import fast_engine, simulate, sweep
 from tuner.sim.critical_paths import Explanation, explain
 from tuner.sim.simulation_cache import SimulationCache
-from tuner.topology import CUDA, Placement
+from tuner.topology import CUDA, HOST, Placement
 
 PART_RANKS = 1 << 12  # whose simulation tells whether transfers are simulated event by event
 
@@ -171,8 +171,9 @@ class CallPredictor:
         try:
             made = self.schedule(collective, choice, nbytes, part.p)
             costs, item = self.calibration, self.itemsize
-            simulation = fast_engine.PreparedSimulation(made, part, costs, item, self.memory)
-            simulation.require_few_events(nbytes, placement.p / part.p)
+            size, memory = self._data(collective, nbytes)
+            simulation = fast_engine.PreparedSimulation(made, part, costs, item, memory)
+            simulation.require_few_events(size, placement.p / part.p)
         except LimitExceededError as reason:
             return NoPrediction(reason)
         except (InputError, ScheduleError):  # which the simulation of all ranks meets, too
@@ -233,7 +234,9 @@ class CallPredictor:
         if longest is None:
             return [self.simulated_seconds(made, nbytes) for nbytes in sizes]
         costs, item = self.calibration, self.itemsize
-        return sweep(made, self.placement, costs, sizes, item, self.memory, longest)
+        data = [self._data(made.collective, nbytes) for nbytes in sizes]
+        played, memory = [size for size, _ in data], data[0][1]
+        return sweep(made, self.placement, costs, played, item, memory, longest)
 
     def schedule(
         self, collective: Collective, choice: AlgorithmConfig, nbytes: int, p: int | None = None
@@ -262,15 +265,20 @@ class CallPredictor:
 
     def simulated_seconds(self, schedule: Schedule, nbytes: int) -> float:
         """Return the simulated seconds of any schedule; raises what `tuner.sim.simulate` does."""
+        size, memory = self._data(schedule.collective, nbytes)
         if self.simulations is not None:
-            return self.simulations.seconds(schedule, self.placement, nbytes, self.memory)
+            return self.simulations.seconds(schedule, self.placement, size, memory)
         costs, item = self.calibration, self.itemsize
-        return simulate(schedule, self.placement, costs, nbytes, item, self.engine, self.memory)
+        return simulate(schedule, self.placement, costs, size, item, self.engine, memory)
 
     def explain(self, schedule: Schedule, nbytes: int) -> Explanation:
         """Return where the time of a simulated call goes; raises what `explain` does."""
-        costs, item = self.calibration, self.itemsize
-        return explain(schedule, self.placement, costs, nbytes, item, self.memory)
+        size, memory = self._data(schedule.collective, nbytes)
+        return explain(schedule, self.placement, self.calibration, size, self.itemsize, memory)
+
+    def _data(self, collective: Collective, nbytes: int) -> tuple[int, str]:
+        """Return the bytes and the kind of memory that a call of `nbytes` is simulated with."""
+        return collective.call_bytes(nbytes), self.memory if collective.has_data else HOST
 
 
 def _kept_schedule(

@@ -33,6 +33,7 @@ def points_of_shape(shape: ProbeShape, spec: ProbeSpec) -> Iterator[ProbePoint]:
 
 def round_down_to_multiple(collective: Collective, nbytes: int, shape: ProbeShape) -> int:
     """Return the next smaller size of which every rank's share is a whole number of elements."""
+    nbytes = collective.call_bytes(nbytes)
     return (
         nbytes // (PROBE_ELEMENT_BYTES * shape.ranks) * PROBE_ELEMENT_BYTES * shape.ranks
         if collective.has_blocks

@@ -5,6 +5,7 @@ Data are whole numbers small enough for their float32 sums to be exact in any or
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -20,6 +21,8 @@ from tuner.runtime.staging import READ, WRITE, BufferAccess
 
 PAGE_BYTES = 4096  # bytes
 EMPTY_COUNT = 5  # elements of size 0
+LATE_S = 1e-3  # seconds after all others that a rank enters a call to which it comes late
+LATE_TAG = 1
 MAX_OPERAND = 1000  # sums over 4096 ranks stay below 2^24, where float32 counts exactly
 
 
@@ -108,6 +111,10 @@ class CollectiveRun:
         Rooted collectives are called with the first and with the last rank as root. Raises
         RuntimeError where the library (MPI's or NCCL's) refuses the algorithm for this call.
         """
+        if not self.collective.has_data:
+            call = self._bind(comm, 0, None, None)
+            right = [waits_for_rank(comm, call, late) for late in (0, comm.size - 1)]
+            return all(right)
         roots = (0, comm.size - 1) if self.collective.is_rooted else (0,)
         right = [self._is_correct_from(comm, seed, root) for root in roots]
         return all(right)
@@ -125,6 +132,8 @@ class CollectiveRun:
     ) -> Callable[[], object]:
         """Return the call on these buffers; some ranks need only one of them."""
         at_root, name = comm.rank == root, self.collective
+        if not name.has_data:
+            return self.buffers.bind_collective(comm, name, trailing_args=())
         send, receive = (send_buffer, READ), (receive_buffer, WRITE)
         if name.has_one_buffer:
             return self.buffers.bind_collective(
@@ -156,6 +165,25 @@ class CollectiveRun:
         return not gets or np.array_equal(self.buffers.to_numpy(taken), expected)
 
 
+def waits_for_rank(comm: MPI.Comm, synchronise: Callable[[], object], late: int) -> bool:
+    """Return whether this rank leaves a call only after rank `late` has entered it; collective.
+
+    That rank enters LATE_S after it has heard of all others, of which each hears the time on its
+    own clock: clocks of different hosts are not compared.
+    """
+    others = [rank for rank in range(comm.size) if rank != late]
+    if comm.rank == late:
+        for other in others:
+            comm.recv(source=other, tag=LATE_TAG)
+        time.sleep(LATE_S)
+        synchronise()
+        return True
+    begun = time.monotonic()
+    comm.send(None, late, tag=LATE_TAG)
+    synchronise()
+    return time.monotonic() - begun >= LATE_S
+
+
 def call_on_zeros(comm: MPI.Comm, collective: Collective, nbytes: int, operator: MPI.Op) -> None:
     """Call with root 0 on a whole buffer of `nbytes` zeros, less what is not divisible by ranks.
 
@@ -165,7 +193,7 @@ def call_on_zeros(comm: MPI.Comm, collective: Collective, nbytes: int, operator:
     integers = not collective.moves_blocks and share % PROBE_ELEMENT_BYTES == 0
     kind = np.dtype(np.int32 if integers else np.int8)
     arrays = [np.zeros(share * of // kind.itemsize, kind) for of in collective.blocks(comm.size)]
-    buffers = arrays[:1] if collective.has_one_buffer else arrays
+    buffers = arrays[: collective.n_buffers]
     getattr(comm, collective.spec.mpi)(*buffers, *((operator,) if collective.is_reduction else ()))
 
 
@@ -183,8 +211,7 @@ def call_without_data(comm: MPI.Comm, collective: Collective, *, commute: bool =
     try:
         for count, kind in ((0, MPI.INT), (EMPTY_COUNT, datatype)):
             buffers = [[array, count, kind] for array in arrays]
-            needed = buffers[:1] if collective.has_one_buffer else buffers
-            getattr(comm, collective.spec.mpi)(*needed, *operators)
+            getattr(comm, collective.spec.mpi)(*buffers[: collective.n_buffers], *operators)
     finally:
         comm.Barrier()
         operator.Free()

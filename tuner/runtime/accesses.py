@@ -63,6 +63,8 @@ def accessed_buffers(
 
     arguments   buffers first; the root, if any, last
     """
+    if not collective.has_data:
+        return ()
     at_root = collective.is_rooted and rank == root_rank(arguments[-1])
     if collective.has_one_buffer:
         return ((arguments[0], READ if at_root else WRITE),)

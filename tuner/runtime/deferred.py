@@ -60,7 +60,7 @@ DERIVING = tuple(name for name in DERIVING_METHODS if name not in PARTIAL_METHOD
 def defer_tuning(plain: MPI.Intracomm, tune: Callable[[MPI.Intracomm], Any]) -> Any:
     """Return an object for a communicator that `tune` tunes in the first collective call."""
     kind = type(plain)
-    collectives = (collective.spec.mpi for collective in Collective)
+    collectives = (name for collective in Collective for name in collective.methods)
     names = [name for name in (*collectives, *DERIVING) if hasattr(kind, name)]
     body = {"_kind": kind, **{name: _tuning_method(kind, name) for name in names}}
     made = cast_comm(type(f"Deferred{kind.__name__}", (DeferredComm, kind), body), plain)

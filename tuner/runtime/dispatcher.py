@@ -263,11 +263,10 @@ class TunedComm(CollectiveMethods, CommAlias):
         names = (table_attribute(collective, operators) for operators in OPERATORS)
         self._put(dict(zip(names, tables, strict=True)))
         if self._simple:
-            method = collective.spec.mpi
-            general = partial(getattr(TunedComm, method), self)
+            general = partial(getattr(TunedComm, collective.spec.mpi), self)
             short, _ = attempt(fast_path.fast_method, collective, self.plain, tables, general)
             if short:  # calls are slightly slower without it
-                self._put({method: short})
+                self._put(dict.fromkeys(collective.methods, short))
 
     @property
     def _simple(self) -> bool:
@@ -377,7 +376,7 @@ def _derived_class(kind: type[MPI.Intracomm]) -> type[Any]:
 
 def _waiting_class(kind: type[MPI.Intracomm]) -> type[Any]:
     if kind not in _WAITING:
-        body = {each.spec.mpi: first_call_method(kind, each.spec.mpi) for each in Collective}
+        body = {name: first_call_method(kind, name) for each in Collective for name in each.methods}
         _WAITING[kind] = type(f"Waiting{kind.__name__}", (_derived_class(kind),), body)
     return _WAITING[kind]
 

@@ -17,7 +17,7 @@ from typing import Any
 from mpi4py import MPI
 from numpy import ndarray
 
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.runtime.dispatch_table import Action, DispatchTable
 from tuner.runtime.nvidia import has_driver
 
@@ -38,13 +38,26 @@ def fast_method(
     general     the class's own method, which takes all arguments
     """
     library: Action = getattr(plain, collective.spec.mpi)
-    if uses_only_library(tables, library) and not has_driver():
-        return library  # with a driver, a buffer may be on a device, which it may not take
+    may_meet_devices = collective.has_data and has_driver()
+    if uses_only_library(tables, library) and not may_meet_devices:
+        return library  # which may not take buffers on a device
+    if not collective.has_data:
+        return make_synchronisation(tables[0])
     if collective is Collective.BCAST:
         return make_bcast(library, tables[0], general)
     if collective is Collective.ALLREDUCE:
         return make_allreduce(library, tables[0], tables[1], general)
     return None
+
+
+def make_synchronisation(table: DispatchTable) -> Action:
+    """Return a method without buffers that follows a dispatch table."""
+    actions, place = table.actions, bisect_right(table.bounds, PROBE_ELEMENT_BYTES) - 1
+
+    def call() -> None:
+        return actions[place]()
+
+    return call
 
 
 def make_bcast(library: Action, table: DispatchTable, general: Action) -> Action:

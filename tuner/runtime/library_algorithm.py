@@ -38,7 +38,8 @@ class LibraryCall:
     def __init__(self, comm: MPI.Intracomm, hooks: CallHooks, collective: Collective) -> None:
         self._hooks = hooks
         self._method: Action = getattr(comm, collective.spec.mpi)
-        self._converter = None if collective.is_reduction else ByteConverter(comm, collective)
+        moves = collective.has_data and not collective.is_reduction
+        self._converter = ByteConverter(comm, collective) if moves else None
         act = self._method if self._converter is None else self._call_with_bytes
         self.call: Action = act if hooks is NO_HOOKS else partial(_run_with_hooks, *hooks, act)
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 from mpi4py import MPI
 from numpy import ndarray
 
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import OPERATORS
 from tuner.runtime import fast_path
 from tuner.runtime.accesses import roles_of
@@ -115,7 +115,26 @@ def table_attribute(collective: Collective, operators: str) -> str:
 
 
 def _method_of(collective: Collective) -> Callable[..., None]:
-    """Return the method of a collective with two buffers, with the parameters of mpi4py's."""
+    """Return the method of a collective, with the parameters of mpi4py's."""
+    made = _method_with_buffers(collective) if collective.has_data else _method_without(collective)
+    name = collective.spec.mpi
+    made.__name__, made.__qualname__ = name, f"CollectiveMethods.{name}"
+    made.__doc__ = f"Make the call as `Comm.{name}` does."
+    return made
+
+
+def _method_without(collective: Collective) -> Callable[..., None]:
+    """Return the method of a collective without buffers."""
+    name, attribute = collective.spec.mpi, table_attribute(collective, OPERATORS[0])
+
+    def synchronise(self: Any) -> None:
+        self._call(name, getattr(self, attribute), PROBE_ELEMENT_BYTES, ())
+
+    return synchronise
+
+
+def _method_with_buffers(collective: Collective) -> Callable[..., None]:
+    """Return the method of a collective with two buffers."""
     name, roles, reduces = collective.spec.mpi, roles_of(collective), collective.is_reduction
     for_any, for_commutative = (table_attribute(collective, kind) for kind in OPERATORS)
 
@@ -142,12 +161,10 @@ def _method_of(collective: Collective) -> Callable[..., None]:
         follow(self, sendbuf, recvbuf, op, root)
 
     methods = (move, move_rooted), (reduce, reduce_rooted)
-    made = methods[collective.is_reduction][collective.is_rooted]
-    made.__name__, made.__qualname__ = name, f"CollectiveMethods.{name}"
-    made.__doc__ = f"Make the call as `Comm.{name}` does."
-    return made
+    return methods[collective.is_reduction][collective.is_rooted]
 
 
 for _collective in Collective:
-    if not hasattr(CollectiveMethods, _collective.spec.mpi):
-        setattr(CollectiveMethods, _collective.spec.mpi, _method_of(_collective))
+    for _name in _collective.methods:
+        if not hasattr(CollectiveMethods, _name):
+            setattr(CollectiveMethods, _name, _method_of(_collective))

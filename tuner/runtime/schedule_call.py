@@ -9,12 +9,13 @@ that are not defined for a datatype, counts that are not divisible) go to the li
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from tuner.core.collective import Collective, Held
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective, Held
 from tuner.core.table import AlgorithmConfig
 from tuner.runtime.buffers import (
     BufferView,
@@ -68,6 +69,8 @@ class ScheduleCall:
             self.prepare = self._prepare_one_buffer
         elif collective.is_reduction:
             self.prepare = self._prepare_reduced
+        elif not collective.has_data:
+            self.prepare = self._prepare_without_data
         known: dict[Collective, Action] = {
             Collective.BCAST: self._cached_bcast,
             Collective.ALLREDUCE: self._cached_allreduce,
@@ -113,6 +116,12 @@ class ScheduleCall:
             content.unpack()
 
         return move
+
+    def _prepare_without_data(self) -> Move | None:
+        """Prepare a call without buffers; the element that the schedule sends means nothing."""
+        whole = self._workspace(PROBE_ELEMENT_BYTES)
+        bound = self._cache.get_or_bind(whole, 1, PROBE_ELEMENT_BYTES, 0)
+        return None if bound is None else partial(bound.run, MPI.BOR, MPI.INT32_T)
 
     def _prepare_moved(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Move | None:
         """Prepare a call that moves blocks of ranks.

@@ -1,8 +1,8 @@
 """The collectives of PyTorch on the tensors of one communicator.
 
-Each method blocks until its call is complete on this rank. Bcast, Reduce, Allreduce, Allgather,
-Gather, Scatter and Reduce_scatter_block follow the table of the communicator; calls with other
-amounts for each rank, Alltoall and Barrier are the library's own.
+Each method blocks until its call is complete on this rank. The collectives that a table can have
+rules for follow the table of the communicator; calls with other amounts for each rank, and
+Alltoall, are the library's own.
 """
 
 from __future__ import annotations

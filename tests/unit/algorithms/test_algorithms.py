@@ -6,7 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.support.calls import ALL, EVERYTHING, every_schedule, inputs, matrix_product, outputs
+from tests.support.calls import (
+    ALL,
+    EVERYTHING,
+    every_schedule,
+    inputs,
+    matrix_product,
+    operator_of,
+    outputs,
+)
 from tuner import algorithms
 from tuner.algorithms.registry import MAX_VERIFIED_SLOTS
 from tuner.base.errors import InputError, ScheduleError
@@ -129,11 +137,8 @@ def test_interpreter_gives_what_the_collective_promises(
         (0, 1, p - 1, p, 3 * p + 2), every_schedule(collective, name, p, few=True)
     ):
         buffers = inputs(p, count)
-        op = (
-            matrix_product
-            if algorithms.schedule_properties(schedule).order_preserving
-            else np.maximum
-        )
+        ordered = algorithms.schedule_properties(schedule).order_preserving
+        op = operator_of(collective, ordered)
         after = interpret(schedule, buffers, op)
         expected = outputs(schedule, buffers, op)
         for rank, (share, value) in enumerate(expected):

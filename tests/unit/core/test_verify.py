@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.calls import EVERYTHING, every_schedule, inputs, matrix_product, outputs
+from tests.support.calls import EVERYTHING, every_schedule, inputs, operator_of, outputs
 from tests.support.properties import examples
 from tuner import algorithms
 from tuner.base.errors import ScheduleError
@@ -50,7 +50,7 @@ def mutant(original: Schedule, draw: st.DataObject) -> Schedule:
 def gives_the_right_result(made: Schedule, ordered: bool) -> bool:
     """Whether the interpreter, on random input, computes what the collective promises."""
     buffers = inputs(made.p, 3 * made.n_chunks, seed=1)
-    op = matrix_product if ordered else np.add
+    op = operator_of(made.collective, ordered)
     expected = outputs(made, buffers, op)
     try:
         after = interpret(made, buffers, op)

@@ -28,8 +28,8 @@ DELEGATING_LEAVES = {
 SHARED_MEMORY_LEAVES = {
     Collective.ALLREDUCE: Leaf("MPIDI_Allreduce_intra_composition_gamma", kind="composition")
 }
-# A leaf that no collective but barrier can run.
-FAULT_LEAF = Leaf("MPIDI_Barrier_intra_composition_alpha", kind="composition")
+# A leaf that no collective but exscan can run.
+FAULT_LEAF = Leaf("MPIDI_Exscan_intra_composition_alpha", kind="composition")
 
 
 def leaf_for_rule(rule: Rule) -> Leaf | None:
