@@ -22,7 +22,7 @@ from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.formats import mpich, openmpi
 from tuner.formats.mpich import GenericTrees
 from tuner.launch import Launcher
-from tuner.mpi_libraries.openmpi import canonical_config
+from tuner.mpi_libraries.openmpi import ALGORITHMS, canonical_config
 from tuner.probe.probed_machine import local_cluster
 from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
 from tuner.validation.validate_openmpi import activation
@@ -30,7 +30,7 @@ from tuner.validation.validation import RuleValidation, empty_call_failures
 from tuner.workflows import validation
 from tuner.workflows.acceptance import prepare_side
 
-BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+BCAST, ALLREDUCE, BARRIER = Collective.BCAST, Collective.ALLREDUCE, Collective.BARRIER
 CHAIN = AlgorithmConfig("chain", {"chains": 2, "segment": 512})
 TABLE = table_of(
     {
@@ -217,6 +217,23 @@ def test_bounds_of_other_collectives_are_where_the_library_has_them(
     assert [validation.reason for validation in validations] == ["", ""]
     near = {n for validation in validations for n in validation.sizes if 4090 < n < 4100}
     assert near == ({4095, 4098} if collective.has_blocks else {4095, 4096})
+
+
+@pytest.mark.extended
+def test_every_algorithm_of_a_barrier_is_proved(launcher: Launcher, tmp_path: Path) -> None:
+    names = ALGORITHMS[BARRIER]
+    ladders = {
+        (BARRIER, 2): [(0, AlgorithmConfig("two_proc"))],
+        **{
+            (BARRIER, p): [(0, AlgorithmConfig(name))]
+            for p, name in enumerate((one for one in names if one != "two_proc"), start=3)
+        },
+    }
+    table = table_of(ladders)
+    rules = tmp_path / "rules.conf"
+    rules.write_text(openmpi.emit(table))
+    validations = validate_openmpi.validate(table, rules, launcher, tmp_path)
+    assert [validation.reason for validation in validations] == [""] * len(names)
 
 
 REACHED = [  # collective, ranks, choice, the reason
@@ -409,6 +426,7 @@ MPICH_TABLE = table_of(
             (1024, AlgorithmConfig("pipeline", {"segment": 512})),
             (4096, AlgorithmConfig("binomial")),
         ],
+        (BARRIER, 2): [(0, AlgorithmConfig("recursive_doubling"))],
         (ALLREDUCE, 2): [(0, AlgorithmConfig("recursive_doubling"))],
         (ALLREDUCE, 2, "commutative"): [
             (0, AlgorithmConfig("rabenseifner")),

@@ -34,6 +34,7 @@ TABLE = table_of(
             (1 << 20, SEVEN),
         ],
         (ALLGATHER, 3): [(0, config_of(3)), (3000, config_of(2))],
+        (Collective.BARRIER, 3): [(0, config_of(5))],
         (Collective.GATHER, 3): [(0, config_of(1))],
         (Collective.SCATTER, 3): [(0, AlgorithmConfig())],
     },

@@ -3,6 +3,7 @@
 from tuner.algorithms import (
     allgather,
     allreduce,
+    barrier,
     bcast,
     bine,
     double_tree,
@@ -42,6 +43,7 @@ __all__ = [
     "allgather",
     "allreduce",
     "available_capabilities",
+    "barrier",
     "bcast",
     "bine",
     "build",

@@ -53,6 +53,7 @@ class Collective(StrEnum):
     ALLGATHER = "allgather"
     GATHER = "gather"
     SCATTER = "scatter"
+    BARRIER = "barrier"
 
     @property
     def spec(self) -> CollectiveSpec:
@@ -155,4 +156,5 @@ _SPECS = {
     Collective.ALLGATHER: CollectiveSpec("Allgather", Held.BLOCK, Held.WHOLE),
     Collective.GATHER: CollectiveSpec("Gather", Held.BLOCK, Held.WHOLE_AT_ROOT),
     Collective.SCATTER: CollectiveSpec("Scatter", Held.WHOLE_AT_ROOT, Held.BLOCK),
+    Collective.BARRIER: CollectiveSpec("Barrier", Held.ARRIVAL, Held.ARRIVAL),
 }

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.importers import text
 from tuner.importers.reading import (
     ALLTOALL,
@@ -53,6 +53,7 @@ _COLLECTIVES = {
     "reduce_scatter": (Collective.REDUCE_SCATTER, False),
     "reduce_scatter_block": (Collective.REDUCE_SCATTER, True),
     "alltoall": (ALLTOALL, True),
+    "barrier": (Collective.BARRIER, False),
 }
 _POINT_TO_POINT = {"pingpong": PINGPONG, "pingping": EXCHANGE, "sendrecv": EXCHANGE}
 _TIMES = {"t_max[usec]": "slowest rank", "t[usec]": "mean"}
@@ -116,7 +117,8 @@ def _reading(
             f"line {line}: a row before `# #processes = ...` and the header `#bytes ...`"
         )
     shape = _shape(line, table.p, table.idle_ranks, metadata)
-    size = text.parse_int(words[0], "the size", line)
+    has_sizes = table.columns[0] == "#bytes"
+    size = text.parse_int(words[0], "the size", line) if has_sizes else PROBE_ELEMENT_BYTES
     whole = size * shape.p if benchmark.per_rank else size
     if len(words) > 1 and words[1].lower().startswith(NOT_RUN):
         return BenchmarkResult(

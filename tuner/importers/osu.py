@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.importers import text
 from tuner.importers.reading import (
     ALLTOALL,
@@ -49,6 +49,7 @@ _COLLECTIVES = {
     "Allgather Latency": (Collective.ALLGATHER, True),
     "Gather Latency": (Collective.GATHER, True),
     "Scatter Latency": (Collective.SCATTER, True),
+    "Barrier Latency": (Collective.BARRIER, False),
     "All-to-All Personalized Exchange Latency": (ALLTOALL, True),
 }
 _POINT_TO_POINT = {
@@ -82,7 +83,7 @@ class _Table(BenchmarkTable):
             self.window = 0 if pairs[2] == "varied" else int(pairs[2] or WINDOW_MESSAGES)
         elif ON_HOST.search(line):
             self.memory = HOST
-        elif re.match(r"\s*#\s*Size\b", line):
+        elif re.match(r"\s*#\s*(Size|Avg Latency)\b", line):
             names = re.split(r"\s{2,}|\t", line.strip().removeprefix("#").strip())
             self.columns = [re.sub(r"\s", "", name).lower() for name in names]
 
@@ -122,7 +123,7 @@ def _reading(
     text.require_fields(words, len(table.columns), line)
     row = dict(zip(table.columns, words, strict=True))
     shape = _shape(line, table, metadata)
-    size = text.parse_int(row["size"], "the size", line)
+    size = text.parse_int(row["size"], "the size", line) if "size" in row else PROBE_ELEMENT_BYTES
     seconds, statistic = _seconds(line, row, size, table, shape)
     return BenchmarkResult(
         source,

@@ -71,6 +71,16 @@ ALGORITHMS = {
             "reduce_scatter_allgather", restrictions=("is_op_built_in=yes", "count>=pow2")
         ),
     },
+    Collective.BARRIER: {
+        "dissemination": NativeAlgorithm(
+            "k_dissemination", {"k": 2}, variables={"k": "DISSEM_KVAL"}
+        ),
+        "recursive_doubling": NativeAlgorithm(
+            "recexch",
+            {"k": 2, "single_phase_recv": 0},
+            variables={"k": "RECEXCH_KVAL", "single_phase_recv": "RECEXCH_SINGLE_PHASE_RECV"},
+        ),
+    },
 }
 # The device layer (ch4: shared memory, network offload) answers a collective first where its own
 # variable MPIR_CVAR_<COLLECTIVE>_DEVICE_COLLECTIVE is 1, and every collective where this one is 0.
@@ -237,10 +247,10 @@ def candidates(
     segments    a segmented config is offered only where the message is longer than its segment
     radices     ignored: no candidate of MPICH has a radix
 
-    Raises InputError for collectives other than bcast and allreduce.
+    Raises InputError for collectives whose algorithms are not known here.
     """
     if collective not in ALGORITHMS:
-        known = " and ".join(ALGORITHMS)
+        known = ", ".join(ALGORITHMS)
         raise InputError(f"no candidates for {collective}: MPICH is probed with {known}")
     arms = [AlgorithmConfig()]
     for name, found in ALGORITHMS[collective].items():

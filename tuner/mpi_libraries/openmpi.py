@@ -74,6 +74,18 @@ COLLECTIVES = {
         commutative_only=("ring", "segmented_ring", "rabenseifner"),
         is_staged=True,
     ),
+    Collective.BARRIER: OpenMpiCollective(
+        6,
+        (
+            DEFAULT,
+            "linear",
+            "double_ring",
+            "recursive_doubling",
+            "dissemination",  # bruck
+            "two_proc",
+            "binomial",  # tree
+        ),
+    ),
     Collective.BCAST: OpenMpiCollective(
         7,
         (
@@ -150,6 +162,7 @@ CONTROL_VARIABLES = (  # all that the tuner uses
         f"coll_tuned_{collective}_algorithm{part}"
         for collective in ALGORITHMS
         for part in ("", "_segmentsize", "_chain_fanout")
+        if collective.has_data or not part
     ),
 )
 PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # segment sizes that are probed
@@ -254,11 +267,10 @@ def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int |
     usual = AlgorithmConfig(choice.algorithm, {**choice.params, "radix": RADIX}, choice.runner)
     number, chains, segment = rule_parameters(collective, choice if radix == RADIX else usual)
     stem = f"coll_tuned_{collective}_algorithm"
-    forced: dict[str, int | str] = {
-        stem: number,
-        f"{stem}_segmentsize": segment,
-        f"{stem}_chain_fanout": chains or DEFAULT_CHAINS,
-    }
+    forced: dict[str, int | str] = {stem: number}
+    if collective.has_data:
+        forced[f"{stem}_segmentsize"] = segment
+        forced[f"{stem}_chain_fanout"] = chains or DEFAULT_CHAINS
     return forced if radix == RADIX else {**forced, RADIX_VARIABLE: radix}
 
 
@@ -275,7 +287,7 @@ def min_call_bytes(choice: AlgorithmConfig) -> int:
 
 def unsupported_reason(collective: Collective, choice: AlgorithmConfig, p: int) -> str:
     """Return why calls on `p` ranks would fail; "" when they do not."""
-    if (collective, choice.algorithm) == (Collective.ALLGATHER, "two_proc") and p != 2:
+    if choice.algorithm == "two_proc" and p != 2:
         return f"{choice.algorithm} is refused by {p} ranks"
     return ""
 

@@ -19,7 +19,7 @@ from tuner.topology.readers import nominal_calibration
 from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
-GATHER, SCATTER = Collective.GATHER, Collective.SCATTER
+GATHER, SCATTER, BARRIER = Collective.GATHER, Collective.SCATTER, Collective.BARRIER
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
 ALPHA = 1e-6
 BETA = 1e-9
@@ -40,6 +40,12 @@ def seconds(collective: Collective, name: str, p: int, m: int, **params: int) ->
     costs = replace(nominal_calibration(placement.topology), reduction=reduction)
     made = algorithms.build(collective, name, p, nbytes=m, params=params)
     return simulate(made, placement, costs, m)
+
+
+def there_and_back(p: int, a: float, b: float, g: float) -> float:
+    """A reduce and a bcast over a binomial tree of 2^L ranks."""
+    levels = log2(p)
+    return 2 * levels * (a + b) + levels * (levels + 1) / 2 * g
 
 
 EXACT: list[tuple[Collective, str, tuple[int, ...], Formula]] = [  # a, b, g: of the whole buffer
@@ -89,6 +95,17 @@ EXACT: list[tuple[Collective, str, tuple[int, ...], Formula]] = [  # a, b, g: of
     (ALLGATHER, "bine", LARGE, lambda p, a, b, g: (log2(p) + 1) * a + b),
     (GATHER, "bine", POWERS, lambda p, a, b, g: log2(p) * a + (p - 1) / p * b),
     (SCATTER, "bine", POWERS, lambda p, a, b, g: log2(p) * a + (p - 1) / p * b),
+    (BARRIER, "linear", POWERS, lambda p, a, b, g: 2 * a + (p - 1) * (2 * b + g)),
+    (BARRIER, "binomial", POWERS, lambda p, a, b, g: there_and_back(p, a, b, g)),
+    (BARRIER, "recursive_doubling", POWERS, lambda p, a, b, g: log2(p) * (a + b + g)),
+    (BARRIER, "dissemination", ANY, lambda p, a, b, g: ceil(log2(p)) * (a + b + g)),
+    (BARRIER, "double_ring", ANY, lambda p, a, b, g: 2 * p * (a + b + g)),
+    (
+        BARRIER,
+        "two_level",
+        (4, 8, 12, 20, 64),
+        lambda p, a, b, g: there_and_back(4, a, b, g) + ceil(log2(p / 4)) * (a + b + g),
+    ),
 ]
 
 

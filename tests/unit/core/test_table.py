@@ -73,6 +73,16 @@ def test_gaps_and_overlaps_are_refused(rules: list[Rule], sentence: str) -> None
         TuningTable(LAB, "x", tuple(rules))
 
 
+def test_calls_without_a_size_have_one_rule() -> None:
+    key = replace(KEY, collective=Collective.BARRIER)
+    whole, *parts = (
+        replace(one, key=key) for one in (rule(0, math.inf), rule(0, 10), rule(10, math.inf))
+    )
+    assert TuningTable(LAB, "x", (whole,)).lookup(key, 4) == whole
+    with pytest.raises(InputError, match="barrier on 1x4 ranks: its calls have no size: give one"):
+        TuningTable(LAB, "x", tuple(parts))
+
+
 def test_a_file_that_is_no_table(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     for text in ("", "[]", "{}", json.dumps({"kind": "table", "version": 9}), '{"kind": "table"'):

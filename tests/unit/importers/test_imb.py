@@ -100,12 +100,14 @@ def test_what_was_not_run_or_not_alone_is_left_out() -> None:
     assert "same time" in only(whole(block("Bcast", 2, ROW, remark=groups))).exclusion_reason
 
 
-def test_barriers_and_banners_do_no_harm() -> None:
+def test_barriers_have_no_size_and_banners_do_no_harm() -> None:
     header = " #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]"
     barrier = block("Barrier", 2, "           20    1.25   2.50   1.75", header=header)
     text = whole(barrier, block("Bcast", 2, ROW, "[node1] ucx: retry", "", ROW))
-    kinds = [reading.benchmark.kind for reading in parse_results(text, metadata=TWO)]
-    assert kinds == ["", "collective", "collective"]
+    found = parse_results(text, metadata=TWO)
+    assert [reading.benchmark.subject for reading in found] == ["barrier", "bcast", "bcast"]
+    assert (found[0].nbytes, found[0].iterations) == (4, 20)
+    assert found[0].samples == pytest.approx((2.5e-6,))
 
 
 def test_what_the_file_does_not_say_is_demanded() -> None:

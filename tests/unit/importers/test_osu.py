@@ -148,8 +148,25 @@ def test_several_tables_in_one_file_and_carriage_returns() -> None:
 
 
 def test_what_is_no_measurement_is_read_all_the_same() -> None:
-    found = parse_results(title("Barrier Latency", "", "   5.25") + ALLREDUCE, metadata=EIGHT)
+    found = parse_results(title("Init", "", "   5.25") + ALLREDUCE, metadata=EIGHT)
     assert [reading.benchmark.kind for reading in found] == ["", "collective", "collective"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "seconds"),
+    [
+        ("Avg Latency(us)", "5.25", 5.25e-6),
+        (
+            "Avg Latency(us)     Min Latency(us)     Max Latency(us)  Iterations",
+            "5.25   4.00   6.50   1000",
+            6.5e-6,
+        ),
+    ],
+)
+def test_a_barrier_has_no_size(columns: str, row: str, seconds: float) -> None:
+    reading = only(f"# OSU MPI Barrier Latency Test v7.3\n# {columns}\n   {row}\n")
+    assert (reading.benchmark.subject, reading.nbytes) == ("barrier", 4)
+    assert reading.samples == pytest.approx((seconds,))
 
 
 def test_wrong_results_are_no_measurements() -> None:

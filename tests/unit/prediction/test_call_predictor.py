@@ -56,6 +56,17 @@ def test_nccls_model_is_of_algorithms_as_nccl_runs_them(
     assert without.model_of(ALLREDUCE, choice) == SIMULATION
 
 
+def test_a_barrier_sends_from_the_host_whatever_size_is_asked_for() -> None:
+    choice = AlgorithmConfig("dissemination", {}, SCHEDULE)
+    on_gpus, on_hosts = (
+        CallPredictor.of_machine(GPUS, DGX.calibration, memory) for memory in (CUDA, HOST)
+    )
+    times = on_gpus.predict_sizes(Collective.BARRIER, choice, [8, 1 << 20])
+    assert times == on_hosts.predict_sizes(Collective.BARRIER, choice, [4, 4])
+    made = on_gpus.schedule(Collective.BARRIER, choice, 8)
+    assert [on_gpus.explain(made, 1 << 20).seconds] == pytest.approx(times[:1])
+
+
 def test_a_changed_machine_that_nccl_does_not_know_has_no_cost() -> None:
     predictor = CallPredictor.of_machine(GPUS, DGX.calibration, CUDA)
     with pytest.raises(MissingCostError, match="NCCL's model does not hold on x"):

@@ -19,6 +19,7 @@ from tuner.formats.mpich.selection import Leaf, Tree
 # The composition that hands the whole call to the network module, which calls the MPIR layer
 # (src/mpid/ch4/src/ch4_coll_impl.h; seen to do so in MPICH 3.4 to 5.0, over UCX and OFI).
 DELEGATING_LEAVES = {
+    Collective.BARRIER: Leaf("MPIDI_Barrier_intra_composition_beta", kind="composition"),
     Collective.BCAST: Leaf("MPIDI_Bcast_intra_composition_gamma", kind="composition"),
     Collective.ALLREDUCE: Leaf("MPIDI_Allreduce_intra_composition_beta", kind="composition"),
     Collective.REDUCE: Leaf("MPIDI_Reduce_intra_composition_gamma", kind="composition"),

@@ -205,7 +205,7 @@ static void end_turn(void)
 /* Calls */
 
 /* What ranks hold before and after a call, as in tuner/core/collective.py. */
-enum held { WHOLE, WHOLE_AT_ROOT, BLOCK };
+enum held { WHOLE, WHOLE_AT_ROOT, BLOCK, ARRIVAL };
 
 struct collective {
     const char *name;
@@ -256,6 +256,12 @@ static void reduce_scatter(const float *send, float *receive, int count, int sha
     MPI_Reduce_scatter_block(send, receive, share, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
+static void barrier(const float *send, float *receive, int count, int share)
+{
+    (void)send, (void)receive, (void)count, (void)share;
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static const struct collective collectives[] = {
     {"bcast", WHOLE_AT_ROOT, WHOLE, 0, bcast},
     {"reduce", WHOLE, WHOLE_AT_ROOT, 1, reduce},
@@ -264,6 +270,7 @@ static const struct collective collectives[] = {
     {"allgather", BLOCK, WHOLE, 0, allgather},
     {"gather", BLOCK, WHOLE_AT_ROOT, 0, gather},
     {"scatter", WHOLE_AT_ROOT, BLOCK, 0, scatter},
+    {"barrier", ARRIVAL, ARRIVAL, 0, barrier},
 };
 
 static const struct collective *find_collective(const char *name)
@@ -294,7 +301,7 @@ static int is_right(const struct call *call, float *send, float *receive)
     }
     perform(call, (char *)send, (char *)receive);
     const int one_buffer = of->before == WHOLE_AT_ROOT && of->after == WHOLE;
-    if (of->after == WHOLE_AT_ROOT ? rank != 0 : one_buffer && rank == 0)
+    if (of->after == ARRIVAL || (of->after == WHOLE_AT_ROOT && rank != 0) || (one_buffer && rank == 0))
         return 1; /* this rank receives nothing */
     int wrong = 0;
     for (int i = 0; i < (of->after == BLOCK ? share : whole); i++) {
