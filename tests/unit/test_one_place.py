@@ -40,9 +40,6 @@ EXCEPTIONS = {  # module -> what it needs a certain collective for
     "tuner/training/live_training.py": "the algorithms of gradients",
     "tuner/training/groups.py": "a name for schedules that are no collective",
     "tuner/whatif/study_spec.py": "a schedule whose cost is known, to try a placement",
-    "tuner/importers/imb.py": "its names of benchmarks, and which sizes are of one rank",
-    "tuner/importers/nccl_tests.py": "its names of programs",
-    "tuner/importers/osu.py": "its titles, and which sizes are of one rank",
     "tuner/cli/commands/nccl.py": "the default of an option",
 }
 ADVICE = (

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError
-from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES
 from tuner.importers import text
 from tuner.importers.reading import (
-    ALLTOALL,
     COLLECTIVE,
     EXCHANGE,
     PINGPONG,
@@ -31,6 +30,7 @@ from tuner.importers.reading import (
     BenchmarkResult,
     RankCounts,
     UserMetadata,
+    collective_benchmark,
 )
 from tuner.importers.text import TextLines
 from tuner.importers.text_tables import BenchmarkTable, iter_rows, parse_optional
@@ -42,19 +42,7 @@ GROUPS = re.compile(r"\( [0-9]+ groups of [0-9]+ processes each running simultan
 RUN_START = re.compile(r"#\s+Intel\(R\) MPI Benchmarks|#\s*List of Benchmarks to run")
 RUN_END = re.compile(r"#\s*All processes entering MPI_Finalize")
 NOT_RUN = ("out-of-mem", "int-overflow", "time-out")  # in place of a time
-
-_COLLECTIVES = {
-    "bcast": (Collective.BCAST, False),
-    "reduce": (Collective.REDUCE, False),
-    "allreduce": (Collective.ALLREDUCE, False),
-    "allgather": (Collective.ALLGATHER, True),
-    "gather": (Collective.GATHER, True),
-    "scatter": (Collective.SCATTER, True),
-    "reduce_scatter": (Collective.REDUCE_SCATTER, False),
-    "reduce_scatter_block": (Collective.REDUCE_SCATTER, True),
-    "alltoall": (ALLTOALL, True),
-    "barrier": (Collective.BARRIER, False),
-}
+_OF_BLOCKS = "reduce_scatter_block"  # whose sizes are those of one block, unlike in OSU
 _POINT_TO_POINT = {"pingpong": PINGPONG, "pingping": EXCHANGE, "sendrecv": EXCHANGE}
 _TIMES = {"t_max[usec]": "slowest rank", "t[usec]": "mean"}
 
@@ -82,11 +70,10 @@ class _Table(BenchmarkTable):
     def benchmark(self) -> Benchmark:
         """Return the benchmark; exchanges of more than two ranks form a ring and have no kind."""
         name, lower = f"IMB {self.name}", self.name.lower()
-        if lower in _COLLECTIVES:
-            return Benchmark(name, COLLECTIVE, *_COLLECTIVES[lower])
         if lower in _POINT_TO_POINT and self.p == 2:
             return Benchmark(name, _POINT_TO_POINT[lower])
-        return Benchmark(name)
+        found = collective_benchmark(name, lower) or Benchmark(name)
+        return replace(found, per_rank=found.per_rank or lower == _OF_BLOCKS)
 
 
 def parse_imb(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:

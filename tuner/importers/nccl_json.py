@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.measurement import MAX_SAMPLE_S
-from tuner.importers.nccl_tests import PROGRAM, NcclTestsRun, format_version, make_result
+from tuner.importers.nccl_tests import NcclTestsRun, format_version, make_result, program_in
 from tuner.importers.reading import BenchmarkResult, UserMetadata
 from tuner.importers.text import INT64_LIMIT, TextLines
 
@@ -68,8 +68,7 @@ def _run(record: Mapping[str, Any]) -> NcclTestsRun:
     """Return the program, its library and its ranks, as far as the record has them."""
     arguments, version = record.get("args"), record.get("nccl_version")
     called = str(arguments[0])[:4096] if isinstance(arguments, list) and arguments else ""
-    program = PROGRAM.search(called)
-    run = NcclTestsRun(program[1] if program else "")
+    run = NcclTestsRun(program_in(called))
     if type(version) is int and 0 < version < 10**6:
         run.library = format_version(version)
     about = record.get("config")

@@ -18,16 +18,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
-from tuner.core.collective import Collective
 from tuner.importers import text
 from tuner.importers.reading import (
-    ALLTOALL,
     COLLECTIVE,
     EXCHANGE,
     Benchmark,
     BenchmarkResult,
     RankCounts,
     UserMetadata,
+    collective_subject,
 )
 from tuner.importers.text import TextLines
 from tuner.topology import CUDA
@@ -41,18 +40,8 @@ VERSION = re.compile(r"\b([nr]ccl)-library=([0-9]{4,6})\b")
 RUN_END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
 MISSING_VALUES = ("n/a", "nan", "-nan")
 
-_COLLECTIVES = {
-    "all_reduce": Collective.ALLREDUCE,
-    "all_gather": Collective.ALLGATHER,
-    "reduce_scatter": Collective.REDUCE_SCATTER,
-    "broadcast": Collective.BCAST,
-    "reduce": Collective.REDUCE,
-    "gather": Collective.GATHER,
-    "scatter": Collective.SCATTER,
-    "alltoall": ALLTOALL,
-}
 _OTHERS = ("sendrecv", "hypercube", "alltoallv")
-PROGRAM = re.compile(rf"\b({'|'.join((*_COLLECTIVES, *_OTHERS))})_perf(?:_mpi)?\b")
+_PROGRAM = re.compile(r"\b([a-z_]{1,40}?)_perf(?:_mpi)?\b")
 _OPTIONAL_COLUMNS = ("redop", "root")  # columns that some versions leave blank
 
 
@@ -82,7 +71,7 @@ class NcclTestsRun:
         name = f"{self.program}_perf" if self.program else f"nccl-tests {metadata.collective}"
         if self.program == "sendrecv" and len(self.hosts) == 2:
             return Benchmark(name, EXCHANGE)
-        subject = _COLLECTIVES.get(self.program) if self.program else metadata.collective
+        subject = collective_subject(self.program) if self.program else metadata.collective
         return Benchmark(name, COLLECTIVE, subject) if subject else Benchmark(name)
 
     def rank_counts(self, line: int, metadata: UserMetadata) -> RankCounts:
@@ -98,6 +87,12 @@ class NcclTestsRun:
         """Add a rank of group 0; other groups run at the same time and are alike."""
         if group == 0:
             self.hosts[rank] = host
+
+
+def program_in(line: str) -> str:
+    """Return the program, such as `all_reduce`, that a line names; "" if none."""
+    found = (match[1] for match in _PROGRAM.finditer(line))
+    return next((name for name in found if name in _OTHERS or collective_subject(name)), "")
 
 
 def format_version(code: int, library: str = "nccl") -> str:
@@ -137,8 +132,7 @@ def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
 def _read_comment(run: NcclTestsRun, line: str) -> None:
     if rank := RANK.match(line):
         run.add_rank(int(rank[1]), int(rank[2] or 0), rank[3])
-    if program := PROGRAM.search(line):
-        run.program = program[1]
+    run.program = program_in(line) or run.program
     if version := VERSION.search(line):
         run.library = format_version(int(version[2]), version[1])
 

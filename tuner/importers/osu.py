@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError
-from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES
 from tuner.importers import text
 from tuner.importers.reading import (
-    ALLTOALL,
     BURST,
     COLLECTIVE,
     EXCHANGE,
@@ -30,6 +29,7 @@ from tuner.importers.reading import (
     BenchmarkResult,
     RankCounts,
     UserMetadata,
+    collective_benchmark,
 )
 from tuner.importers.text import TextLines
 from tuner.importers.text_tables import BenchmarkTable, iter_rows, parse_optional
@@ -39,19 +39,7 @@ TITLE = re.compile(r"\s*#\s*OSU (\S+) (.{1,80}) Test\b")
 PAIRS = re.compile(r"\[ pairs: ([1-9][0-9]{0,8}) \](?: \[ window size: ([0-9]{1,9}|varied) \])?")
 ON_HOST = re.compile(r"Send Buffer on HOST .*Receive Buffer on HOST")
 WINDOW_MESSAGES = 64  # messages posted together, unless set by option -W of these benchmarks
-
-_COLLECTIVES = {
-    "Allreduce Latency": (Collective.ALLREDUCE, False),
-    "Broadcast Latency": (Collective.BCAST, False),
-    "Reduce Latency": (Collective.REDUCE, False),
-    "Reduce_scatter Latency": (Collective.REDUCE_SCATTER, False),
-    "Reduce_scatter_block Latency": (Collective.REDUCE_SCATTER, False),
-    "Allgather Latency": (Collective.ALLGATHER, True),
-    "Gather Latency": (Collective.GATHER, True),
-    "Scatter Latency": (Collective.SCATTER, True),
-    "Barrier Latency": (Collective.BARRIER, False),
-    "All-to-All Personalized Exchange Latency": (ALLTOALL, True),
-}
+_COLLECTIVE_SUFFIX = " Latency"
 _POINT_TO_POINT = {
     "Latency": PINGPONG,
     "Multi Latency": PINGPONG,
@@ -102,11 +90,11 @@ def _begin(number: int, line: str) -> _Table | None:
     _, _, accelerator = interface.partition("-")
     known = interface.split("-")[0] in ("MPI", "NCCL")
     benchmark = Benchmark(f"OSU {interface} {name}")
-    if known and name in _COLLECTIVES:
-        subject, per_rank = _COLLECTIVES[name]
-        benchmark = Benchmark(benchmark.name, COLLECTIVE, subject, per_rank)
-    elif known and name in _POINT_TO_POINT:
+    if known and name in _POINT_TO_POINT:
         benchmark = Benchmark(benchmark.name, _POINT_TO_POINT[name])
+    elif known and name.endswith(_COLLECTIVE_SUFFIX):
+        spelling = name.removesuffix(_COLLECTIVE_SUFFIX)
+        benchmark = collective_benchmark(benchmark.name, spelling) or benchmark
     return _Table(
         number, repr(benchmark.name), benchmark=benchmark, memory=accelerator.lower() or HOST
     )

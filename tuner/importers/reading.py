@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError, UsageError
+from tuner.core.collective import Collective, plain_name
 from tuner.topology import HOST, NETWORK, NODE
 
 COLLECTIVE, PINGPONG, BURST, EXCHANGE = "collective", "pingpong", "burst", "exchange"
 ALLTOALL = "alltoall"  # is read like the other collectives but not tuned
+_ALLTOALL_SPELLINGS = (ALLTOALL, "alltoallpersonalizedexchange")
 NO_COLUMN_NAMES: Mapping[str, str] = {}  # for a file whose columns have our names
 RANK_LIMIT = 2**31  # ranks of a measurement are fewer
 
@@ -42,6 +44,25 @@ class Benchmark:
     def subject_for(self, rank_counts: RankCounts) -> str:
         """Return the collective, or the path class of messages between ranks on these nodes."""
         return self.subject or (NODE if rank_counts.nodes == 1 else NETWORK)
+
+
+def collective_subject(spelling: str) -> str:
+    """Return the collective that a benchmark spells so, such as `all_gather`; "" if none."""
+    return Collective.spelled(spelling) or (
+        ALLTOALL if plain_name(spelling) in _ALLTOALL_SPELLINGS else ""
+    )
+
+
+def collective_benchmark(name: str, spelling: str) -> Benchmark | None:
+    """Return the benchmark of a collective of MPI; None if it is of something else.
+
+    Where blocks are moved, its sizes are those of one block, as in MPI's arguments.
+    """
+    subject = collective_subject(spelling)
+    if not subject:
+        return None
+    per_rank = subject == ALLTOALL or Collective(subject).moves_blocks
+    return Benchmark(name, COLLECTIVE, subject, per_rank)
 
 
 @dataclass(frozen=True, slots=True)
