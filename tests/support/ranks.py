@@ -89,7 +89,7 @@ class Ranks(Launcher):
                     yield {
                         "event": "excluded",
                         "point": str(point),
-                        "arm": arm.name,
+                        "candidate": arm.name,
                         "why": "refused: MPI_ERR_ARG",
                     }
                     continue

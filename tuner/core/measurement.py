@@ -71,8 +71,8 @@ def parse_exclusion(line: str) -> tuple[str, str, str]:
     The algorithm is empty if the line is about the whole point.
     """
     call, _, rest = line.partition(": ")
-    arm, _, why = rest.partition(": ")
-    return (call, arm, why) if why else (call, "", rest)
+    candidate, _, why = rest.partition(": ")
+    return (call, candidate, why) if why else (call, "", rest)
 
 
 def parse_incorrect_algorithms(excluded: Iterable[str]) -> frozenset[tuple[str, str]]:
@@ -82,10 +82,10 @@ def parse_incorrect_algorithms(excluded: Iterable[str]) -> frozenset[tuple[str, 
     """
     found = set()
     for line in excluded:
-        call, arm, why = parse_exclusion(line)
+        call, candidate, why = parse_exclusion(line)
         kind, _, rest = call.partition(" ")
         if kind == "collective" and why == WRONG_RESULT:
-            name, _, behind = arm.partition("(")
+            name, _, behind = candidate.partition("(")
             found.add((rest.partition(" ")[0], name + behind.rpartition(")")[2]))
     return frozenset(found)
 

@@ -252,14 +252,14 @@ def candidates(
     if collective not in ALGORITHMS:
         known = ", ".join(ALGORITHMS)
         raise InputError(f"no candidates for {collective}: MPICH is probed with {known}")
-    arms = [AlgorithmConfig()]
+    choices = [AlgorithmConfig()]
     for name, found in ALGORITHMS[collective].items():
         if "count>=pow2" in found.restrictions and nbytes // PROBE_ELEMENT_BYTES < 1 << (
             p.bit_length() - 1
         ):
             continue
-        arms += _configs_of_algorithm(name, found, nbytes, segments)
-    return arms
+        choices += _configs_of_algorithm(name, found, nbytes, segments)
+    return choices
 
 
 def _configs_of_algorithm(

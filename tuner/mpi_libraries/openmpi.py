@@ -368,11 +368,11 @@ def candidates(
     if collective not in ALGORITHMS:
         known = ", ".join(ALGORITHMS)
         raise InputError(f"no candidates for {collective}: Open MPI is probed with {known}")
-    arms = [AlgorithmConfig()]
+    choices = [AlgorithmConfig()]
     for name in ALGORITHMS[collective][1:]:
         if name not in COLLECTIVES[collective].wrong_in_place:
-            arms += _configs_of_algorithm(collective, name, p, nbytes, segments, radices)
-    return [arm for arm in arms if not substitution_reason(collective, arm, p, nbytes)]
+            choices += _configs_of_algorithm(collective, name, p, nbytes, segments, radices)
+    return [choice for choice in choices if not substitution_reason(collective, choice, p, nbytes)]
 
 
 def _configs_of_algorithm(

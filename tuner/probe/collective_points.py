@@ -50,7 +50,7 @@ def collective_point(
 ) -> ProbePoint:
     """Return a point with a candidate for each config; raise InputError for unknown ones."""
     known = mpi_libraries.library_module(library)
-    arms = tuple(
+    candidates = tuple(
         ProbeCandidate(choice.algorithm, dict(choice.params), runner=SCHEDULE)
         if choice.runner == SCHEDULE
         else ProbeCandidate(
@@ -64,8 +64,8 @@ def collective_point(
         str(collective),
         shape.ranks,
         nbytes,
-        arms,
-        len(arms) * sample,
+        candidates,
+        len(candidates) * sample,
         nodes=shape.nodes,
         ppn=shape.ppn,
         placement=shape.placement,

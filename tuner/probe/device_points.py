@@ -93,9 +93,9 @@ def _message_points(subject: str, nodes: int, ppn: int) -> Iterator[ProbePoint]:
 def _size_series_point(
     kind: str, subject: str, sizes: Sequence[int], p: int, *, ppn: int, nodes: int = 1
 ) -> ProbePoint:
-    arms = tuple(ProbeCandidate(nbytes=nbytes) for nbytes in sizes)
+    candidates = tuple(ProbeCandidate(nbytes=nbytes) for nbytes in sizes)
     weight = sum(SECONDS_PER_CALL + SECONDS_PER_BYTE * nbytes for nbytes in sizes)
-    return ProbePoint(kind, subject, p, 0, arms, weight, nodes=nodes, ppn=ppn, memory=CUDA)
+    return ProbePoint(kind, subject, p, 0, candidates, weight, nodes=nodes, ppn=ppn, memory=CUDA)
 
 
 def device_collective_points(calls: Iterable[ProbePoint]) -> Iterator[ProbePoint]:
@@ -103,9 +103,9 @@ def device_collective_points(calls: Iterable[ProbePoint]) -> Iterator[ProbePoint
     for point in calls:
         own = replace(point, memory=CUDA)
         yield own
-        arms = tuple(nccl_candidates(Collective(point.subject), point.nodes))
-        weight = point.weight * len(arms) / max(len(point.candidates), 1)
-        yield replace(own, kind="nccl", candidates=arms, weight=weight)
+        candidates = tuple(nccl_candidates(Collective(point.subject), point.nodes))
+        weight = point.weight * len(candidates) / max(len(point.candidates), 1)
+        yield replace(own, kind="nccl", candidates=candidates, weight=weight)
 
 
 def nccl_candidates(collective: Collective, nodes: int) -> Iterator[ProbeCandidate]:

@@ -90,16 +90,16 @@ class DeviceProbe:
         self, point: ProbePoint, candidates: Sequence[ProbeCandidate]
     ) -> list[Timed]:
         """Return the timed operations of a point that is not a collective."""
-        sizes = [point.nbytes_of(arm) for arm in candidates]
+        sizes = [point.nbytes_of(candidate) for candidate in candidates]
         device, subject = cuda_device(), point.subject
         if point.kind == "pingpong":
             return [self._pingpong(nbytes) for nbytes in sizes]
         if point.kind == "burst":
             return [
                 pointtopoint.message_train(
-                    self._comm, point.nbytes, arm.params["messages"], self.allocate
+                    self._comm, point.nbytes, candidate.params["messages"], self.allocate
                 )
-                for arm in candidates
+                for candidate in candidates
             ]
         if subject.startswith(IPC_PREFIX):
             return self._ipc_copies(sizes)

@@ -127,9 +127,9 @@ class ProbeMonitor:
     def note_death(self, plan: ProbePlan) -> bool:
         """Note which candidates of a plan ended the ranks in calls without data, if any."""
         for point in plan.points:
-            for arm in point.candidates:
-                if (point.subject, arm.name) in self._trials:
-                    name = f"{point}: {arm.name}"
+            for candidate in point.candidates:
+                if (point.subject, candidate.name) in self._trials:
+                    name = f"{point}: {candidate.name}"
                     self.reasons[name] = ENDS_PROGRAM
                     self._report_progress(f"left out: {name}: {ENDS_PROGRAM}")
         self.fatal |= self._trials
@@ -202,11 +202,11 @@ class ProbeMonitor:
     def _handle_event(self, event: dict[str, Any]) -> None:
         known = {name: value for name, value in event.items() if name != "event"}
         if event["event"] == "excluded":
-            name = f"{event['point']}: {event['arm']}"
+            name = f"{event['point']}: {event['candidate']}"
             self.reasons[name] = event["why"]
             self._report_progress(f"left out: {name}: {event['why']}")
         elif event["event"] == "trial":
-            trial = (event["subject"], event["arm"])
+            trial = (event["subject"], event["candidate"])
             (self._trials.discard if event["survived"] else self._trials.add)(trial)
         elif event["event"] == "begin":
             if self.current_point == STARTING_TEXT:

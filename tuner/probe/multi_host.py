@@ -355,14 +355,14 @@ def _with_sentinels(points: Sequence[ProbePoint], spec: ProbeSpec) -> Iterator[P
 
 
 def _sentinel(subject: str, nodes: int, ppn: int, number: int) -> ProbePoint:
-    arms = (ProbeCandidate(params={"of": number}),)
+    candidates = (ProbeCandidate(params={"of": number}),)
     return ProbePoint(
         "sentinel",
         subject,
         2,
         SENTINEL_BYTES,
-        arms,
-        10 * estimate_seconds(arms),
+        candidates,
+        10 * estimate_seconds(candidates),
         nodes=nodes,
         ppn=ppn,
         index=number,

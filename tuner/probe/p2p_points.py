@@ -48,8 +48,8 @@ LOCAL_COST_FRACTION = 0.2  # of these seconds, for points without messages
 def estimate_seconds(candidates: Sequence[ProbeCandidate], calls: float = 1.0) -> float:
     """Return the rough seconds of one repetition of every candidate."""
     return calls * sum(
-        SECONDS_PER_CALL + SECONDS_PER_MESSAGE + SECONDS_PER_BYTE * (arm.nbytes or 0)
-        for arm in candidates
+        SECONDS_PER_CALL + SECONDS_PER_MESSAGE + SECONDS_PER_BYTE * (candidate.nbytes or 0)
+        for candidate in candidates
     )
 
 
@@ -68,8 +68,8 @@ def essential_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
     classes = [(NETWORK, 2, 1)] * (spec.nodes > 1) + [(NODE, 1, 2)] * (spec.ppn > 1)
     for subject, nodes, ppn in classes:
         params = _pair_params(spec, near) if subject == NETWORK else {}
-        arms = _size_candidates(COARSE_SIZES, **params, of=COARSE_INDEX_BASE)
-        point = replace(_pingpong(subject, nodes, ppn, arms), index=COARSE_INDEX_BASE)
+        candidates = _size_candidates(COARSE_SIZES, **params, of=COARSE_INDEX_BASE)
+        point = replace(_pingpong(subject, nodes, ppn, candidates), index=COARSE_INDEX_BASE)
         yield _on_hosts(point, near) if subject == NETWORK else point
     for subject, nodes, ppn in classes:
         for point in (
@@ -78,8 +78,8 @@ def essential_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
         ):
             yield _on_hosts(point, near) if subject == NETWORK else point
     for number, pair in enumerate(far, start=COARSE_INDEX_BASE + 1):
-        arms = _size_candidates(COARSE_DISTANCE_SIZES, **_pair_params(spec, pair), of=number)
-        yield _on_hosts(replace(_pingpong(NETWORK, 2, 1, arms), index=number), pair)
+        candidates = _size_candidates(COARSE_DISTANCE_SIZES, **_pair_params(spec, pair), of=number)
+        yield _on_hosts(replace(_pingpong(NETWORK, 2, 1, candidates), index=number), pair)
     ladder = _size_candidates(REDUCTION_SIZES)
     yield ProbePoint(
         "reduction",
@@ -101,14 +101,14 @@ def refinement_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
     sizes = _sizes_up_to(PINGPONG_SIZES, largest)
     near, *far = _pair_per_distance(spec)
     if spec.nodes > 1:
-        arms = _size_candidates(sizes, **_pair_params(spec, near))
-        yield _on_hosts(_pingpong(NETWORK, 2, 1, arms), near)
+        candidates = _size_candidates(sizes, **_pair_params(spec, near))
+        yield _on_hosts(_pingpong(NETWORK, 2, 1, candidates), near)
     if spec.ppn > 1:
         yield _pingpong(NODE, 1, 2, _size_candidates(sizes))
         yield replace(_pingpong(CROSS_SOCKET, 1, 2, _size_candidates(sizes)), cross_socket=True)
     for number, pair in enumerate(far, start=1):
-        arms = _size_candidates(sizes, **_pair_params(spec, pair), of=number)
-        yield _on_hosts(replace(_pingpong(NETWORK, 2, 1, arms), index=number), pair)
+        candidates = _size_candidates(sizes, **_pair_params(spec, pair), of=number)
+        yield _on_hosts(replace(_pingpong(NETWORK, 2, 1, candidates), index=number), pair)
     yield from _exchanges_of_several(spec, largest)
     if spec.nodes > 2:
         yield _fan_out(spec, near[0])
@@ -141,8 +141,10 @@ def _pingpong(
 
 
 def _message_train(subject: str, nodes: int, ppn: int, nbytes: int) -> ProbePoint:
-    arms = tuple(ProbeCandidate(params={"messages": count}) for count in MESSAGE_TRAIN_LENGTHS)
-    return _two_rank_point(subject, nodes, ppn, "burst", nbytes, arms, 4.0)
+    candidates = tuple(
+        ProbeCandidate(params={"messages": count}) for count in MESSAGE_TRAIN_LENGTHS
+    )
+    return _two_rank_point(subject, nodes, ppn, "burst", nbytes, candidates, 4.0)
 
 
 def _eager_limit(subject: str, nodes: int, ppn: int) -> ProbePoint:
@@ -188,18 +190,22 @@ def _fan_out(spec: ProbeSpec, host: int) -> ProbePoint:
     hosts: tuple[int, ...] = ()
     if spec.topology is not None:
         hosts = (host, *ProbedHosts(spec.topology, spec.hosts.names).nearest_hosts(host, most))
-    arms = tuple(
-        arm
+    candidates = tuple(
+        candidate
         for nbytes in FAN_OUT_SIZES
         for k in FAN_OUT_PEERS
         if k <= most
-        for arm in (
+        for candidate in (
             ProbeCandidate(params={"peers": k}, nbytes=nbytes),
             *([ProbeCandidate(params={"peers": k, "nth": 1}, nbytes=nbytes)] if k > 1 else []),
         )
     )
-    weight = sum(arm.params["peers"] * estimate_seconds([arm]) for arm in arms)
-    return ProbePoint("fan", NETWORK, most + 1, 0, arms, weight, nodes=most + 1, ppn=1, hosts=hosts)
+    weight = sum(
+        candidate.params["peers"] * estimate_seconds([candidate]) for candidate in candidates
+    )
+    return ProbePoint(
+        "fan", NETWORK, most + 1, 0, candidates, weight, nodes=most + 1, ppn=1, hosts=hosts
+    )
 
 
 def _exchanges_of_several(spec: ProbeSpec, largest: int) -> Iterator[ProbePoint]:
@@ -241,11 +247,13 @@ def _sizes_up_to(sizes: Sequence[int], largest: int) -> list[int]:
 
 def shared_resource_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
     """Yield k concurrent pairs through one adapter, each kind of uplink, and the memory bus."""
-    arms = _size_candidates(SHARED_SIZES)
+    candidates = _size_candidates(SHARED_SIZES)
     for k in _doublings(spec.ppn) if spec.nodes > 1 else ():
-        yield ProbePoint("pairs", "nic", 2 * k, 0, arms, k * estimate_seconds(arms), nodes=2, ppn=k)
+        yield ProbePoint(
+            "pairs", "nic", 2 * k, 0, candidates, k * estimate_seconds(candidates), nodes=2, ppn=k
+        )
     for kind, pairs in enumerate(_pairs_per_uplink_kind(spec)):
-        own = _size_candidates(SHARED_SIZES, of=kind) if kind else arms
+        own = _size_candidates(SHARED_SIZES, of=kind) if kind else candidates
         for k in _doublings(len(pairs)):
             hosts = tuple(host for pair in pairs[:k] for host in pair)
             yield ProbePoint(
@@ -261,7 +269,9 @@ def shared_resource_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
                 index=kind,
             )
     for k in _doublings(spec.ppn // 2) if spec.ppn > 1 else ():
-        yield ProbePoint("pairs", MEMORY_BUS, 2 * k, 0, arms, k * estimate_seconds(arms), ppn=2 * k)
+        yield ProbePoint(
+            "pairs", MEMORY_BUS, 2 * k, 0, candidates, k * estimate_seconds(candidates), ppn=2 * k
+        )
 
 
 def _pairs_per_uplink_kind(spec: ProbeSpec) -> list[list[HostPair]]:
@@ -279,7 +289,7 @@ def _doublings(largest: int) -> list[int]:
 
 def all_pairs_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
     """Yield the sweep over all pairs of hosts."""
-    arms = _size_candidates(ALL_PAIRS_SIZES)
+    candidates = _size_candidates(ALL_PAIRS_SIZES)
     hosts = tuple(range(spec.nodes))
-    weight = estimate_seconds(arms, 8.0 * min(spec.nodes, 32))
-    yield ProbePoint("sweep", NETWORK, 2, 0, arms, weight, nodes=2, ppn=1, hosts=hosts)
+    weight = estimate_seconds(candidates, 8.0 * min(spec.nodes, 32))
+    yield ProbePoint("sweep", NETWORK, 2, 0, candidates, weight, nodes=2, ppn=1, hosts=hosts)

@@ -249,4 +249,4 @@ def remove_provenance(path: Path, name: str) -> None:
 def _parse_reasons(excluded: Sequence[str]) -> dict[str, str]:
     """Map each point, or point and algorithm, of a file's exclusions to its reason."""
     parts = map(parse_exclusion, excluded)
-    return {f"{call}: {arm}" if arm else call: why for call, arm, why in parts}
+    return {f"{call}: {candidate}" if candidate else call: why for call, candidate, why in parts}

@@ -110,7 +110,9 @@ class ProbePoint(PlacementMixin):
         return replace(
             self,
             candidates=tuple(
-                arm for arm in self.candidates if not capabilities.missing_reason(arm.settings)
+                candidate
+                for candidate in self.candidates
+                if not capabilities.missing_reason(candidate.settings)
             ),
         )
 
@@ -237,13 +239,15 @@ class ProbePlan:
         begun = {_point_key(one) for one in series}
         found: dict[str, None] = {}
         for point in self.points:
-            for arm in _missing_candidates(point, measured):
-                name = f"{point}: {arm.name}"
+            for candidate in _missing_candidates(point, measured):
+                name = f"{point}: {candidate.name}"
                 if str(point) in told:
                     found[f"{point}: {told[str(point)]}"] = None
                 elif point.memory == HOST or point.key in begun:
                     usual = WRONG_RESULT if point.kind in COLLECTIVE_KINDS else OUT_OF_TIME
-                    found[format_exclusion(str(point), arm.name, told.get(name, usual))] = None
+                    found[format_exclusion(str(point), candidate.name, told.get(name, usual))] = (
+                        None
+                    )
         return list(found)
 
     def for_launch(self, launch: int) -> ProbePlan:
@@ -273,7 +277,11 @@ class ProbePlan:
         """Return the plan without the candidates of these collectives and names."""
 
         def without(point: ProbePoint) -> ProbePoint:
-            kept = (arm for arm in point.candidates if (point.subject, arm.name) not in dropped)
+            kept = (
+                candidate
+                for candidate in point.candidates
+                if (point.subject, candidate.name) not in dropped
+            )
             return replace(point, candidates=tuple(kept))
 
         return replace(self, points=tuple(map(without, self.points)))
@@ -314,9 +322,9 @@ def _missing_candidates(
     point: ProbePoint, measured: Collection[tuple[object, ...]]
 ) -> list[ProbeCandidate]:
     return [
-        arm
-        for arm in point.candidates
-        if _candidate_key(point.to_measurement(arm, ())) not in measured
+        candidate
+        for candidate in point.candidates
+        if _candidate_key(point.to_measurement(candidate, ())) not in measured
     ]
 
 

@@ -59,8 +59,8 @@ def format_series(
 ) -> str:
     """Return the lines of a measurements file for one finished point, one for each candidate."""
     series = (
-        point.to_measurement(arm, column.tolist())
-        for arm, column in zip(candidates, samples.T, strict=True)
+        point.to_measurement(candidate, column.tolist())
+        for candidate, column in zip(candidates, samples.T, strict=True)
     )
     return "".join(series_line(one) + "\n" for one in series)
 
@@ -134,14 +134,14 @@ class ProbeSession:
             )
         if point.kind == "sweep":
             return self._measure_all_pairs(point)
-        arms = self._correct_candidates(point)
-        if point.kind == "pingpong" and arms and self._deadline < math.inf:
-            arms = self._within_budget(point, arms)
-        if not arms:  # too late, or every one of them was refused
-            return None if arms is None else ""
+        candidates = self._correct_candidates(point)
+        if point.kind == "pingpong" and candidates and self._deadline < math.inf:
+            candidates = self._within_budget(point, candidates)
+        if not candidates:  # too late, or every one of them was refused
+            return None if candidates is None else ""
         fewest = max(self._plan.min_repetitions, MIN_REPETITIONS * (point.kind == "sentinel"))
         samples = self._stopwatch.sample(
-            self._timed_operations(point, arms),
+            self._timed_operations(point, candidates),
             ci_half_width=self._plan.ci_half_width,
             seconds=seconds,
             seed=self._plan.seed,
@@ -150,7 +150,7 @@ class ProbeSession:
         )
         self.start_delays += self._stopwatch.start_delays.tolist()
         return (
-            format_series(point, arms, samples / _operations_per_call(point))
+            format_series(point, candidates, samples / _operations_per_call(point))
             if len(samples) >= fewest
             else None
         )
@@ -222,15 +222,15 @@ class ProbeSession:
         if point.kind not in COLLECTIVE_KINDS:
             return list(point.candidates)
         right = []
-        for number, arm in enumerate(point.candidates):
+        for number, candidate in enumerate(point.candidates):
             self._keep_alive()
             if self._is_late():
                 return None
-            complaint = self._rejection_reason(point, arm, self._plan.seed + number)
+            complaint = self._rejection_reason(point, candidate, self._plan.seed + number)
             if not complaint:
-                right.append(arm)
+                right.append(candidate)
             elif self._comm.rank == 0:
-                self._on_excluded(point, arm, complaint)
+                self._on_excluded(point, candidate, complaint)
         return right
 
     def _within_budget(
@@ -247,8 +247,8 @@ class ProbeSession:
             MAX_SIZE_SERIES_FRACTION * left,
             self._plan.min_repetitions,
         )
-        for arm in candidates[count:] if self._comm.rank == 0 and count else ():
-            self._on_excluded(point, arm, OUT_OF_TIME)
+        for candidate in candidates[count:] if self._comm.rank == 0 and count else ():
+            self._on_excluded(point, candidate, OUT_OF_TIME)
         return candidates[:count] or None
 
     def _rejection_reason(self, point: ProbePoint, candidate: ProbeCandidate, seed: int) -> str:
@@ -335,7 +335,7 @@ class ProbeSession:
         self, point: ProbePoint, candidates: list[ProbeCandidate]
     ) -> list[timing.TimedOperation]:
         if point.kind in COLLECTIVE_KINDS:
-            ways = [self._configure(point, arm) for arm in candidates]
+            ways = [self._configure(point, candidate) for candidate in candidates]
             calls = self._collective_run(point).make_calls([comm for comm, _, _ in ways])
             return [
                 timing.TimedOperation(call, before, after)
@@ -343,7 +343,7 @@ class ProbeSession:
             ]
         if point.memory != HOST:
             return self._get_device_probe().timed_operations(point, candidates)
-        return [self._timed_operation(point, arm) for arm in candidates]
+        return [self._timed_operation(point, candidate) for candidate in candidates]
 
     def _timed_operation(
         self, point: ProbePoint, candidate: ProbeCandidate
@@ -370,7 +370,7 @@ class ProbeSession:
     def _measure_all_pairs(self, point: ProbePoint) -> str:
         """Measure each pair of hosts by itself, disjoint pairs concurrently."""
         mine: list[Measurement] = []
-        for nbytes in sorted({point.nbytes_of(arm) for arm in point.candidates}):
+        for nbytes in sorted({point.nbytes_of(candidate) for candidate in point.candidates}):
             for pairs in round_robin(self._comm.size):
                 self._control_comm.Barrier()
                 self._keep_alive()
@@ -397,5 +397,5 @@ def _operations_per_call(point: ProbePoint) -> int:
 def _pair_measurement(
     point: ProbePoint, pair: tuple[int, int], nbytes: int, samples: list[float]
 ) -> Measurement:
-    arm = ProbeCandidate(params={"first": pair[0], "second": pair[1]}, nbytes=nbytes)
-    return point.to_measurement(arm, samples)
+    candidate = ProbeCandidate(params={"first": pair[0], "second": pair[1]}, nbytes=nbytes)
+    return point.to_measurement(candidate, samples)

@@ -169,11 +169,13 @@ def _collective_points(
     for p in communicator_sizes(ranks):
         for nbytes in coarse_to_fine(sizes):
             for collective in DEFAULT_COLLECTIVES:
-                arms = tuple(
+                tried = tuple(
                     ProbeCandidate(
                         choice.algorithm, dict(choice.params), dict(settings(collective, choice))
                     )
                     for choice in candidates(collective, p, nbytes)
                 )
                 sample = SECONDS_PER_SAMPLE + p * (SECONDS_PER_MESSAGE + SECONDS_PER_BYTE * nbytes)
-                yield ProbePoint("collective", str(collective), p, nbytes, arms, len(arms) * sample)
+                yield ProbePoint(
+                    "collective", str(collective), p, nbytes, tried, len(tried) * sample
+                )

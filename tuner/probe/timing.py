@@ -135,8 +135,8 @@ class Stopwatch:
         counts, since the first one may open connections.
         """
         lap = 0.0
-        for count, arm in enumerate(operations):
-            lap += min(self._total_seconds_once(arm) for _ in range(2))
+        for count, operation in enumerate(operations):
+            lap += min(self._total_seconds_once(operation) for _ in range(2))
             if (
                 self._agree_on_start(
                     0.0, stop=(WARM_UP_REPETITIONS + min_repetitions) * lap > seconds
@@ -168,9 +168,9 @@ class Stopwatch:
         """
         self._lead_seconds, late = 0.0, list[float]()
         begin = time.monotonic()
-        for arm in operations:
+        for operation in operations:
             for turn in range(WARM_UP_REPETITIONS):
-                sample = self._time_once(arm, self._would_be_late())
+                sample = self._time_once(operation, self._would_be_late())
                 if sample is None:
                     return None
                 late += [sample[2]] * (turn > 0)
@@ -187,8 +187,8 @@ class Stopwatch:
         ranks wait for, and a rank that waits for the start does not progress them.
         """
         end, late = time.monotonic() + MAX_LEAD_TRIAL_S, list[float]()
-        for arm in islice(cycle(operations), max(MIN_LEAD_CALLS, len(operations))):
-            sample = self._time_once(arm, self._would_be_late() or time.monotonic() > end)
+        for operation in islice(cycle(operations), max(MIN_LEAD_CALLS, len(operations))):
+            sample = self._time_once(operation, self._would_be_late() or time.monotonic() > end)
             if sample is None:
                 break
             late.append(sample[2])

@@ -76,9 +76,9 @@ def main() -> None:
     comm = MPI.COMM_WORLD
     open_connections(comm)
     watch = Stopwatch(comm.Dup(), oversubscribed=False)
-    arms = [delayed_pingpong(comm, seconds) for seconds in DELAYS_S]
+    pingpongs = [delayed_pingpong(comm, seconds) for seconds in DELAYS_S]
     taken = watch.sample(
-        arms, ci_half_width=CI_HALF_WIDTH, seconds=BUDGET_S, seed=1, is_comparison=False
+        pingpongs, ci_half_width=CI_HALF_WIDTH, seconds=BUDGET_S, seed=1, is_comparison=False
     )
     nbytes = measure_frame_bytes(comm)
     if comm.rank == 0:

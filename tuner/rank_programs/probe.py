@@ -278,11 +278,11 @@ class ProbeRank:
 
 
 def _report_excluded(point: ProbePoint, candidate: ProbeCandidate, reason: str) -> None:
-    report_event("excluded", point=str(point), arm=candidate.name, why=reason)
+    report_event("excluded", point=str(point), candidate=candidate.name, why=reason)
 
 
 def _report_trial(point: ProbePoint, candidate: ProbeCandidate, survived: bool) -> None:
-    report_event("trial", subject=point.subject, arm=candidate.name, survived=survived)
+    report_event("trial", subject=point.subject, candidate=candidate.name, survived=survived)
 
 
 def _report_note(text: str) -> None:

@@ -82,9 +82,9 @@ def cases_from_readings(
             group,
             run,
             point,
-            {choice: _observation(point, choice, own) for choice, own in arms.items()},
+            {choice: _observation(point, choice, own) for choice, own in observed.items()},
         )
-        for (group, run, point), arms in sorted(times.items(), key=lambda entry: entry[0])
+        for (group, run, point), observed in sorted(times.items(), key=lambda entry: entry[0])
     ]
 
 

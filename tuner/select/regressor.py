@@ -71,9 +71,9 @@ class AlgorithmKernel:
         return np.asarray(self.shared_sd**2 * correlation + same * own)
 
     def _algorithm_sds(self, X: FloatArray) -> FloatArray:
-        arms, own = np.asarray(self.algorithms, float), np.asarray(self.algorithm_sd, float)
-        at = np.searchsorted(arms, X[:, 0])
-        known = np.append(arms, np.nan)[at] == X[:, 0]
+        algorithms, own = np.asarray(self.algorithms, float), np.asarray(self.algorithm_sd, float)
+        at = np.searchsorted(algorithms, X[:, 0])
+        known = np.append(algorithms, np.nan)[at] == X[:, 0]
         return np.asarray(own[np.where(known, at + 1, 0)])
 
 
@@ -130,8 +130,8 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         residual = target - features[:, -1]
         self.mean_ = float(np.average(residual, weights=weight))
         self.coordinates_, variances = _coordinates(features), self.noise_variance / weight
-        arms, which = np.unique(features[:, 0], return_inverse=True)
-        scales = np.ones(len(arms))
+        algorithms, which = np.unique(features[:, 0], return_inverse=True)
+        scales = np.ones(len(algorithms))
         near = AlgorithmKernel(self.length_scale).correlation(
             _distance(self.coordinates_, self.coordinates_)
         )
@@ -139,7 +139,7 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         for _ in range(_N_FIT_ITERATIONS):
             own = self.algorithm_sd * np.concatenate([[np.median(scales)], scales])
             self.kernel_ = AlgorithmKernel(
-                self.length_scale, float(own[0]), self.offset_sd, own, arms
+                self.length_scale, float(own[0]), self.offset_sd, own, algorithms
             )
             covariance = self.kernel_.covariance(self.coordinates_, near, same)
             self.cholesky_ = cholesky(covariance + np.diag(variances), lower=True)
