@@ -82,10 +82,10 @@ class TableVersion:
 
 def _answers_by_key(version: int, table: TuningTable) -> dict[RuleKey, _AnswersBySize]:
     """Return the answers per key; commutative operators fall back to the rules for any operator."""
-    ladders = {key: _answers_by_size(version, table.rules_for(key)) for key in table.keys}
+    rule_lists = {key: _answers_by_size(version, table.rules_for(key)) for key in table.keys}
     for key in table.keys:
-        ladders.setdefault(replace(key, operators="commutative"), ladders[key])
-    return ladders
+        rule_lists.setdefault(replace(key, operators="commutative"), rule_lists[key])
+    return rule_lists
 
 
 def _answers_by_size(version: int, rules: Sequence[Rule]) -> _AnswersBySize:

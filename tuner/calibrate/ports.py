@@ -120,11 +120,11 @@ def duplex_ratios(series: SeriesIndex, curves: dict[str, LatencyCurve]) -> list[
     ring    every rank sends to the next one, instead of pairs
     """
     found = []
-    for path, ladder in curves.items():
-        alpha, beta = resampled_parameters(ladder)
-        for one in series.find("exchange", path, ladder.memory):
+    for path, curve in curves.items():
+        alpha, beta = resampled_parameters(curve)
+        for one in series.find("exchange", path, curve.memory):
             rows, nbytes = param(one, "rows", 1), one[0].nbytes
-            line = _line_index(ladder, nbytes)
+            line = _line_index(curve, nbytes)
             lone = alpha[:, line] + beta[:, line] * nbytes
             ratio = interval_estimate(series.median(one) / rows / lone)
             found.append(

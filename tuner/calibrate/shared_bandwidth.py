@@ -44,13 +44,13 @@ def fit_capacities(
     moved: dict[str, list[dict[str, float]]] = {}
     for name, subject, kind in _shared_resources(series):
         crowds = _find_concurrent_pairs(series, subject, kind)
-        ladder = curves.get(PATH_CLASS_OF_RESOURCE[subject])
-        if not crowds or ladder is None:
-            if subject == MEMORY_BUS or ladder is not None:
+        curve = curves.get(PATH_CLASS_OF_RESOURCE[subject])
+        if not crowds or curve is None:
+            if subject == MEMORY_BUS or curve is not None:
                 gaps.append(f"capacity {name}: no pairs communicated at the same time")
             continue
-        each = {k: _seconds_per_byte(series, crowds[k], ladder) for k in sorted(crowds)}
-        lone = each.get(1, np.maximum(resampled_parameters(ladder)[1][:, -1], MIN_SECONDS_PER_BYTE))
+        each = {k: _seconds_per_byte(series, crowds[k], curve) for k in sorted(crowds)}
+        lone = each.get(1, np.maximum(resampled_parameters(curve)[1][:, -1], MIN_SECONDS_PER_BYTE))
         moved[name] = [
             {"pairs": k, "bytes_per_second": float(k / beta[0])} for k, beta in each.items()
         ]

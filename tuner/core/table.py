@@ -159,8 +159,8 @@ class TuningTable:
         self._rules_by_key: dict[RuleKey, list[Rule]] = {}
         for rule in self.rules:
             self._rules_by_key.setdefault(rule.key, []).append(rule)
-        for key, ladder in self._rules_by_key.items():
-            _check_rules(key, ladder)
+        for key, rule_list in self._rules_by_key.items():
+            _check_rules(key, rule_list)
 
     @property
     def keys(self) -> tuple[RuleKey, ...]:
@@ -194,10 +194,10 @@ class TuningTable:
 
     def lookup(self, key: RuleKey, nbytes: int) -> Rule | None:
         """Return the rule for a call of `nbytes`, by bisection; None if the key has no rules."""
-        ladder = self._rules_by_key.get(key)
-        if not ladder:
+        rule_list = self._rules_by_key.get(key)
+        if not rule_list:
             return None
-        return ladder[bisect.bisect_right([rule.start_bytes for rule in ladder], nbytes) - 1]
+        return rule_list[bisect.bisect_right([rule.start_bytes for rule in rule_list], nbytes) - 1]
 
 
 def _check_rules(key: RuleKey, rules: list[Rule]) -> None:

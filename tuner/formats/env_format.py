@@ -120,14 +120,14 @@ class EnvDialect:
         Raises InputError when a rule cannot be expressed, and for a number of ranks that the table
         does not have.
         """
-        ladders = _rule_lists(table, ranks, commutative_only)
+        rule_lists = _rule_lists(table, ranks, commutative_only)
         variables = dict[str, str | None]()
-        for collective, ladder in ladders.items():
-            if not all(rule.choice.is_default for rule in ladder):
-                entries = tuple(self._entries(ladder, fallback))
+        for collective, rule_list in rule_lists.items():
+            if not all(rule.choice.is_default for rule in rule_list):
+                entries = tuple(self._entries(rule_list, fallback))
                 variables[self.variable_names[collective]] = self.format_value(entries)
         variables |= {name: None for name in self.variable_names.values() if name not in variables}
-        p = next(iter(ladders.values()))[0].key.p
+        p = next(iter(rule_lists.values()))[0].key.p
         held = f"rules for communicators of {p} ranks, in force for those of any size"
         text = shell_exports.render(variables, f"{table.library}: {held}")
         differences = self.check(
@@ -144,9 +144,9 @@ class EnvDialect:
 
         Raises InputError as `emit` does.
         """
-        ladders = _rule_lists(table, ranks, commutative_only).values()
-        mixed = (own for own in ladders if not all(rule.choice.is_default for rule in own))
-        return sum(rule.choice.is_default for ladder in mixed for rule in ladder)
+        rule_lists = _rule_lists(table, ranks, commutative_only).values()
+        mixed = (own for own in rule_lists if not all(rule.choice.is_default for rule in own))
+        return sum(rule.choice.is_default for rule_list in mixed for rule in rule_list)
 
     def _entries(
         self, rule_list: tuple[Rule, ...], fallback: AlgorithmConfig | None
@@ -207,14 +207,14 @@ class EnvDialect:
         Raises InputError when the library would misread the file.
         """
         found, differences = self.parse(text), list[str]()
-        ladders = _rule_lists(table, ranks, commutative_only)
-        p = next(iter(ladders.values()))[0].key.p
+        rule_lists = _rule_lists(table, ranks, commutative_only)
+        p = next(iter(rule_lists.values()))[0].key.p
         for collective in self.variable_names:
-            ladder = ladders.get(collective, ())
-            silent = all(rule.choice.is_default for rule in ladder)
+            rule_list = rule_lists.get(collective, ())
+            silent = all(rule.choice.is_default for rule in rule_list)
             stand_in = None if silent else fallback
-            for nbytes in self._boundary_sizes(collective, p, ladder, found.get(collective, ())):
-                rule = next((r for r in ladder if r.start_bytes <= nbytes < r.stop_bytes), None)
+            for nbytes in self._boundary_sizes(collective, p, rule_list, found.get(collective, ())):
+                rule = next((r for r in rule_list if r.start_bytes <= nbytes < r.stop_bytes), None)
                 wanted = stand_in or AlgorithmConfig()
                 said = describe_default(stand_in, is_fallback_missing=not silent)
                 if rule is not None and not rule.choice.is_default:
@@ -257,7 +257,7 @@ def _rule_lists(
         )
     p = known[0] if ranks is None else ranks
     found = rules_by_rank_count(table, "commutative" if commutative_only else "any")
-    ladders = {name: sizes[p] for name, sizes in found.items() if p in sizes}
-    if not ladders:
+    rule_lists = {name: sizes[p] for name, sizes in found.items() if p in sizes}
+    if not rule_lists:
         raise InputError(f"the table has no rules for {p} ranks, but for {list(known)}")
-    return ladders
+    return rule_lists

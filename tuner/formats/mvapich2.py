@@ -38,8 +38,8 @@ def fallback_of(name: str) -> AlgorithmConfig | None:
 
 def require_operand_order(table: TuningTable) -> None:
     """Raise InputError for a rule for any operator that may change the order of operands."""
-    for ladders in rules_by_rank_count(table).values():
-        for rule in (rule for ladder in ladders.values() for rule in ladder):
+    for rule_lists in rules_by_rank_count(table).values():
+        for rule in (rule for rule_list in rule_lists.values() for rule in rule_list):
             if not preserves_operand_order(rule.key.collective, rule.choice):
                 raise InputError(
                     f"{describe_rule(rule)}: this algorithm of MVAPICH2 is not known to be safe"

@@ -23,7 +23,7 @@ def rules_by_rank_count(
     keys with the same p are merged when they decide alike, else InputError is raised.
     """
     return {
-        collective: {p: _merge_identical(ladders) for p, ladders in sizes.items()}
+        collective: {p: _merge_identical(rule_lists) for p, rule_lists in sizes.items()}
         for collective, sizes in rules_by_shape_and_ranks(table, operators).items()
     }
 
@@ -38,9 +38,9 @@ def rules_by_shape_and_ranks(
     found: dict[Collective, dict[int, dict[RuleKey, tuple[Rule, ...]]]] = {}
     places = {replace(key, operators="any") for key in table.keys}
     for key in sorted(places, key=lambda key: (key.collective, key.p, key.nodes, key.memory)):
-        ladder = table.rules_for(replace(key, operators=operators)) or table.rules_for(key)
-        if ladder:
-            found.setdefault(key.collective, {}).setdefault(key.p, {})[key] = ladder
+        rule_list = table.rules_for(replace(key, operators=operators)) or table.rules_for(key)
+        if rule_list:
+            found.setdefault(key.collective, {}).setdefault(key.p, {})[key] = rule_list
     return found
 
 

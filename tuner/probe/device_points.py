@@ -77,12 +77,12 @@ def device_points(nodes: int, ppn: int) -> Iterator[ProbePoint]:
 
 
 def _message_points(subject: str, nodes: int, ppn: int) -> Iterator[ProbePoint]:
-    ladder = _size_series_point("pingpong", subject, PINGPONG_SIZES, 2, nodes=nodes, ppn=ppn)
-    yield replace(ladder, kind="eager", candidates=(ProbeCandidate(),))
-    yield ladder
+    pingpong = _size_series_point("pingpong", subject, PINGPONG_SIZES, 2, nodes=nodes, ppn=ppn)
+    yield replace(pingpong, kind="eager", candidates=(ProbeCandidate(),))
+    yield pingpong
     bursts = tuple(ProbeCandidate(params={"messages": count}) for count in MESSAGE_TRAIN_LENGTHS)
     yield replace(
-        ladder,
+        pingpong,
         kind="burst",
         candidates=bursts,
         nbytes=MESSAGE_TRAIN_BYTES,

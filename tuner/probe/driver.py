@@ -239,9 +239,9 @@ def plan_single_host(
         raise InputError(f"{launches} launches measure nothing: ask for at least 1")
     if operators not in ("any", "commutative"):
         raise InputError(f"operators are `any` or `commutative`, not {operators!r}")
-    ladder = COLLECTIVE_SIZES if sizes is None else tuple(sizes)
-    odd = [size for size in ladder if size < 4 or size % 4]
-    if odd or not ladder:
+    listed = COLLECTIVE_SIZES if sizes is None else tuple(sizes)
+    odd = [size for size in listed if size < 4 or size % 4]
+    if odd or not listed:
         raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
     check_parts(parts)
     if not {*parts} & SINGLE_HOST_PARTS:
@@ -255,7 +255,7 @@ def plan_single_host(
         ci_half_width,
         operators,
         launches,
-        ladder,
+        listed,
         mpi_libraries.library_module(library).candidates,
         mpi_libraries.library_module(library).settings,
         parts,

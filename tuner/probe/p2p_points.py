@@ -80,14 +80,14 @@ def essential_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
     for number, pair in enumerate(far, start=COARSE_INDEX_BASE + 1):
         candidates = _size_candidates(COARSE_DISTANCE_SIZES, **_pair_params(spec, pair), of=number)
         yield _on_hosts(replace(_pingpong(NETWORK, 2, 1, candidates), index=number), pair)
-    ladder = _size_candidates(REDUCTION_SIZES)
+    by_size = _size_candidates(REDUCTION_SIZES)
     yield ProbePoint(
         "reduction",
         "sum_float32",
         1,
         0,
-        ladder,
-        estimate_seconds(ladder, LOCAL_COST_FRACTION),
+        by_size,
+        estimate_seconds(by_size, LOCAL_COST_FRACTION),
         ppn=1,
     )
 

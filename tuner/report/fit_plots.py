@@ -36,26 +36,26 @@ def save_fit_plots(
     Return the files written.
     """
     files: list[Path] = []
-    for (path, memory), ladder in fit.latency_curves.items():
+    for (path, memory), curve in fit.latency_curves.items():
         name = re.sub(r"[^a-z0-9.]+", "-", f"fit-{path}-{memory}".lower()).strip("-")
         cost = fit.calibration.paths[path, memory]
-        title = f"{ladder.name}: {fit.calibration.library} on {fit.calibration.cluster}"
+        title = f"{curve.name}: {fit.calibration.library} on {fit.calibration.cluster}"
         after = refined.paths[path, memory] if refined else None
-        draw = partial(_draw, title=title, ladder=ladder, cost=cost, after=after)
+        draw = partial(_draw, title=title, curve=curve, cost=cost, after=after)
         files += save_figure(folder / name, 7.5, 5.2, draw)
     return files
 
 
 def _draw(
-    figure: Figure, title: str, ladder: LatencyCurve, cost: PathCost, after: PathCost | None
+    figure: Figure, title: str, curve: LatencyCurve, cost: PathCost, after: PathCost | None
 ) -> None:
     upper, lower = figure.subplots(
         2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1], "hspace": 0.06}
     )
-    far = np.isin(ladder.sizes, ladder.outlier_sizes())
-    shown = np.maximum(ladder.sizes, 1)  # an empty message is drawn at the left edge
-    times, off = ladder.times[0], ladder.relative_residuals()
-    low, high = np.quantile(ladder.times[1:], [0.025, 0.975], axis=0)
+    far = np.isin(curve.sizes, curve.outlier_sizes())
+    shown = np.maximum(curve.sizes, 1)  # an empty message is drawn at the left edge
+    times, off = curve.times[0], curve.relative_residuals()
+    low, high = np.quantile(curve.times[1:], [0.025, 0.975], axis=0)
     bars = [np.maximum(times - low, 0), np.maximum(high - times, 0)]
     upper.errorbar(
         shown,
@@ -78,7 +78,7 @@ def _draw(
             label="outlier",
             zorder=4,
         )
-    _draw_lines(upper, ladder, shown, cost, after)
+    _draw_lines(upper, curve, shown, cost, after)
     for axes in (upper, lower):
         for segment in cost.segments[1:]:
             axes.axvline(
@@ -119,14 +119,14 @@ def _draw_residuals(lower: Axes, shown: FloatArray, off: FloatArray, far: BoolAr
 
 
 def _draw_lines(
-    axes: Axes, ladder: LatencyCurve, shown: FloatArray, cost: PathCost, after: PathCost | None
+    axes: Axes, curve: LatencyCurve, shown: FloatArray, cost: PathCost, after: PathCost | None
 ) -> None:
     """Draw the lines fitted to the ping-pongs, and the refined ones.
 
     Measured times may include latencies of links that the calibration leaves to the topology.
     A refined line is therefore the fitted one, shifted by the change of the path's cost.
     """
-    for number, line in enumerate(ladder.lines):
+    for number, line in enumerate(curve.lines):
         at = np.geomspace(shown[line.first], shown[line.last - 1], 60)
         times = line.alpha + line.beta * at
         axes.plot(

@@ -86,15 +86,15 @@ def ratio_plot(
     curves: Mapping[str, Curve],
     leading: set[str],
     banded: set[str],
-    ladders: Mapping[str, Sequence[Rule]],
+    rule_lists: Mapping[str, Sequence[Rule]],
 ) -> str:
     """Return the plot of the time relative to the default, above the table's rules.
 
     leading     curves in colour
     banded      curves with their 95 % intervals as bands
-    ladders     rules by the operators that they are for
+    rule_lists  rules by the operators that they are for
     """
-    bottom = HEIGHT - TICKS_HEIGHT - STRIP_HEIGHT * len(ladders) - 4
+    bottom = HEIGHT - TICKS_HEIGHT - STRIP_HEIGHT * len(rule_lists) - 4
     frame = PlotFrame(_sizes(curves), *_ratio_limits(curves, leading), bottom)
     ordered = sorted(curves.keys() - {DEFAULT}, key=lambda name: (name in leading, name))
     drawn = [_band(frame, curves[name], name) for name in ordered if name in banded]
@@ -102,8 +102,8 @@ def ratio_plot(
         points = [(call.nbytes, call.relative[0]) for call in curves[name] if call.relative]
         drawn.append(_line(frame, points, name, name in leading))
     around = [_ratio_grid(frame)]
-    for number, (operators, ladder) in enumerate(ladders.items()):
-        around.append(_strip(frame, ladder, bottom + 4 + STRIP_HEIGHT * number, operators))
+    for number, (operators, rule_list) in enumerate(rule_lists.items()):
+        around.append(_strip(frame, rule_list, bottom + 4 + STRIP_HEIGHT * number, operators))
     return _svg(frame, around, drawn, "Time relative to the default over the message size")
 
 
@@ -224,11 +224,11 @@ def _rings(frame: PlotFrame, predicted: Mapping[int, float], name: str) -> list[
     ]
 
 
-def _strip(frame: PlotFrame, ladder: Sequence[Rule], top: float, operators: str) -> str:
+def _strip(frame: PlotFrame, rule_list: Sequence[Rule], top: float, operators: str) -> str:
     """Return which algorithm the table takes at which size, as a coloured strip."""
     label = "table" if operators == "any" else "commut."
     parts = [f'<text class="tick" x="{LEFT - 6}" y="{top + 11}" text-anchor="end">{label}</text>']
-    for rule in ladder:
+    for rule in rule_list:
         left = LEFT if rule.start_bytes == 0 else frame.x(rule.start_bytes)
         right = frame.x(rule.stop_bytes)
         if right <= left:

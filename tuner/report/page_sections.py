@@ -172,8 +172,8 @@ def _launches_compared(result: LibraryResult) -> str:
 def _call_section(
     anchor: str, result: LibraryResult, key: RuleKey, curves: Mapping[str, Curve]
 ) -> PageSection:
-    ladders = _ladders(result, key)
-    chosen = {curve_name(rule.choice) for ladder in ladders.values() for rule in ladder}
+    rule_lists = _rule_lists(result, key)
+    chosen = {curve_name(rule.choice) for rule_list in rule_lists.values() for rule in rule_list}
     fastest = [name for name in fastest_names(curves) if name != DEFAULT]
     tuned = chosen & curves.keys() - {DEFAULT}
     leading = {*fastest, *tuned}
@@ -182,7 +182,7 @@ def _call_section(
     content = (
         '<div class="plots"><figure>'
         f"<figcaption>Time relative to the default{_band_note(banded)}</figcaption>"
-        f"{ratio_plot(curves, leading, banded, ladders)}</figure>"
+        f"{ratio_plot(curves, leading, banded, rule_lists)}</figure>"
         f"<figure><figcaption>Time of one call (max over ranks)</figcaption>"
         f"{time_plot(curves, predicted, leading)}</figure></div>"
         f"{_legend(curves, leading)}"
@@ -200,7 +200,7 @@ def _band_note(banded: set[str]) -> str:
     return f"; bands: 95 % intervals of {names}" if banded else ""
 
 
-def _ladders(result: LibraryResult, key: RuleKey) -> dict[str, Sequence[Rule]]:
+def _rule_lists(result: LibraryResult, key: RuleKey) -> dict[str, Sequence[Rule]]:
     """Return the rules for calls of this key, by the operators that they are for."""
     found = {
         operators: result.table.rules_for(

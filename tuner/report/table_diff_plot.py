@@ -80,13 +80,17 @@ def draw_table_diff(figure: Figure, drawn: TableDiffFigure) -> None:
     if not drawn.changes:
         axes.set_axis_off()
         return
-    ladders = {
+    rule_lists = {
         key: (visible_rules(key, drawn.old), visible_rules(key, drawn.new)) for key in drawn.changes
     }
-    low, high = _limits(rule for pair in ladders.values() for ladder in pair for rule in ladder)
-    look = fill_styles(rule for pair in ladders.values() for ladder in pair for rule in ladder)
+    low, high = _limits(
+        rule for pair in rule_lists.values() for rule_list in pair for rule in rule_list
+    )
+    look = fill_styles(
+        rule for pair in rule_lists.values() for rule_list in pair for rule in rule_list
+    )
     _frame(axes, drawn, low, high)
-    for row, (key, (before, after)) in enumerate(ladders.items()):
+    for row, (key, (before, after)) in enumerate(rule_lists.items()):
         _draw_lane(axes, before, row - LANE_HEIGHT / 2, look, (low, high))
         _draw_lane(axes, after, row + LANE_HEIGHT / 2, look, (low, high))
         for change in drawn.changes[key]:
@@ -147,13 +151,13 @@ def _call(key: RuleKey) -> str:
 
 def _draw_lane(
     axes: Axes,
-    ladder: Sequence[Rule],
+    rule_list: Sequence[Rule],
     middle: float,
     look: Mapping[str, FillStyle],
     limits: tuple[float, float],
 ) -> None:
     """Draw the rules, and a dot at each size that a rule is based on."""
-    for rule in ladder:
+    for rule in rule_list:
         lo, hi = max(rule.start_bytes, limits[0]), min(rule.stop_bytes, limits[1])
         colour, hatch = look[str(rule.choice)]
         if lo < hi:

@@ -89,7 +89,7 @@ class Dispatch:
 
     def _build_table(self, collective: Collective, rules: SizeRules) -> _BuiltTable:
         acts = [self._actions(collective, choice) for choice in rules.choices]
-        ladder = DispatchTable(
+        table = DispatchTable(
             rules.bounds.copy(),
             [acts[place][0] for place in rules.choice_indices],
             [acts[place][1] for place in rules.choice_indices],
@@ -98,10 +98,10 @@ class Dispatch:
         if self._tally is not None:
             counts = [self._tally.counter(collective, choice) for choice in rules.choices]
             entries = [counts[place] for place in rules.choice_indices]
-            ladder = CountingDispatchTable(ladder, entries)
+            table = CountingDispatchTable(table, entries)
         if self._ring is not None and rules.rules:
-            ladder = self._recording(ladder, rules, self._ring)
-        return _BuiltTable(ladder, rules, entries)
+            table = self._recording(table, rules, self._ring)
+        return _BuiltTable(table, rules, entries)
 
     def _recording(self, table: DispatchTable, rules: SizeRules, ring: CallRing) -> DispatchTable:
         """Return a table that records the times of its calls."""
@@ -187,12 +187,12 @@ class Dispatch:
         """Put the final actions of an algorithm config into all tables that use it."""
         host, device = self._actions(collective, choice)
         left = self.backend.algorithm_actions[collective, choice] is None
-        for (other, _), (ladder, steps, entries) in self._tables.items():
+        for (other, _), (table, steps, entries) in self._tables.items():
             if other is not collective or choice not in steps.choices:
                 continue
             number = steps.choices.index(choice)
             for place in (place for place, one in enumerate(steps.choice_indices) if one == number):
-                ladder.actions[place], ladder.device_actions[place] = host, device
+                table.actions[place], table.device_actions[place] = host, device
                 if left and entries is not None and self._tally is not None:
                     entries[place] = self._tally.counter(collective, AlgorithmConfig())
 

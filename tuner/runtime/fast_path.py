@@ -113,7 +113,7 @@ def make_allreduce(
 
 def uses_only_library(tables: Iterable[DispatchTable], library: Action) -> bool:
     """Return whether all actions of these tables are the library's own method."""
-    return all(_first_tuned_bytes(ladder, library) == math.inf for ladder in tables)
+    return all(_first_tuned_bytes(table, library) == math.inf for table in tables)
 
 
 def _first_tuned_bytes(table: DispatchTable, library: Action) -> float:

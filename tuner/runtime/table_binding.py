@@ -154,7 +154,7 @@ def agree_on_rules(consensus: Consensus, rules: RulesByKey, backend: Backend) ->
     rules       the rules for the layout of the communicator, the same on every rank
     backend     runs the algorithm configs for this communicator
     """
-    if any(not rule.choice.is_default for ladder in rules.values() for rule in ladder):
+    if any(not rule.choice.is_default for rule_list in rules.values() for rule in rule_list):
         rules = _RuleChecker(consensus, backend).agree(rules)
     return AgreedRules.from_rules(rules)
 
@@ -182,15 +182,17 @@ class _RuleChecker:
 
     def agree(self, rules: RulesByKey) -> RulesByKey:
         """Return the rules, with the library default where some rank cannot follow; collective."""
-        listed = [rule for ladder in rules.values() for rule in ladder]
+        listed = [rule for rule_list in rules.values() for rule in rule_list]
         if any(rule.choice.runner == NCCL for rule in listed):
             self._nccl = self._backend.connect_nccl(self._consensus)
         with VARIABLES_LOCK:
             reasons = [self._objection(rule) for rule in listed]
         left = {id(rule) for rule in self._rejected_rules(listed, reasons)}
         return {
-            key: tuple(replace(r, choice=AlgorithmConfig()) if id(r) in left else r for r in ladder)
-            for key, ladder in rules.items()
+            key: tuple(
+                replace(r, choice=AlgorithmConfig()) if id(r) in left else r for r in rule_list
+            )
+            for key, rule_list in rules.items()
         }
 
     def _rejected_rules(self, rules: Sequence[Rule], reasons: Sequence[str]) -> list[Rule]:
@@ -270,11 +272,11 @@ def matching_rules(table: TuningTable, layout: CommLayout, memory: str) -> Rules
         for collective in Collective
         for operators in OPERATORS
     )
-    ladders = {key: table.rules_for(key) for key in keys}
+    rule_lists = {key: table.rules_for(key) for key in keys}
     return {
-        key: tuple(part for rule in ladder for part in split_at_limits(rule, table.library))
-        for key, ladder in ladders.items()
-        if ladder
+        key: tuple(part for rule in rule_list for part in split_at_limits(rule, table.library))
+        for key, rule_list in rule_lists.items()
+        if rule_list
     }
 
 

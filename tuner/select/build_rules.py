@@ -50,7 +50,7 @@ class RuleListSet:
 
     @property
     def n_rules(self) -> int:
-        return sum(len(ladder.rules) for ladder in self.rule_lists)
+        return sum(len(rule_list.rules) for rule_list in self.rule_lists)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class RuleListBuilder:
     def _rule_list_set(self, *rule_lists: RuleList) -> RuleListSet:
         """Return a set in which the first list, for any operator, also serves missing classes."""
         lacking = list(self.allowed.values())[len(rule_lists) :]
-        cost = sum(ladder.total_regret for ladder in rule_lists)
+        cost = sum(rule_list.total_regret for rule_list in rule_lists)
         return RuleListSet(rule_lists, cost + sum(map(rule_lists[0].regret_for, lacking)))
 
 
@@ -166,11 +166,11 @@ def table_from_comparisons(
     calls = [
         RuleListBuilder(
             key,
-            ladder,
+            rule_list,
             {one: partial(may, key, one) for one in constraints.operator_classes(key.collective)},
             CrossoverCache(selector, effective_algorithm, min_call_bytes),
         )
-        for key, ladder in points.items()
+        for key, rule_list in points.items()
     ]
     chosen = _merge_rule_lists(calls, constraints.max_rules)
     provenance = {

@@ -78,17 +78,17 @@ def make_table(
     selector = trained(rows)
     requested = {*_requested_calls(measurements), *_calls_on_shapes(rows, shapes, selector)}
     wanted = requested - {row.point for row in rows}
-    contests = compare_all_with_default(rows, adaptive=designed)
+    comparisons = compare_all_with_default(rows, adaptive=designed)
     if solid := [row for row in rows if has_repetitions(row)]:
         solid_selector = selector if len(solid) == len(rows) else trained(solid)
-        contests += _predict_comparisons(wanted, solid, solid_selector, library)
-    table = _table_of(measurements, contests, selector, constraints, library)
+        comparisons += _predict_comparisons(wanted, solid, solid_selector, library)
+    table = _table_of(measurements, comparisons, selector, constraints, library)
     return rows, _with_borrowed_costs(table, calibration)
 
 
 def _table_of(
     measurements: Measurements,
-    contests: Sequence[Comparison],
+    comparisons: Sequence[Comparison],
     selector: Selector,
     constraints: Constraints,
     library: ModuleType,
@@ -96,7 +96,7 @@ def _table_of(
     """Return the table that follows from comparisons with what a library does with its configs."""
     return table_from_comparisons(
         measurements,
-        contests,
+        comparisons,
         selector,
         library.preserves_operand_order,
         constraints,
@@ -208,11 +208,11 @@ def _predict_comparisons(
     known: dict[CallKind, dict[AlgorithmConfig, None]] = defaultdict(dict)
     for row in observations:
         known[row.point.kind][row.config] = None
-    contests = [
+    comparisons = [
         predict_comparison(point, selector, _runnable(library, point, known[point.kind]))
         for point in sorted(points)
     ]
-    return [contest for contest in contests if contest is not None]
+    return [comparison for comparison in comparisons if comparison is not None]
 
 
 def _runnable(

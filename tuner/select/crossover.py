@@ -141,7 +141,7 @@ def _log_time_function(
     It is the prior time corrected by the prior's error at both sizes, interpolated linearly over
     the logarithm of size. If the config is in one comparison only, the error is constant.
     """
-    ends = [contest for contest in (low, high) if choice in contest.seconds]
+    ends = [comparison for comparison in (low, high) if choice in comparison.seconds]
     places = [math.log(max(end.point.nbytes, 1)) for end in ends]
     off = [
         math.log(end.seconds[choice] / selector.prior_seconds(end.point, choice)) for end in ends

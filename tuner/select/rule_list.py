@@ -68,9 +68,9 @@ class RuleList:
     def regret_for(self, allowed: AllowedPredicate) -> float:
         """Return the total regret relative to the configs allowed in another operator class."""
         return sum(
-            expected_regret(contest, run.config, allowed)
+            expected_regret(comparison, run.config, allowed)
             for run in self.size_ranges
-            for contest in run.comparisons
+            for comparison in run.comparisons
         )
 
 
@@ -161,7 +161,9 @@ def build_rule_list(
     while True:
         runs = _size_ranges(partition, comparisons, allowed, crossovers.selector)
         bounds = _bounds(runs, crossovers)
-        lone = _single_size_range(runs, bounds, [contest.point.nbytes for contest in comparisons])
+        lone = _single_size_range(
+            runs, bounds, [comparison.point.nbytes for comparison in comparisons]
+        )
         if lone is None:
             rules = _rules(key, *_with_substitutes(runs, bounds, allowed, crossovers))
             return RuleList(tuple(rules), tuple(runs), partition.total_regret)
@@ -190,7 +192,7 @@ def _size_ranges(
     allowed: AllowedPredicate,
     selector: Selector,
 ) -> list[SizeRange]:
-    sizes = [contest.point.nbytes for contest in comparisons]
+    sizes = [comparison.point.nbytes for comparison in comparisons]
     return [
         _size_range(
             _fastest_overall(
@@ -225,7 +227,7 @@ def _fastest_overall(
     points = [comparisons[0].point.with_size(nbytes) for nbytes in between]
 
     def cost(choice: AlgorithmConfig) -> float:
-        seconds = [contest.seconds[choice] for contest in comparisons]
+        seconds = [comparison.seconds[choice] for comparison in comparisons]
         seconds += [selector.predict_seconds(point, choice)[0] for point in points]
         return fmean(map(math.log, seconds))
 
@@ -237,8 +239,8 @@ def _size_range(
 ) -> SizeRange:
     everywhere = frozenset.intersection(
         *(
-            frozenset([AlgorithmConfig(), *filter(allowed, contest.gains)])
-            for contest in comparisons
+            frozenset([AlgorithmConfig(), *filter(allowed, comparison.gains)])
+            for comparison in comparisons
         )
     )
     others = sorted(everywhere - {choice}, key=str)
@@ -250,7 +252,7 @@ def _mean_gain(choice: AlgorithmConfig, comparisons: Sequence[Comparison]) -> fl
     """Return the geometric mean gain over the comparisons; 1 for the default."""
     if choice.is_default:
         return 1.0
-    logs = [math.log(contest.gains[choice]) for contest in comparisons]
+    logs = [math.log(comparison.gains[choice]) for comparison in comparisons]
     return math.exp(sum(logs) / len(logs))
 
 
@@ -338,7 +340,7 @@ def _rules(key: RuleKey, size_ranges: Sequence[SizeRange], bounds: Sequence[floa
 
 
 def _sizes(size_ranges: Iterable[SizeRange]) -> list[int]:
-    return [contest.point.nbytes for run in size_ranges for contest in run.comparisons]
+    return [comparison.point.nbytes for run in size_ranges for comparison in run.comparisons]
 
 
 def _first_bound(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -> int:
@@ -369,14 +371,14 @@ def _last_bound(size_ranges: Sequence[SizeRange]) -> float:
 
 
 def _evidence(size_range: SizeRange) -> Evidence:
-    contests = size_range.comparisons
-    simulated = tuple(contest.simulated_seconds[size_range.config] for contest in contests)
+    comparisons = size_range.comparisons
+    simulated = tuple(comparison.simulated_seconds[size_range.config] for comparison in comparisons)
     gain, interval = _pooled_gain(size_range)
     return Evidence(
-        basis=_weakest_basis(contest.basis(size_range.config) for contest in contests),
-        nbytes=tuple(contest.point.nbytes for contest in contests),
-        default_s=tuple(contest.seconds[AlgorithmConfig()] for contest in contests),
-        chosen_s=tuple(contest.seconds[size_range.config] for contest in contests),
+        basis=_weakest_basis(comparison.basis(size_range.config) for comparison in comparisons),
+        nbytes=tuple(comparison.point.nbytes for comparison in comparisons),
+        default_s=tuple(comparison.seconds[AlgorithmConfig()] for comparison in comparisons),
+        chosen_s=tuple(comparison.seconds[size_range.config] for comparison in comparisons),
         predicted_s=() if any(map(math.isnan, simulated)) else simulated,
         gain=gain,
         gain_ci95=interval,
@@ -399,7 +401,8 @@ def _pooled_gain(size_range: SizeRange) -> tuple[float, tuple[float, float]]:
     if size_range.config.is_default:
         return 1.0, (1.0, 1.0)
     bounds = zip(
-        *(contest.interval(size_range.config) for contest in size_range.comparisons), strict=True
+        *(comparison.interval(size_range.config) for comparison in size_range.comparisons),
+        strict=True,
     )
     low, high = (math.exp(fmean(map(math.log, bound))) for bound in bounds)
     return _mean_gain(size_range.config, size_range.comparisons), (low, high)

@@ -65,7 +65,7 @@ def optimal_partitions(
 
     More rules are only included if they have less regret.
     """
-    costs = [_regrets_by_config(contest, allowed) for contest in comparisons]
+    costs = [_regrets_by_config(comparison, allowed) for comparison in comparisons]
     ends: dict[tuple[int, int, bool], SizePartition] = {(0, 0, False): SizePartition()}
     for first in range(len(comparisons)):
         before = [(count, plan) for (end, count, _), plan in ends.items() if end == first]
@@ -94,16 +94,16 @@ def smallest_within_loss(partitions: Sequence[SizePartition]) -> SizePartition:
 
 def drop_group(partition: SizePartition, index: int, allowed: AllowedPredicate) -> SizePartition:
     """Replace one group by the default, and merge it with neighbouring groups of the default."""
-    contests: list[Comparison] = []
+    comparisons: list[Comparison] = []
     first, last = index, index + 1
     while first > 0 and partition.groups[first - 1].is_default:
         first -= 1
     while last < len(partition.groups) and partition.groups[last].is_default:
         last += 1
     for group in partition.groups[first:last]:
-        contests += group.comparisons
-    cost = sum(expected_regret(contest, DEFAULT_CONFIG, allowed) for contest in contests)
-    joined = SizeGroup(frozenset([DEFAULT_CONFIG]), tuple(contests), cost)
+        comparisons += group.comparisons
+    cost = sum(expected_regret(comparison, DEFAULT_CONFIG, allowed) for comparison in comparisons)
+    joined = SizeGroup(frozenset([DEFAULT_CONFIG]), tuple(comparisons), cost)
     return SizePartition((*partition.groups[:first], joined, *partition.groups[last:]))
 
 

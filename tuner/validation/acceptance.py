@@ -113,8 +113,8 @@ def accept_rules(
 
 def rule_calls(table: TuningTable, operators: str) -> Iterator[RuleCall]:
     """Yield the calls at which every rule other than the default is tried."""
-    for ladder in all_rule_lists(table, operators):
-        for rule in ladder:
+    for rule_list in all_rule_lists(table, operators):
+        for rule in rule_list:
             if not rule.choice.is_default and rule.key.operators == operators:
                 yield from (RuleCall(rule, nbytes) for nbytes in timed_sizes(rule))
 
@@ -170,10 +170,12 @@ def accepted_table(
     """
     rules = list[Rule]()
     for key in table.keys:
-        ladder = table.rules_for(key)
-        decided = key.operators == operators and any(not rule.choice.is_default for rule in ladder)
+        rule_list = table.rules_for(key)
+        decided = key.operators == operators and any(
+            not rule.choice.is_default for rule in rule_list
+        )
         rules += _merge_neighbours(
-            _accepted_parts(ladder, found, indivisible) if decided else iter(ladder)
+            _accepted_parts(rule_list, found, indivisible) if decided else iter(rule_list)
         )
     return TuningTable(table.cluster, table.library, tuple(rules), table.provenance)
 
@@ -182,9 +184,9 @@ def withdraw_rules(table: TuningTable, withdrawn: Collection[Rule]) -> TuningTab
     """Return the table with the default instead of these rules."""
     rules = list[Rule]()
     for key in table.keys:
-        ladder = table.rules_for(key)
+        rule_list = table.rules_for(key)
         rules += _merge_neighbours(
-            _withdrawn(rule) if rule in withdrawn else rule for rule in ladder
+            _withdrawn(rule) if rule in withdrawn else rule for rule in rule_list
         )
     return TuningTable(table.cluster, table.library, tuple(rules), table.provenance)
 

@@ -108,14 +108,14 @@ def heldout_calls(
     controls    whether to compare calls of the default, too
     """
     found = list[RuleCall]()
-    for ladder in all_rule_lists(table, operators):
-        changed = [rule for rule in ladder if not rule.choice.is_default]
+    for rule_list in all_rule_lists(table, operators):
+        changed = [rule for rule in rule_list if not rule.choice.is_default]
         mine = [
             point for rule in changed for point in _heldout_calls_of(rule, MAX_SIZES_PER_RULE, used)
         ]
         left = [
             rule
-            for rule in ladder
+            for rule in rule_list
             if rule.choice.is_default and rule.start_bytes < MAX_CONTROL_BYTES
         ]
         rest = left if controls else []
@@ -212,8 +212,8 @@ def losing_rules(table: TuningTable, operators: str, found: Sequence[HeldoutResu
     """Return the rules other than the default with a compared call that does not win."""
     return [
         rule
-        for ladder in all_rule_lists(table, operators)
-        for rule in ladder
+        for rule_list in all_rule_lists(table, operators)
+        for rule in rule_list
         if not rule.choice.is_default and not all(one.is_win for one in _results_of(rule, found))
     ]
 

@@ -94,13 +94,13 @@ LIBRARY = IntelMpi()
 
 
 def _rules(table: TuningTable, ranks: int | None, commutative_only: bool) -> list[Rule]:
-    ladders = rules_by_rank_count(table, "commutative" if commutative_only else "any")
+    rule_lists = rules_by_rank_count(table, "commutative" if commutative_only else "any")
     return [
         rule
-        for sizes in ladders.values()
-        for p, ladder in sizes.items()
+        for sizes in rule_lists.values()
+        for p, rule_list in sizes.items()
         if ranks in (None, p)
-        for rule in ladder
+        for rule in rule_list
     ]
 
 

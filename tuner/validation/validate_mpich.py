@@ -237,9 +237,9 @@ def _all_calls(table: TuningTable) -> list[ValidationCall]:
     """Return calls for the rules of every key, with an operator that each rule list is for."""
     commutative = list(all_rule_lists(table, "commutative"))
     return [
-        ValidationCall(rule, nbytes, ladder in commutative)
-        for ladder in _all_rule_lists(table)
-        for rule in ladder
+        ValidationCall(rule, nbytes, rule_list in commutative)
+        for rule_list in _all_rule_lists(table)
+        for rule in rule_list
         for nbytes in validation_sizes(rule)
     ]
 

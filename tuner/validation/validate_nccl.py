@@ -68,15 +68,16 @@ def read_logs(
 def validate(table: TuningTable, logged_calls: LoggedCalls) -> list[RuleValidation]:
     """Return the validation of each rule in NCCL's file that names an algorithm."""
     seen: dict[Rule, list[tuple[ExecutedCollective, int]]] = defaultdict(list)
-    ladders: dict[tuple[str, int, int], list[tuple[Rule, ...]]] = defaultdict(list)
-    for key, ladder in rules_by_key(table).items():
-        ladders[key.collective, key.nodes, key.p].append(ladder)
+    rule_lists: dict[tuple[str, int, int], list[tuple[Rule, ...]]] = defaultdict(list)
+    for key, rule_list in rules_by_key(table).items():
+        rule_lists[key.collective, key.nodes, key.p].append(rule_list)
     for executed, times in logged_calls.executed_calls():
-        for ladder in ladders.get((executed.collective, executed.nodes, executed.p), ()):
+        for rule_list in rule_lists.get((executed.collective, executed.nodes, executed.p), ()):
             place = (
-                bisect.bisect_right(ladder, executed.nbytes, key=lambda rule: rule.start_bytes) - 1
+                bisect.bisect_right(rule_list, executed.nbytes, key=lambda rule: rule.start_bytes)
+                - 1
             )
-            seen[ladder[place]].append((executed, times))
+            seen[rule_list[place]].append((executed, times))
     return [
         _validate_rule(rule, seen[rule])
         for rule in _rules_in_file(table)
@@ -91,7 +92,7 @@ def superseded_rules(table: TuningTable) -> list[RuleValidation]:
 
 
 def _rules_in_file(table: TuningTable) -> list[Rule]:
-    held = {rule for ladder in rules_by_key(table).values() for rule in ladder}
+    held = {rule for rule_list in rules_by_key(table).values() for rule in rule_list}
     return [rule for rule in table.rules if rule in held]
 
 

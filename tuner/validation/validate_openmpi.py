@@ -186,8 +186,8 @@ def validate(
     if differences:
         raise InputError(f"{rules_file}: not the file of this table: {differences[0]}")
     require_no_override(OVERRIDING_PATTERN)
-    ladders = all_rule_lists(table, "commutative" if commutative_only else "any")
-    rules = [rule for ladder in ladders for rule in ladder]
+    rule_lists = all_rule_lists(table, "commutative" if commutative_only else "any")
+    rules = [rule for rule_list in rule_lists for rule in rule_list]
     preloaded = build_tracer(directory) if trace else None
     watched = [rule for rule in rules if preloaded and rule.key.collective in TRACED_COLLECTIVES]
     validations, follow = dict[Rule, RuleValidation](), activation(rules_file, han_file)

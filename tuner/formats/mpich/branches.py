@@ -50,13 +50,13 @@ def merge_into_generic(table: TuningTable, generic: Tree, leaf_of: RuleToLeaf) -
     """
     tree = dict(generic)
     everyone = rules_by_rank_count(table)
-    for collective, ladders in rules_by_rank_count(table, "commutative").items():
+    for collective, rule_lists in rules_by_rank_count(table, "commutative").items():
         name = f"collective={collective}"
         own = generic.get(name, {})
         if "comm_type=intra" not in own or own.keys() - {"comm_type=intra", "comm_type=inter"}:
             raise InputError(f"the library's own rules for {collective} have an unknown layout")
         parents = hierarchical_rank_counts(table, collective)
-        below = _TreeBuilder(everyone.get(collective, {}), ladders, parents, leaf_of)
+        below = _TreeBuilder(everyone.get(collective, {}), rule_lists, parents, leaf_of)
         tree[name] = {**own, "comm_type=intra": below.split_by_comm_size(own["comm_type=intra"])}
     return tree
 

@@ -49,15 +49,15 @@ def compare(
     )
     for operators, collectives in known.items():
         for collective in changed:
-            ladders = collectives.get(collective, {})
+            rule_lists = collectives.get(collective, {})
             parents = hierarchical_rank_counts(table, collective)
             name = f"collective={collective}"
             branch = collective_subtree(tree, collective)
             library = collective_subtree(generic, collective)
-            for p in neighbours({*ladders, *condition_bounds(branch, "comm_size")}, minimum=1):
+            for p in neighbours({*rule_lists, *condition_bounds(branch, "comm_size")}, minimum=1):
                 mine = {name: specialise(branch, p)}
                 own = {name: specialise(library, p)}
-                for rule, call in _calls((mine, own), p, ladders.get(p, ()), operators):
+                for rule, call in _calls((mine, own), p, rule_lists.get(p, ()), operators):
                     if call.hierarchy != "parent" and p in parents:
                         rule = None
                     leaf = None if rule is None else leaf_of(rule)

@@ -73,8 +73,8 @@ def emit(table: TuningTable, fallback: AlgorithmConfig | None = None) -> str:
         return emit_sparse(table)
     rows = [
         row
-        for key, ladder in rules_by_key(table).items()
-        for row in _rows(key, ladder, partial(_require_fallback, fallback=fallback))
+        for key, rule_list in rules_by_key(table).items()
+        for row in _rows(key, rule_list, partial(_require_fallback, fallback=fallback))
     ]
     rows += [
         CsvRule(collective, 0, MAX_SIZE_BYTES, *_fallback_algo_proto(collective, fallback))
@@ -92,8 +92,8 @@ def emit_sparse(table: TuningTable) -> str:
     """
     rows = (
         replace(row, channels=ANY) if row.channels == DEFAULT_CHANNELS else row
-        for key, ladder in rules_by_key(table).items()
-        for row in _rows(key, ladder, lambda _rule: None)
+        for key, rule_list in rules_by_key(table).items()
+        for row in _rows(key, rule_list, lambda _rule: None)
     )
     text = "".join(f"{line}\n" for line in (SPARSE_HEADER, *rows))
     _require_equal(_differences(table, text, None, RCCL))
@@ -109,7 +109,9 @@ def fallback_rule_count(table: TuningTable) -> int:
     """Return how many default rules the fallback algorithm replaces in the file."""
     if _family(table) != NCCL:
         return 0
-    return sum(rule.choice.is_default for ladder in rules_by_key(table).values() for rule in ladder)
+    return sum(
+        rule.choice.is_default for rule_list in rules_by_key(table).values() for rule in rule_list
+    )
 
 
 def _family(table: TuningTable) -> str:
@@ -173,16 +175,18 @@ def _differences(
     table: TuningTable, text: str, fallback: AlgorithmConfig | None, family: str
 ) -> list[str]:
     rows = parse(text, family)
-    ladders = {(k.collective, k.nodes, k.p): ladder for k, ladder in rules_by_key(table).items()}
+    rule_lists = {
+        (k.collective, k.nodes, k.p): rule_list for k, rule_list in rules_by_key(table).items()
+    }
     differences = []
     for collective in COLLECTIVES.values():
         mine = [row for row in rows if row.collective is collective]
-        known = [(nodes, p) for name, nodes, p in ladders if name is collective]
+        known = [(nodes, p) for name, nodes, p in rule_lists if name is collective]
         for nodes, p in _communicators(mine, known):
             there = [r for r in mine if r.nodes in (ANY, nodes) and r.ranks in (ANY, p)]
-            ladder = ladders.get((collective, nodes, p), ())
-            for nbytes in _boundary_sizes(ladder, there):
-                wanted, said = _expected_config(collective, ladder, nbytes, fallback, family)
+            rule_list = rule_lists.get((collective, nodes, p), ())
+            for nbytes in _boundary_sizes(rule_list, there):
+                wanted, said = _expected_config(collective, rule_list, nbytes, fallback, family)
                 for call in _calls(there, PluginCall(collective, nodes, p, nbytes)):
                     found = decide(there, call)
                     if found != wanted:

@@ -57,12 +57,12 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     """
     _require_readable(table)
     _require_all_expressible(table, commutative_only)
-    ladders = rules_by_rank_count(table, "commutative" if commutative_only else "any")
+    rule_lists = rules_by_rank_count(table, "commutative" if commutative_only else "any")
     text = render(
         ClassicRules(
             {
                 COLLECTIVES[name].number: _with_default_lines(name, sizes)
-                for name, sizes in ladders.items()
+                for name, sizes in rule_lists.items()
                 if any(map(_has_algorithm, sizes.values()))
             }
         )
@@ -98,8 +98,8 @@ def check_json(table: TuningTable, text: str, *, commutative_only: bool = False)
 
 def _require_all_expressible(table: TuningTable, commutative_only: bool) -> None:
     places = rules_by_shape_and_ranks(table, "commutative" if commutative_only else "any")
-    for ladders in (ladders for sizes in places.values() for ladders in sizes.values()):
-        for rule in (rule for ladder in ladders.values() for rule in ladder):
+    for rule_lists in (rule_lists for sizes in places.values() for rule_lists in sizes.values()):
+        for rule in (rule for rule_list in rule_lists.values() for rule in rule_list):
             _require_expressible(rule, commutative_only)
 
 
@@ -148,10 +148,10 @@ def _with_default_lines(
     collective: Collective, rule_lists: Mapping[int, tuple[Rule, ...]]
 ) -> tuple[tuple[int, tuple[RuleLine, ...]], ...]:
     entries: list[tuple[int, tuple[RuleLine, ...]]] = [(0, DEFAULT_LINES)]
-    for p, ladder in rule_lists.items():
+    for p, rule_list in rule_lists.items():
         rows = tuple(
             RuleLine(min_decided_bytes(rule), *rule_parameters(collective, rule.choice))
-            for rule in ladder
+            for rule in rule_list
             if min_decided_bytes(rule) < rule.stop_bytes
         )
         if rows[0].min_bytes > 0:
@@ -170,16 +170,18 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
     file.
     """
     rules = parse(text)
-    ladders_of = rules_by_rank_count(table, "commutative" if commutative_only else "any")
-    foreign = sorted(rules.collectives.keys() - {COLLECTIVES[name].number for name in ladders_of})
+    rule_lists_of = rules_by_rank_count(table, "commutative" if commutative_only else "any")
+    foreign = sorted(
+        rules.collectives.keys() - {COLLECTIVES[name].number for name in rule_lists_of}
+    )
     names = {number: str(name) for number, name in COLLECTIVE_OF.items()}
     differences = [
         f"the table has no rules for {names.get(n, f'collective number {n}')}" for n in foreign
     ]
-    for collective, ladders in ladders_of.items():
+    for collective, rule_lists in rule_lists_of.items():
         entries, _ = decision_bounds(rules, collective)
-        for p in neighbours({*ladders, *entries}, minimum=1):
-            differences += _differences(rules, collective, p, ladders.get(p, ()))
+        for p in neighbours({*rule_lists, *entries}, minimum=1):
+            differences += _differences(rules, collective, p, rule_lists.get(p, ()))
     return differences
 
 

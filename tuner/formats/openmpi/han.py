@@ -70,7 +70,7 @@ def _multi_node_rules(
     spread = {(key.collective, key.p) for key in table.keys if key.nodes > 1}
     found = rules_by_rank_count(table, "commutative" if commutative_only else "any")
     kept = {
-        name: {p: ladder for p, ladder in sizes.items() if (name, p) in spread}
+        name: {p: rule_list for p, rule_list in sizes.items() if (name, p) in spread}
         for name, sizes in found.items()
     }
     return {name: sizes for name, sizes in kept.items() if sizes}
@@ -80,9 +80,9 @@ def _with_default_lines(
     collective: Collective, rule_lists: Mapping[int, tuple[Rule, ...]]
 ) -> Iterator[tuple[int, ComponentsBySize]]:
     yield 1, ((0, HAN),)
-    for p, ladder in rule_lists.items():
+    for p, rule_list in rule_lists.items():
         rows: list[tuple[int, str]] = [(0, HAN)]
-        for rule in ladder:
+        for rule in rule_list:
             first = -(-min_decided_bytes(rule) // _compared_bytes_factor(collective, p))
             rows = [*(row for row in rows if row[0] < first), (first, _component(rule))]
         told = [one for before, one in pairwise([(0, ""), *rows]) if before[1] != one[1]]
@@ -193,12 +193,12 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
     Each bound and one byte beside it are checked, rounded to multiples of the ranks where `han`
     counts bytes per rank. Raises InputError when the library would not accept the file.
     """
-    rules, ladders_of = parse(text), _multi_node_rules(table, commutative_only)
+    rules, rule_lists_of = parse(text), _multi_node_rules(table, commutative_only)
     differences = list[str]()
-    for collective in sorted({*rules, *ladders_of}):
-        ladders, entries = ladders_of.get(collective, {}), rules.get(collective, ())
-        for p in neighbours({*ladders, *(ranks for ranks, _ in entries)}, minimum=1):
-            differences += _differences(rules, collective, p, ladders.get(p, ()))
+    for collective in sorted({*rules, *rule_lists_of}):
+        rule_lists, entries = rule_lists_of.get(collective, {}), rules.get(collective, ())
+        for p in neighbours({*rule_lists, *(ranks for ranks, _ in entries)}, minimum=1):
+            differences += _differences(rules, collective, p, rule_lists.get(p, ()))
     return differences
 
 

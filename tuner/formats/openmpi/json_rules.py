@@ -84,11 +84,11 @@ def render(table: TuningTable, operators: str) -> str:
     """Return the file of a table; raises InputError where it cannot express a rule."""
     collectives: dict[str, list[dict[str, Any]]] = {}
     for collective, sizes in rules_by_shape_and_ranks(table, operators).items():
-        for p, ladders in sizes.items():
-            for distribution, ladder in _rules_by_distribution(ladders):
+        for p, rule_lists in sizes.items():
+            for distribution, rule_list in _rules_by_distribution(rule_lists):
                 messages = [
                     _message_record(rule)
-                    for rule in ladder
+                    for rule in rule_list
                     if not rule.choice.is_default and min_decided_bytes(rule) < rule.stop_bytes
                 ]
                 collectives.setdefault(str(collective), []).append(
@@ -110,14 +110,21 @@ def _rules_by_distribution(
     The rule list for all other shapes comes last, after entries for one node and for one rank per
     node; these are empty where the table has no such shape.
     """
-    told = {_distribution(key): ladder for key, ladder in rule_lists.items()}
+    told = {_distribution(key): rule_list for key, rule_list in rule_lists.items()}
     others = {
-        key: ladder for key, ladder in rule_lists.items() if _distribution(key) == ANY_DISTRIBUTION
+        key: rule_list
+        for key, rule_list in rule_lists.items()
+        if _distribution(key) == ANY_DISTRIBUTION
     }
     if not others:
         return list(told.items())
     if (
-        len({tuple((r.start_bytes, str(r.choice)) for r in ladder) for ladder in others.values()})
+        len(
+            {
+                tuple((r.start_bytes, str(r.choice)) for r in rule_list)
+                for rule_list in others.values()
+            }
+        )
         > 1
     ):
         key = next(iter(others))
@@ -260,14 +267,14 @@ def differences(table: TuningTable, rules: JsonRules, operators: str) -> Iterato
         entries = rules.get(collective, ())
         edges = {n for e in entries for n in (e.min_ranks, e.max_ranks) if n < math.inf}
         for p in neighbours({*known.get(collective, {}), *map(int, edges)}, minimum=1):
-            ladders = known.get(collective, {}).get(p, {})
-            for nodes, ppn, ladder in _shapes(p, ladders):
+            rule_lists = known.get(collective, {}).get(p, {})
+            for nodes, ppn, rule_list in _shapes(p, rule_lists):
                 held = [m for e in entries if e.matches(nodes, ppn) for m in e.messages]
                 sizes = {
                     int(n) for m in held for n in (m.min_bytes, m.max_bytes + 1) if n < math.inf
                 }
-                for nbytes in boundary_sizes(ladder, sizes):
-                    told = expected_config(collective, ladder, nbytes)
+                for nbytes in boundary_sizes(rule_list, sizes):
+                    told = expected_config(collective, rule_list, nbytes)
                     found = decide(rules, collective, nodes, ppn, nbytes)
                     if found != told:
                         yield (
@@ -283,7 +290,7 @@ def _shapes(
 
     The shapes of one node and of one rank per node follow without rules where the table lacks them.
     """
-    for key, ladder in rule_lists.items():
-        yield key.nodes, key.ppn, ladder
+    for key, rule_list in rule_lists.items():
+        yield key.nodes, key.ppn, rule_list
     known = {(key.nodes, key.ppn) for key in rule_lists}
     yield from ((*shape, ()) for shape in {(1, p), (p, 1)} - known)

@@ -28,14 +28,14 @@ _RulesByKey = Mapping[RuleKey, tuple[Rule, ...]]
 
 def emit(table: TuningTable) -> str:
     """Return the file of a table; raises InputError when a rule cannot be expressed."""
-    ladders = rules_by_key(table)
+    rule_lists = rules_by_key(table)
     lines = list[str]()
-    for team in _teams(ladders):
+    for team in _teams(rule_lists):
         tokens = [
             token
-            for key, ladder in ladders.items()
+            for key, rule_list in rule_lists.items()
             if Team(key.nodes, key.ppn) == team
-            for token in _tokens(table.library, ladder)
+            for token in _tokens(table.library, rule_list)
         ]
         line = f"{TUNE_VARIABLE}={join_tokens(tokens)}"
         if len(line) > MAX_LINE_BYTES:
@@ -100,7 +100,7 @@ def check(table: TuningTable, text: str) -> list[str]:
     Each bound of each rule and token and one byte beside it are checked, on the teams of the table,
     those of the file and others. Raises InputError when UCC would misread the file.
     """
-    conf, ladders = parse(text), rules_by_key(table)
+    conf, rule_lists = parse(text), rules_by_key(table)
     differences = [
         f"{name} decides beside {TUNE_VARIABLE}, and the table knows nothing of it"
         for section in (conf.default_section, *conf.sections)
@@ -112,13 +112,13 @@ def check(table: TuningTable, text: str) -> list[str]:
         for section in conf.sections
         if section.cpus or "sock" in section.ranges
     ]
-    places = {(key.collective, key.nodes, key.ppn, key.memory): x for key, x in ladders.items()}
+    places = {(key.collective, key.nodes, key.ppn, key.memory): x for key, x in rule_lists.items()}
     told = {t.collective for s in (conf.default_section, *conf.sections) for t in s.tune_tokens}
-    for team in _probed_teams(conf, _teams(ladders)):
-        for collective in sorted(told | {key.collective for key in ladders}):
+    for team in _probed_teams(conf, _teams(rule_lists)):
+        for collective in sorted(told | {key.collective for key in rule_lists}):
             for memory in MEMORIES:
-                ladder = places.get((collective, team.nodes, team.ppn, memory), ())
-                differences += _differences(conf, collective, team, memory, ladder)
+                rule_list = places.get((collective, team.nodes, team.ppn, memory), ())
+                differences += _differences(conf, collective, team, memory, rule_list)
     return differences
 
 
