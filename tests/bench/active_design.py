@@ -82,7 +82,7 @@ def grids(
             if AlgorithmConfig() in case.observations:
                 first.setdefault(case.point, case)
         rows = [row for case in first.values() for row in case.observations.values()]
-        if len({row.config for row in rows}) > 1:
+        if len({row.choice for row in rows}) > 1:
             ran = {
                 point: default_lookup(known, library)(called(point), point.nbytes)
                 for point in first
@@ -111,7 +111,7 @@ def called(point: CallPoint) -> PlacedCollective:
 
 def _known(rows: Sequence[Observation], simulate: SimulateFunction) -> SimulateFunction:
     """Simulated times are in the rows already, as far as anything is simulated."""
-    times = {(row.point, row.config): row.simulated_seconds for row in rows}
+    times = {(row.point, row.choice): row.simulated_seconds for row in rows}
     return lambda point, choice: (
         times[point, choice] if (point, choice) in times else simulate(point, choice)
     )
@@ -150,7 +150,7 @@ def row(name: str, grid: Grid, seeds: int) -> tuple[str, ...]:
 def pairs(grid: Grid) -> Iterator[tuple[float, float]]:
     """Seconds of the default and of the fastest at every call."""
     for point, own in group_by_point(grid.rows).items():
-        times = {row.config: row.seconds for row in own if row.config in grid.choices[point]}
+        times = {row.choice: row.seconds for row in own if row.choice in grid.choices[point]}
         yield times[AlgorithmConfig()], min(times.values())
 
 

@@ -54,7 +54,7 @@ def times_of(path: Path) -> Iterator[Mapping[int, Times]]:
         lambda: defaultdict(dict)
     )
     for row in build_observations(read_measurements(path), lambda _point, _choice: math.nan):
-        calls[row.point.key()][row.point.nbytes][row.config] = row.seconds
+        calls[row.point.key()][row.point.nbytes][row.choice] = row.seconds
     for sizes in calls.values():
         yield {nbytes: times for nbytes, times in sizes.items() if AlgorithmConfig() in times}
 

@@ -31,7 +31,7 @@ from tuner.select.simulated_times import Simulator
 Unit = Callable[[Observation], Hashable]  # rows of one unit are learned from together
 UNITS: dict[str, Unit] = {
     "whole points": lambda row: row.point,
-    "single algorithms": lambda row: (row.point, row.config),
+    "single algorithms": lambda row: (row.point, row.choice),
 }
 
 
@@ -67,7 +67,7 @@ def believed(
         for name in Collective
     }
     for point, own in group_by_point(asked).items():
-        belief = beliefs[Collective(point.collective)].posterior(point, [row.config for row in own])
+        belief = beliefs[Collective(point.collective)].posterior(point, [row.choice for row in own])
         called = (
             Collective(point.collective),
             point.nodes,
@@ -77,7 +77,7 @@ def believed(
             point.nbytes,
         )
         for row, expected in zip(own, np.exp(belief.mean), strict=True):
-            yield CollectivePrediction(called, row.config, row.seconds, float(expected))
+            yield CollectivePrediction(called, row.choice, row.seconds, float(expected))
 
 
 def learned(

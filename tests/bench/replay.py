@@ -110,10 +110,10 @@ def frameworks(agreement: float) -> Iterator[tuple[str, Framework]]:
             )
 
 
-def one_algorithm(config: AlgorithmConfig, like: TuningTable) -> TuningTable:
+def one_algorithm(choice: AlgorithmConfig, like: TuningTable) -> TuningTable:
     """Return a table that has one algorithm of the library for every allreduce."""
     key = RuleKey(Collective.ALLREDUCE, RANKS, 1, operators="commutative")
-    rule = Rule(key, 0, math.inf, replace(config, runner=LIBRARY), Evidence("none"))
+    rule = Rule(key, 0, math.inf, replace(choice, runner=LIBRARY), Evidence("none"))
     return TuningTable(like.cluster, like.library, (rule,))
 
 
@@ -124,8 +124,8 @@ def policies(
     default = LibraryDefault.from_measurements(probed)
     yield DEFAULT, default, None
     yield TABLE, TableChoice(table, default), table
-    for name, config in ALGORITHMS.items():
-        own = one_algorithm(config, table)
+    for name, choice in ALGORITHMS.items():
+        own = one_algorithm(choice, table)
         yield name, TableChoice(own, default), own
 
 

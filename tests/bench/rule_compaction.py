@@ -28,7 +28,7 @@ from tuner.select.cases import EvaluationCase, cases_from_measurements, cases_fr
 from tuner.select.dataset import Observation
 from tuner.select.evaluate import no_simulation
 from tuner.select.rule_merging import SizePartition, optimal_partitions, smallest_within_loss
-from tuner.select.significance import DEFAULT_CONFIG, Comparison, compare_with_default
+from tuner.select.significance import DEFAULT_CHOICE, Comparison, compare_with_default
 
 COLUMNS = ("set", "ladders", "sizes", "naive", "rules", "of sizes", "added", "all")
 SURE = 12  # samples that a result of one sample is repeated to
@@ -52,7 +52,7 @@ def ladders(cases: Sequence[EvaluationCase]) -> Iterator[tuple[str, Ladder]]:
     """With the set that each belongs to."""
     found: dict[tuple[object, ...], Ladder] = defaultdict(list)
     for case in sorted(cases, key=lambda case: case.point):
-        if DEFAULT_CONFIG in case.observations:
+        if DEFAULT_CHOICE in case.observations:
             q = case.point
             key = (f"{case.group} {q.collective}", case.run, q.nodes, q.ppn, q.memory)
             found[key].append(
@@ -64,7 +64,7 @@ def ladders(cases: Sequence[EvaluationCase]) -> Iterator[tuple[str, Ladder]]:
 def winner(contest: Comparison) -> AlgorithmConfig:
     """What a rule for this size alone would say."""
     return max(
-        sorted(contest.winners, key=str), key=contest.gains.__getitem__, default=DEFAULT_CONFIG
+        sorted(contest.winners, key=str), key=contest.gains.__getitem__, default=DEFAULT_CHOICE
     )
 
 
@@ -77,7 +77,7 @@ def added(plan: SizePartition) -> float:
     """Sum over the sizes, of medians."""
     total = 0.0
     for group in plan.groups:
-        choice = min(group.configs, key=str)
+        choice = min(group.choices, key=str)
         for contest in group.comparisons:
             total += contest.seconds[choice] / contest.seconds[winner(contest)] - 1
     return total

@@ -70,11 +70,11 @@ def outcomes(table: TuningTable, grid: Measurements) -> tuple[list[Outcome], lis
         row
         for row in build_observations(grid, lambda point, choice: math.nan)
         if row.point.nbytes >= LEAST
-        and library.is_expressible(row.point.key().collective, row.config)
+        and library.is_expressible(row.point.key().collective, row.choice)
     ]
     found, unknown = list[Outcome](), list[CallPoint]()
     for point, own in group_by_point(rows).items():
-        times, choice = {row.config: row.seconds for row in own}, follow(table, point)
+        times, choice = {row.choice: row.seconds for row in own}, follow(table, point)
         if choice in times and AlgorithmConfig() in times:
             best = min(times.values())
             found.append(Outcome(point, choice, times[choice], times[AlgorithmConfig()], best))

@@ -80,7 +80,7 @@ def test_of_collectives_that_the_watcher_does_not_know_nothing_is_known(
         launcher, [(Collective.GATHER, 1, 2, BLOCK)], 1024, tmp_path
     )
     assert gather.thresholds == ()
-    assert gather.config_at(64) is None
+    assert gather.choice_at(64) is None
 
 
 @pytest.mark.representative("6")

@@ -278,9 +278,9 @@ def test_what_is_known_of_the_default_is_what_the_mpir_layer_runs(
     """Cliques of one host are nodes for MPICH. With several threads nothing is in shared memory."""
     trees = mpich.read_generic_trees(mpich_launcher.libmpi())
     (found,) = find_default_algorithms(trees, [(collective, nodes, ppn, BLOCK)], LARGE, level)
-    choice, name = found.config_at(RULED), f"collective={collective}"
+    choice, name = found.choice_at(RULED), f"collective={collective}"
     own = trees.mpir[name]["comm_type=intra"]
-    leaf = None if choice is None else emitter.leaf_for_config(collective, choice)
+    leaf = None if choice is None else emitter.leaf_for_choice(collective, choice)
     ranks, divided = SHAPES[nodes, ppn]
     large = {f"comm_size<={ranks - 1}": own, "comm_size=any": poisoned(own, leaf)}
     tree = {"avg_msg_size<=1023": own, "avg_msg_size=any": large}

@@ -11,7 +11,7 @@ from tests.support.waiting import patience
 from tuner import mpi_libraries
 from tuner.core.collective import Collective
 from tuner.launch import Launcher
-from tuner.mpi_libraries.openmpi import canonical_config
+from tuner.mpi_libraries.openmpi import canonical_choice
 from tuner.validation import openmpi_trace
 from tuner.validation.validation import CallOutcome
 
@@ -71,7 +71,7 @@ def test_settings_force_every_candidate(launcher: Launcher, tmp_path: Path) -> N
         seen = openmpi_trace.executed_algorithm(
             collective, CallOutcome(0, tuple(map(tuple, numbers)))
         )
-        assert seen == canonical_config(collective, choice) == choice
+        assert seen == canonical_choice(collective, choice) == choice
 
 
 @pytest.mark.parametrize("library", ["openmpi", "mpich"])

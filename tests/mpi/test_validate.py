@@ -22,7 +22,7 @@ from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.formats import mpich, openmpi
 from tuner.formats.mpich import GenericTrees
 from tuner.launch import Launcher
-from tuner.mpi_libraries.openmpi import ALGORITHMS, canonical_config
+from tuner.mpi_libraries.openmpi import ALGORITHMS, canonical_choice
 from tuner.probe.probed_machine import local_cluster
 from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
 from tuner.validation.validate_openmpi import activation
@@ -87,7 +87,7 @@ def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: P
         if name != "default"
     }
     for one in chosen:
-        assert set(one.executed) == {canonical_config(one.rule.key.collective, one.rule.choice)}
+        assert set(one.executed) == {canonical_choice(one.rule.key.collective, one.rule.choice)}
 
 
 REDIRECTED = [

@@ -17,32 +17,32 @@ from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.formats.intelmpi import DIALECT
 from tuner.formats.registry import ExportOptions
 from tuner.launch import Launcher
-from tuner.mpi_libraries.intelmpi import config_of
+from tuner.mpi_libraries.intelmpi import choice_of
 from tuner.probe.probed_machine import local_cluster
 from tuner.validation import validate_intelmpi
 from tuner.validation.validation import ValidationCall, run_calls
 
 BCAST, ALLREDUCE, ALLGATHER = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLGATHER
-SEVEN = config_of(7)  # of bcast, like preset 2 inside one node
+SEVEN = choice_of(7)  # of bcast, like preset 2 inside one node
 TABLE = table_of(
     {
-        (ALLREDUCE, 3): [(0, config_of(5)), (1024, config_of(16)), (65536, config_of(8))],
+        (ALLREDUCE, 3): [(0, choice_of(5)), (1024, choice_of(16)), (65536, choice_of(8))],
         (BCAST, 3): [
-            (0, config_of(3)),
+            (0, choice_of(3)),
             (4096, AlgorithmConfig()),
-            (65536, config_of(2)),
+            (65536, choice_of(2)),
             (1 << 20, SEVEN),
         ],
-        (ALLGATHER, 3): [(0, config_of(3)), (3000, config_of(2))],
-        (Collective.BARRIER, 3): [(0, config_of(5))],
-        (Collective.GATHER, 3): [(0, config_of(1))],
+        (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
+        (Collective.BARRIER, 3): [(0, choice_of(5))],
+        (Collective.GATHER, 3): [(0, choice_of(1))],
         (Collective.SCATTER, 3): [(0, AlgorithmConfig())],
     },
     probed=(64, 2048, 1 << 17),
     library="intelmpi 2021.18.1",
 )
 validate = validate_intelmpi.LIBRARY.validate
-OTHERWISE = config_of(1)
+OTHERWISE = choice_of(1)
 OPTIONS = ExportOptions(fallback_algorithm="preset_1")
 LIKE_OWN = "cannot be told from Intel MPI's own decision"
 
@@ -92,7 +92,7 @@ def test_variables_that_are_not_followed_are_noticed(
     intelmpi_launcher: Launcher, tmp_path: Path
 ) -> None:
     table = table_of(
-        {(BCAST, 3): [(0, config_of(3))], (ALLGATHER, 3): [(0, AlgorithmConfig())]},
+        {(BCAST, 3): [(0, choice_of(3))], (ALLGATHER, 3): [(0, AlgorithmConfig())]},
         library=TABLE.library,
     )
     file = tmp_path / "adjust.sh"
@@ -105,7 +105,7 @@ def test_variables_that_are_not_followed_are_noticed(
 def test_the_variables_of_another_table_are_refused(
     intelmpi_launcher: Launcher, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = table_of({(BCAST, 3): [(0, config_of(7))]}, library=TABLE.library)
+    other = table_of({(BCAST, 3): [(0, choice_of(7))]}, library=TABLE.library)
     with pytest.raises(InputError, match="not the file of this table"):
         validate(other, file, intelmpi_launcher, tmp_path)
     monkeypatch.setenv("I_MPI_ADJUST_BCAST", "1")
@@ -151,7 +151,7 @@ def entered_under(launcher: Launcher, directory: Path, value: str) -> list[set[s
 def test_the_command_line_proves_each_number_of_ranks(
     intelmpi_launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = table_of({(BCAST, p): [(0, config_of(3))] for p in (2, 3)})
+    made = table_of({(BCAST, p): [(0, choice_of(3))] for p in (2, 3)})
     table = TuningTable(local_cluster(), intelmpi_launcher.version(), made.rules)
     write_table(table, tmp_path / "table.json")
     words = [

@@ -269,7 +269,7 @@ def _rungs(choices: Sequence[AlgorithmConfig], first: int, *, whole: bool) -> Ru
 
 
 def _choices(library: str, collective: Collective, operators: str) -> list[AlgorithmConfig]:
-    """Return the configs that a file may name for these calls, with and without segments."""
+    """Return the choices that a file may name for these calls, with and without segments."""
     known = mpi_libraries.library_module(library)
     named = known.ALGORITHMS.get(collective, ())
     found = [

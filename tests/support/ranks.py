@@ -85,7 +85,7 @@ class Ranks(Launcher):
             yield {"event": "left_out", "point": str(point), "key": point.key}
         else:
             for arm in point.candidates:
-                if arm.config == self.refused:
+                if arm.choice == self.refused:
                     yield {
                         "event": "excluded",
                         "point": str(point),

@@ -41,7 +41,7 @@ class Grid:
     def choices(self) -> Mapping[CallPoint, list[AlgorithmConfig]]:
         """The candidates at every point: not what the default runs itself."""
         return {
-            point: [row.config for row in own if row.config != self.ran.get(point)]
+            point: [row.choice for row in own if row.choice != self.ran.get(point)]
             for point, own in group_by_point(self.rows).items()
         }
 
@@ -53,7 +53,7 @@ class Grid:
         """The true mean regret of the table that would be made."""
         losses = []
         for point, own in group_by_point(self.rows).items():
-            times = {row.config: row.seconds for row in own}
+            times = {row.choice: row.seconds for row in own}
             candidates = (times[choice] for choice in self.choices[point])
             losses.append(times[design.choose(point)] / min(candidates) - 1)
         return float(np.mean(losses))
@@ -61,7 +61,7 @@ class Grid:
 
 def replay(grid: Grid, seconds: float, rounds: int, seed: int = 1) -> list[Stage]:
     """Of batches of so many seconds, until nothing is worth measuring; the first knows nothing."""
-    known = {(row.point, row.config): row for row in grid.rows}
+    known = {(row.point, row.choice): row for row in grid.rows}
     design = grid.design(seed)
     got = dict[tuple[CallPoint, AlgorithmConfig], Observation]()
     spent = 0.0
@@ -71,7 +71,7 @@ def replay(grid: Grid, seconds: float, rounds: int, seed: int = 1) -> list[Stage
         if not batch:
             break
         for task in batch:
-            asked = {(task.point, choice) for choice in task.configs} & known.keys()
+            asked = {(task.point, choice) for choice in task.choices} & known.keys()
             spent += sum(measurement_cost(known[pair].seconds) for pair in asked)
             got |= {pair: known[pair] for pair in asked}
         design.update(got.values())

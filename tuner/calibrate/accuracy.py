@@ -17,7 +17,7 @@ from scipy.stats import kendalltau
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 
-NEAR_BEST_TOLERANCE = 0.05  # a config within this of the best measured time is as good as the best
+NEAR_BEST_TOLERANCE = 0.05  # a choice within this of the best measured time is as good as the best
 SIZE_BANDS_BYTES = (
     0,
     1 << 10,
@@ -33,7 +33,7 @@ CollectivePoint = tuple[Collective, int, int, str, str, int]
 
 @dataclass(frozen=True)
 class CollectivePrediction:
-    """The measured and the predicted seconds of one algorithm config at one point."""
+    """The measured and the predicted seconds of one algorithm choice at one point."""
 
     point: CollectivePoint
     choice: AlgorithmConfig

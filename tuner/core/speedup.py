@@ -123,7 +123,7 @@ def pooled_speedup(
 def launch_sd_ratio(pairs: Iterable[tuple[LaunchSamples, LaunchSamples]]) -> float:
     """Return how many times further apart than usual the launches of one call are, at least 1.
 
-    pairs       samples of each launch of two algorithm configs at a time
+    pairs       samples of each launch of two algorithm choices at a time
 
     Two or three launches of one pair say little, those of many pairs more; the usual variation is a
     prior with the weight of `_PRIOR_LAUNCHES` launches.

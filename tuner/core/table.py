@@ -83,7 +83,7 @@ class Evidence:
                 none (no evidence for this range)
     nbytes      the probed sizes that support the rule, or those at which its times are predicted
     default_s   time of the library default at each of these sizes, or empty
-    chosen_s    time of the chosen config at each size; as long as `default_s`
+    chosen_s    time of the chosen choice at each size; as long as `default_s`
     predicted_s predicted time at each size, or empty
     gain        default time / chosen time at these sizes, geometric mean; 1 for the default
     gain_ci95   its 95 % interval

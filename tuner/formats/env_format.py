@@ -49,8 +49,8 @@ class EnvDialect:
     library                 its name in messages
     variable_names          the variable of each collective
     per_rank_collectives    collectives whose sizes are those that one rank sends or receives
-    number_of               returns the number of an algorithm config; raises InputError
-    config_of               returns the algorithm config of a number
+    number_of               returns the number of an algorithm choice; raises InputError
+    choice_of               returns the algorithm choice of a number
     format_value            returns the value for a list of entries
     parse_value             returns the entries of a value, given its collective; raises InputError
     """
@@ -59,21 +59,21 @@ class EnvDialect:
     variable_names: Mapping[Collective, str]
     per_rank_collectives: tuple[Collective, ...]
     number_of: Callable[[Collective, AlgorithmConfig], int]
-    config_of: Callable[[Collective, int], AlgorithmConfig]
+    choice_of: Callable[[Collective, int], AlgorithmConfig]
     format_value: Callable[[Sequence[EnvEntry]], str]
     parse_value: Callable[[Collective, str], tuple[EnvEntry, ...]]
 
     def decide(
         self, rule_lists: EnvRules, collective: Collective, p: int, nbytes: int
     ) -> AlgorithmConfig:
-        """Return the config that the variables name for a call of `nbytes` of the whole buffer.
+        """Return the choice that the variables name for a call of `nbytes` of the whole buffer.
 
         The answer is the library default where no variable is set for the collective.
         """
         size = nbytes // self.compared_bytes_factor(collective, p)
         for entry in rule_lists.get(collective, ()):
             if entry.max_bytes is None or size <= entry.max_bytes:
-                return self.config_of(collective, entry.number)
+                return self.choice_of(collective, entry.number)
         return AlgorithmConfig()
 
     def compared_bytes_factor(self, collective: Collective, p: int) -> int:

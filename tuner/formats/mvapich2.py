@@ -17,7 +17,7 @@ from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import strict_parsing
 from tuner.formats.env_format import MAX_BOUND_BYTES, EnvDialect, EnvEntry
 from tuner.formats.rules_by_ranks import describe_rule, rules_by_rank_count
-from tuner.mpi_libraries.mvapich2 import ALGORITHMS, config_of, number_of, preserves_operand_order
+from tuner.mpi_libraries.mvapich2 import ALGORITHMS, choice_of, number_of, preserves_operand_order
 
 MAX_ENTRIES = 32  # size of the library's table
 _ENTRY = re.compile(
@@ -101,7 +101,7 @@ DIALECT = EnvDialect(
     {c: f"MV2_INTER_{c.upper()}_TUNING" for c in ALGORITHMS},
     (),
     number_of,
-    config_of,
+    choice_of,
     format_value,
     parse_value,
 )

@@ -55,7 +55,7 @@ def _merge_identical(rule_lists: Mapping[RuleKey, tuple[Rule, ...]]) -> tuple[Ru
     """Return the one rule list of several keys; raises InputError where they differ."""
     first, *others = rule_lists
     for key in others:
-        if _configs_by_size(rule_lists[first]) != _configs_by_size(rule_lists[key]):
+        if _choices_by_size(rule_lists[first]) != _choices_by_size(rule_lists[key]):
             raise InputError(
                 f"{key.collective} on {key.p} ranks: the rules for {_describe_shape(first)} and"
                 f" {_describe_shape(key)} differ, but this format knows only the number of ranks:"
@@ -74,7 +74,7 @@ def shadowed_calls(table: TuningTable, part: TuningTable) -> list[str]:
     found = set[str]()
     for key in set(table.keys) - set(part.keys):
         other = held.get((key.collective, key.p, key.memory, key.operators))
-        if other and _configs_by_size(table.rules_for(key)) != _configs_by_size(
+        if other and _choices_by_size(table.rules_for(key)) != _choices_by_size(
             part.rules_for(other)
         ):
             found.add(f"{key.collective} on {key.shape}")
@@ -140,7 +140,7 @@ def describe_default(
     return f"leaves it to the library{lacking}"
 
 
-def _configs_by_size(rule_list: Sequence[Rule]) -> list[tuple[int, str]]:
+def _choices_by_size(rule_list: Sequence[Rule]) -> list[tuple[int, str]]:
     return [(rule.start_bytes, str(rule.choice)) for rule in rule_list]
 
 

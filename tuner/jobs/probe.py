@@ -136,7 +136,7 @@ def _planned(tasks: Iterable[Experiment]) -> list[dict[str, Any]]:
             "nodes": task.point.nodes,
             "ppn": task.point.ppn,
             "nbytes": task.point.nbytes,
-            "algorithms": [str(config) for config in task.configs],
+            "algorithms": [str(choice) for choice in task.choices],
         }
         for task in tasks
     ]

@@ -35,7 +35,7 @@ def library_module(library: str) -> ModuleType:
 
 
 def min_call_bytes(library: str, choice: AlgorithmConfig) -> int:
-    """Return the size in bytes, over the whole buffer, of the smallest call that may run a config.
+    """Return the size in bytes, over the whole buffer, of the smallest call that may run a choice.
 
     library     name and version; 0 for one that tables are not made for here
 
@@ -46,7 +46,7 @@ def min_call_bytes(library: str, choice: AlgorithmConfig) -> int:
 
 
 def require_safe_size(library: str, choice: AlgorithmConfig, start_bytes: int) -> None:
-    """Raise InputError for a rule from `start_bytes` on that has calls too small for its config."""
+    """Raise InputError for a rule from `start_bytes` on that has calls too small for its choice."""
     least = min_call_bytes(library, choice)
     if start_bytes < least:
         raise InputError(

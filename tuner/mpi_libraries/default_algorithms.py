@@ -29,10 +29,10 @@ DefaultLookup = Callable[[PlacedCollective, int], AlgorithmConfig | None]  # tak
 class DefaultAlgorithms(PlacementMixin):
     """The default's algorithms on nodes x ppn ranks, for calls of up to `max_bytes` bytes.
 
-    thresholds  bytes from which on the config at the same position is used; ascending, empty where
+    thresholds  bytes from which on the choice at the same position is used; ascending, empty where
                 nothing is known
     choices     None for a range where the algorithm is unknown: in Open MPI another component than
-                coll/tuned runs it, in MPICH the device layer, or no config stands for it
+                coll/tuned runs it, in MPICH the device layer, or no choice stands for it
     """
 
     collective: Collective
@@ -46,7 +46,7 @@ class DefaultAlgorithms(PlacementMixin):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.thresholds) != len(self.choices) or min(self.nodes, self.ppn) < 1:
-            raise ValueError("default algorithms need a shape, and a config for every threshold")
+            raise ValueError("default algorithms need a shape, and a choice for every threshold")
         if any(low >= high for low, high in pairwise((0, *self.thresholds))):
             raise ValueError("thresholds of default algorithms must ascend")
 
@@ -54,8 +54,8 @@ class DefaultAlgorithms(PlacementMixin):
     def placed_collective(self) -> PlacedCollective:
         return self.collective, self.nodes, self.ppn, self.placement
 
-    def config_at(self, nbytes: int) -> AlgorithmConfig | None:
-        """Return the config that the default uses for `nbytes`; None where that is unknown."""
+    def choice_at(self, nbytes: int) -> AlgorithmConfig | None:
+        """Return the choice that the default uses for `nbytes`; None where that is unknown."""
         place = bisect_right(self.thresholds, nbytes) - 1
         return self.choices[place] if place >= 0 and nbytes <= self.max_bytes else None
 
@@ -65,7 +65,7 @@ def default_lookup(decisions: Iterable[DefaultAlgorithms], library: str) -> Defa
     known = {each.placed_collective: each for each in decisions}
 
     def choice(call: PlacedCollective, nbytes: int) -> AlgorithmConfig | None:
-        asked = known[call].config_at(nbytes) if call in known else None
+        asked = known[call].choice_at(nbytes) if call in known else None
         collective, nodes, ppn, _ = call
         return asked and library_module(library).effective_algorithm(
             collective, asked, nodes * ppn, nbytes

@@ -29,7 +29,7 @@ _NAME = re.compile(r"preset_(0|[1-9]\d{0,2})")
 
 
 def preset_of(collective: Collective, choice: AlgorithmConfig) -> int:
-    """Return the preset of a config; raises InputError for one that Intel MPI does not have."""
+    """Return the preset of a choice; raises InputError for one that Intel MPI does not have."""
     largest = MAX_PRESETS.get(collective)
     match = _NAME.fullmatch(choice.algorithm)
     if largest is None:
@@ -44,6 +44,6 @@ def preset_of(collective: Collective, choice: AlgorithmConfig) -> int:
     return int(match[1])
 
 
-def config_of(preset: int) -> AlgorithmConfig:
-    """Return the config that `preset_of` turns into this number."""
+def choice_of(preset: int) -> AlgorithmConfig:
+    """Return the choice that `preset_of` turns into this number."""
     return AlgorithmConfig(f"preset_{preset}")

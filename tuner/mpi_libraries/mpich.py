@@ -124,7 +124,7 @@ CONTROL_VARIABLES = (  # all that the tuner uses
 
 
 def native_algorithm(collective: Collective, choice: AlgorithmConfig) -> NativeAlgorithm:
-    """Return the library's algorithm for a config other than the default.
+    """Return the library's algorithm for a choice other than the default.
 
     Raises InputError for an algorithm or parameter that MPICH does not have, and for a segment size
     that it cannot hold.
@@ -206,7 +206,7 @@ def min_call_bytes(_choice: AlgorithmConfig) -> int:
 
 
 def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
-    """Return whether a rule can express this config, as `native_algorithm` tells."""
+    """Return whether a rule can express this choice, as `native_algorithm` tells."""
     if choice.is_default:
         return True
     try:
@@ -244,7 +244,7 @@ def candidates(
 ) -> list[AlgorithmConfig]:
     """Return every algorithm worth timing for a call with 4-byte elements, the default first.
 
-    segments    a segmented config is offered only where the message is longer than its segment
+    segments    a segmented choice is offered only where the message is longer than its segment
     radices     ignored: no candidate of MPICH has a radix
 
     Raises InputError for collectives whose algorithms are not known here.
@@ -258,11 +258,11 @@ def candidates(
             p.bit_length() - 1
         ):
             continue
-        choices += _configs_of_algorithm(name, found, nbytes, segments)
+        choices += _choices_of_algorithm(name, found, nbytes, segments)
     return choices
 
 
-def _configs_of_algorithm(
+def _choices_of_algorithm(
     name: str, found: NativeAlgorithm, nbytes: int, segments: Sequence[int]
 ) -> Iterator[AlgorithmConfig]:
     if not found.segment_parameter:

@@ -31,7 +31,7 @@ UNTESTED_OPERAND_ORDER = {Collective.ALLREDUCE: ("rabenseifner",)}
 
 
 def number_of(collective: Collective, choice: AlgorithmConfig) -> int:
-    """Return the number of a config; raises InputError for one that MVAPICH2 does not have."""
+    """Return the number of a choice; raises InputError for one that MVAPICH2 does not have."""
     known = ALGORITHMS.get(collective)
     if known is None:
         raise InputError(f"MVAPICH2 rules for {collective} are not supported: drop these rules")
@@ -45,8 +45,8 @@ def number_of(collective: Collective, choice: AlgorithmConfig) -> int:
     return known[choice.algorithm]
 
 
-def config_of(collective: Collective, number: int) -> AlgorithmConfig:
-    """Return the config that `number_of` turns into this number."""
+def choice_of(collective: Collective, number: int) -> AlgorithmConfig:
+    """Return the choice that `number_of` turns into this number."""
     return AlgorithmConfig(next(name for name, n in ALGORITHMS[collective].items() if n == number))
 
 

@@ -170,7 +170,7 @@ PROBE_CHAINS = (2, 4)
 
 
 def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[int, int, int]:
-    """Return the algorithm number, fan-in/out and segment size of a config.
+    """Return the algorithm number, fan-in/out and segment size of a choice.
 
     The segment size is in bytes, 0 for an unsegmented algorithm. Raises InputError for an algorithm
     or parameter that Open MPI does not have.
@@ -207,7 +207,7 @@ def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[in
 
 
 def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
-    """Return whether a rule can express this config, as `rule_parameters` tells.
+    """Return whether a rule can express this choice, as `rule_parameters` tells.
 
     A file may name algorithms that the library lacks, and all k-nomial trees of a program have one
     radix.
@@ -225,17 +225,17 @@ def _numbers(collective: Collective, choice: AlgorithmConfig) -> tuple[int, int,
     return names.index(choice.algorithm), chains, choice.params.get("segment", 0)
 
 
-def config_of(collective: Collective, number: int, chains: int, segment: int) -> AlgorithmConfig:
-    """Return the config that `rule_parameters` turns into these numbers, without unused ones."""
+def choice_of(collective: Collective, number: int, chains: int, segment: int) -> AlgorithmConfig:
+    """Return the choice that `rule_parameters` turns into these numbers, without unused ones."""
     name = ALGORITHMS[collective][number]
     known = _parameter_names(collective, name)
     values = {"segment": segment, "chains": chains or 1, "radix": RADIX}
     return AlgorithmConfig(name, {key: values[key] for key in known if key != "segment" or segment})
 
 
-def canonical_config(collective: Collective, choice: AlgorithmConfig) -> AlgorithmConfig:
-    """Return the config with every relevant parameter; raises as `rule_parameters` does."""
-    return config_of(collective, *rule_parameters(collective, choice))
+def canonical_choice(collective: Collective, choice: AlgorithmConfig) -> AlgorithmConfig:
+    """Return the choice with every relevant parameter; raises as `rule_parameters` does."""
+    return choice_of(collective, *rule_parameters(collective, choice))
 
 
 def _parameter_names(collective: Collective, algorithm: str) -> tuple[str, ...]:
@@ -281,7 +281,7 @@ def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> 
 
 
 def min_call_bytes(choice: AlgorithmConfig) -> int:
-    """Return the bytes, over the whole buffer, of the smallest call that may run a config."""
+    """Return the bytes, over the whole buffer, of the smallest call that may run a choice."""
     return MIN_SEGMENTED_BYTES if choice.params.get("segment") else 0
 
 
@@ -313,7 +313,7 @@ def effective_algorithm(
 ) -> AlgorithmConfig:
     """Return what really runs where `choice` is asked for, with 4-byte elements."""
     other, _ = _substitution(collective, choice, p, nbytes, PROBE_ELEMENT_BYTES)
-    return config_of(collective, ALGORITHMS[collective].index(other), 0, 0) if other else choice
+    return choice_of(collective, ALGORITHMS[collective].index(other), 0, 0) if other else choice
 
 
 def _substitution(
@@ -359,7 +359,7 @@ def candidates(
 ) -> list[AlgorithmConfig]:
     """Return every algorithm worth timing for a call with 4-byte elements, the default first.
 
-    segments    a segmented config is offered only where the message is longer than its segment
+    segments    a segmented choice is offered only where the message is longer than its segment
     radices     a radix is offered only where it makes another tree; rules can express only `RADIX`
 
     Configs that would run as another algorithm at this size are left out. Raises InputError for
@@ -371,11 +371,11 @@ def candidates(
     choices = [AlgorithmConfig()]
     for name in ALGORITHMS[collective][1:]:
         if name not in COLLECTIVES[collective].wrong_in_place:
-            choices += _configs_of_algorithm(collective, name, p, nbytes, segments, radices)
+            choices += _choices_of_algorithm(collective, name, p, nbytes, segments, radices)
     return [choice for choice in choices if not substitution_reason(collective, choice, p, nbytes)]
 
 
-def _configs_of_algorithm(
+def _choices_of_algorithm(
     collective: Collective,
     name: str,
     p: int,

@@ -37,7 +37,7 @@ def algorithm_names(library: str, collective: Collective) -> tuple[str, ...]:
 
 
 def require_expressible(library: str, collective: Collective, choice: AlgorithmConfig) -> None:
-    """Raise InputError for a config that UCC's file cannot express."""
+    """Raise InputError for a choice that UCC's file cannot express."""
     names = algorithm_names(library, collective)
     if not names:
         raise InputError(f"{library} rules for {collective} are not supported: drop these rules")

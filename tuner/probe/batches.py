@@ -26,7 +26,7 @@ from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 
 @dataclass(frozen=True)
 class ExperimentRequest(PlacementMixin):
-    """A call to measure: these algorithm configs, and the library default beside them."""
+    """A call to measure: these algorithm choices, and the library default beside them."""
 
     collective: Collective
     nodes: int
@@ -39,7 +39,7 @@ class ExperimentRequest(PlacementMixin):
 def experiment_points(
     spec: ProbeSpec, experiments: Sequence[ExperimentRequest], launch: int
 ) -> Iterator[ProbePoint]:
-    """Yield a point for each call, with all requested configs of that call.
+    """Yield a point for each call, with all requested choices of that call.
 
     Raises InputError for shapes that do not fit the hosts, odd sizes and unknown algorithms.
     """

@@ -27,7 +27,7 @@ def points_of_shape(shape: ProbeShape, spec: ProbeSpec) -> Iterator[ProbePoint]:
                 found = library.candidates(
                     collective, shape.ranks, nbytes, spec.segments, spec.radices
                 )
-                own = _schedule_configs(collective, shape, nbytes, spec)
+                own = _schedule_choices(collective, shape, nbytes, spec)
                 yield collective_point(spec.library, collective, shape, nbytes, [*found, *own])
 
 
@@ -46,9 +46,9 @@ def collective_point(
     collective: Collective,
     shape: ProbeShape,
     nbytes: int,
-    configs: Iterable[AlgorithmConfig],
+    choices: Iterable[AlgorithmConfig],
 ) -> ProbePoint:
-    """Return a point with a candidate for each config; raise InputError for unknown ones."""
+    """Return a point with a candidate for each choice; raise InputError for unknown ones."""
     known = mpi_libraries.library_module(library)
     candidates = tuple(
         ProbeCandidate(choice.algorithm, dict(choice.params), runner=SCHEDULE)
@@ -56,7 +56,7 @@ def collective_point(
         else ProbeCandidate(
             choice.algorithm, dict(choice.params), known.settings(collective, choice)
         )
-        for choice in configs
+        for choice in choices
     )
     sample = SECONDS_PER_CALL + shape.ranks * (SECONDS_PER_MESSAGE + SECONDS_PER_BYTE * nbytes)
     return ProbePoint(
@@ -72,7 +72,7 @@ def collective_point(
     )
 
 
-def _schedule_configs(
+def _schedule_choices(
     collective: Collective, shape: ProbeShape, nbytes: int, spec: ProbeSpec
 ) -> Iterator[AlgorithmConfig]:
     """Yield the requested schedules of ours that suit the shape, with the library's segments."""

@@ -311,7 +311,7 @@ def _collective_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
 def plan_experiments(
     spec: ProbeSpec, experiments: Sequence[ExperimentRequest], launch: int = 0
 ) -> ProbePlan:
-    """Return the plan of one launch that measures exactly these configs and the library default.
+    """Return the plan of one launch that measures exactly these choices and the library default.
 
     Raises InputError for shapes that do not fit the hosts and for unknown algorithms.
     """

@@ -54,13 +54,13 @@ class ProbeCandidate:
     runner: str = LIBRARY
 
     @property
-    def config(self) -> AlgorithmConfig:
+    def choice(self) -> AlgorithmConfig:
         return AlgorithmConfig(self.algorithm, self.params, self.runner)
 
     @property
     def name(self) -> str:
-        """The name among the candidates of a point: its size in a size series, else its config."""
-        return f"{self.nbytes} B" if self.nbytes is not None else str(self.config)
+        """The name among the candidates of a point: its size in a size series, else its choice."""
+        return f"{self.nbytes} B" if self.nbytes is not None else str(self.choice)
 
 
 @dataclass(frozen=True)

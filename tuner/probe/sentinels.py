@@ -11,7 +11,7 @@ from tuner.base.units import format_size
 from tuner.core.measurement import Measurement
 
 MAX_DRIFT = 0.05  # relative change from the first to the last sentinels that is reported
-MAX_HALF_WIDTH = 0.10  # relative half-width of a median beyond which configs cannot be compared
+MAX_HALF_WIDTH = 0.10  # relative half-width of a median beyond which choices cannot be compared
 MAX_DEVIATION = 0.25  # relative distance from the median beyond which a sentinel is an outlier
 MIN_SENTINELS_FOR_DRIFT = 3  # sentinels needed to detect drift
 

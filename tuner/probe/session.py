@@ -280,7 +280,7 @@ class ProbeSession:
         Only the death of a rank counts: MPICH, which here refuses what it would hand to another
         algorithm, refuses most of these calls.
         """
-        choice = candidate.config
+        choice = candidate.choice
         forced = point.kind == "collective" and candidate.runner == LIBRARY
         tried = (point.subject, choice) in self._tried
         if not forced or choice.is_default or tried or min_call_bytes(self._plan.library, choice):
@@ -301,7 +301,7 @@ class ProbeSession:
             return self._get_device_probe().nccl_variant(candidate.settings), *NO_HOOKS
         if candidate.runner == SCHEDULE:
             return self._schedule_communicator(
-                Collective(point.subject), candidate.config
+                Collective(point.subject), candidate.choice
             ), *NO_HOOKS
         return self._algorithm_control.communicator(
             candidate.settings

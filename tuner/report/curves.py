@@ -18,14 +18,14 @@ Launches = dict[int, tuple[float, ...]]  # samples by launch
 
 @dataclass(frozen=True)
 class CallTime:
-    """The measured time of one config at one size.
+    """The measured time of one choice at one size.
 
     relative    time over that of the default, and its 95 % interval; None where the default was
                 not measured
     """
 
     nbytes: int
-    config: AlgorithmConfig
+    choice: AlgorithmConfig
     seconds: float
     relative: tuple[float, float, float] | None
 
@@ -43,12 +43,12 @@ def measured_curves(series: Iterable[Measurement]) -> dict[RuleKey, dict[str, Cu
     )
     for one in series:
         if one.kind in RUNNER_OF_KIND and min(one.samples) > 0:
-            config = AlgorithmConfig(one.algorithm, one.params, RUNNER_OF_KIND[one.kind])
-            samples[_key(one), one.nbytes][config][one.launch] = one.samples
+            choice = AlgorithmConfig(one.algorithm, one.params, RUNNER_OF_KIND[one.kind])
+            samples[_key(one), one.nbytes][choice][one.launch] = one.samples
     found: dict[RuleKey, dict[str, list[CallTime]]] = defaultdict(lambda: defaultdict(list))
-    for (key, nbytes), by_config in sorted(samples.items(), key=lambda item: item[0][1]):
-        for name, best in _fastest_configs(by_config).items():
-            found[key][name].append(_call_time(nbytes, best, by_config))
+    for (key, nbytes), by_choice in sorted(samples.items(), key=lambda item: item[0][1]):
+        for name, best in _fastest_choices(by_choice).items():
+            found[key][name].append(_call_time(nbytes, best, by_choice))
     return {key: dict(sorted(curves.items())) for key, curves in found.items()}
 
 
@@ -56,16 +56,16 @@ def _key(one: Measurement) -> RuleKey:
     return RuleKey(one.collective, one.nodes, one.ppn, one.memory, placement=one.placement)
 
 
-def curve_name(config: AlgorithmConfig) -> str:
-    """Return the name of the curve that a config belongs to: the algorithm and what runs it."""
+def curve_name(choice: AlgorithmConfig) -> str:
+    """Return the name of the curve that a choice belongs to: the algorithm and what runs it."""
     return (
-        config.algorithm if config.runner == LIBRARY else f"{config.algorithm} via {config.runner}"
+        choice.algorithm if choice.runner == LIBRARY else f"{choice.algorithm} via {choice.runner}"
     )
 
 
-def _fastest_configs(by_config: Mapping[AlgorithmConfig, Launches]) -> dict[str, AlgorithmConfig]:
-    typical = {config: _typical_time(launches) for config, launches in by_config.items()}
-    return {curve_name(config): config for config in sorted(typical, key=lambda c: -typical[c])}
+def _fastest_choices(by_choice: Mapping[AlgorithmConfig, Launches]) -> dict[str, AlgorithmConfig]:
+    typical = {choice: _typical_time(launches) for choice, launches in by_choice.items()}
+    return {curve_name(choice): choice for choice in sorted(typical, key=lambda c: -typical[c])}
 
 
 def _typical_time(launches: Launches) -> float:
@@ -73,11 +73,11 @@ def _typical_time(launches: Launches) -> float:
 
 
 def _call_time(
-    nbytes: int, config: AlgorithmConfig, by_config: Mapping[AlgorithmConfig, Launches]
+    nbytes: int, choice: AlgorithmConfig, by_choice: Mapping[AlgorithmConfig, Launches]
 ) -> CallTime:
-    default = by_config.get(AlgorithmConfig())
-    relative = None if default is None else _relative_time(by_config[config], default)
-    return CallTime(nbytes, config, _typical_time(by_config[config]), relative)
+    default = by_choice.get(AlgorithmConfig())
+    relative = None if default is None else _relative_time(by_choice[choice], default)
+    return CallTime(nbytes, choice, _typical_time(by_choice[choice]), relative)
 
 
 def _relative_time(chosen: Launches, default: Launches) -> tuple[float, float, float] | None:

@@ -257,10 +257,10 @@ def _value_row(call: CallTime, name: str) -> str:
         relative = (f"{ratio:.2f}\u00d7", f"{low:.2f} to {high:.2f}")
     if name == DEFAULT:
         relative = ("1", "")
-    config = escape(humanize(str(call.config)))
+    choice = escape(humanize(str(call.choice)))
     return (
         f'<tr data-size="{call.nbytes}"><td class="n">{format_size(call.nbytes)}</td>'
-        f'<td><span class="key {curve_class(name)}"></span>{config}</td>'
+        f'<td><span class="key {curve_class(name)}"></span>{choice}</td>'
         f'<td class="n">{format_time(call.seconds)}</td>'
         f'<td class="n">{relative[0]}</td><td class="n">{relative[1]}</td></tr>'
     )

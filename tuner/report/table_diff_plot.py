@@ -103,7 +103,7 @@ def draw_table_diff(figure: Figure, drawn: TableDiffFigure) -> None:
 
 
 def fill_styles(rules: Iterable[Rule]) -> dict[str, FillStyle]:
-    """Return colour and hatch of each config: grey for the default, plain for the most frequent."""
+    """Return colour and hatch of each choice: grey for the default, plain for the most frequent."""
     number = Counter(rule.choice for rule in rules)
     named = {str(choice): choice.algorithm for choice, _ in number.most_common()}
     return {**palette.fill_styles(named), "default": (DEFAULT_COLOUR, "")}

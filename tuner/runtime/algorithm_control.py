@@ -1,6 +1,6 @@
 """Forcing the MPI library to run a given algorithm while the program runs (rank side).
 
-Open MPI reads its forcing variables when a communicator is created, so every algorithm config gets
+Open MPI reads its forcing variables when a communicator is created, so every algorithm choice gets
 a communicator of its own. The variables in `READ_AT_CALL`, and all of MPICH's, are read at every
 call, so they are written before the call and reset after it.
 """

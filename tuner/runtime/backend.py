@@ -1,4 +1,4 @@
-"""The resources that run the algorithm configs of a table for one communicator.
+"""The resources that run the algorithm choices of a table for one communicator.
 
 A backend has private communicators of its ranks, schedules that are bound to buffers, and the
 memory they need. It does not know the rules.
@@ -36,7 +36,7 @@ Prepare = Callable[..., Callable[[], None] | None]
 
 
 class AlgorithmActions(NamedTuple):
-    """The functions that make calls with one algorithm config.
+    """The functions that make calls with one algorithm choice.
 
     on_host     makes a call with host buffers
     on_device   makes a call with device buffers; None where these go through the host
@@ -54,7 +54,7 @@ class Backend:
     """The private communicators, schedules and memory behind one communicator.
 
     comm                the plain communicator that uses it
-    algorithm_actions   the actions of each algorithm config that all ranks have set up; None for
+    algorithm_actions   the actions of each algorithm choice that all ranks have set up; None for
                         one that they agreed to leave to the library
     tally               counts the calls; None where they are not counted
     """
@@ -80,7 +80,7 @@ class Backend:
     def set_up_algorithm(
         self, consensus: Consensus, collective: Collective, choice: AlgorithmConfig
     ) -> AlgorithmActions:
-        """Set up an algorithm config and return its actions; collective.
+        """Set up an algorithm choice and return its actions; collective.
 
         Raises an error, on all ranks or on this one alone, where that is not possible.
         """
@@ -127,7 +127,7 @@ class Backend:
         """Discard the private communicators, so that the next set-up creates new ones.
 
         It is called on all ranks after a step that failed: communicators that only some ranks
-        created cannot be used. Algorithm configs that are set up keep their communicators.
+        created cannot be used. Algorithm choices that are set up keep their communicators.
         """
         self._private_comm = self._algorithm_control = self._nccl = None
 
@@ -178,7 +178,7 @@ class Backend:
     def _call_library(
         self, collective: Collective, choice: AlgorithmConfig, *arguments: Any
     ) -> None:
-        """Make a call that the algorithm config cannot make with the library's method."""
+        """Make a call that the algorithm choice cannot make with the library's method."""
         if self.tally is not None:
             self.tally.count_as_library(collective, choice)
         getattr(self.comm, collective.spec.mpi)(*arguments)

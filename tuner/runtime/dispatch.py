@@ -42,7 +42,7 @@ class Dispatch:
 
     comm        the user's plain communicator, whose methods are the library's collectives
     rules       the rules that all its ranks follow
-    backend     runs the algorithm configs of the rules
+    backend     runs the algorithm choices of the rules
     ring        records the time of each call; None where times are not recorded
     tally       counts the calls; None where they are not counted
     """
@@ -110,7 +110,7 @@ class Dispatch:
     def _actions(
         self, collective: Collective, choice: AlgorithmConfig
     ) -> tuple[Action, Action | None]:
-        """Return the actions of an algorithm config for host buffers and for device buffers."""
+        """Return the actions of an algorithm choice for host buffers and for device buffers."""
         if choice.is_default:
             return self._library_actions(collective)
         if (collective, choice) in self.backend.algorithm_actions:
@@ -139,9 +139,9 @@ class Dispatch:
     def _first_call(
         self, collective: Collective, choice: AlgorithmConfig, memory_index: int, *arguments: Any
     ) -> None:
-        """Set up an algorithm config and make its first call; collective.
+        """Set up an algorithm choice and make its first call; collective.
 
-        The library makes the call where some rank cannot set up the config or run this call.
+        The library makes the call where some rank cannot set up the choice or run this call.
 
         memory_index    0 where this rank's buffers are on the host, 1 where they are on a device
         """
@@ -184,7 +184,7 @@ class Dispatch:
             raise TunerError(f"{collective} {choice}: {error_message(failure)}") from failure
 
     def _install(self, collective: Collective, choice: AlgorithmConfig) -> None:
-        """Put the final actions of an algorithm config into all tables that use it."""
+        """Put the final actions of an algorithm choice into all tables that use it."""
         host, device = self._actions(collective, choice)
         left = self.backend.algorithm_actions[collective, choice] is None
         for (other, _), (table, steps, entries) in self._tables.items():

@@ -18,7 +18,7 @@ from tuner.runtime.executor import PersistentSchedule
 from tuner.runtime.rank_schedule import RankScheduleTemplate
 from tuner.runtime.scratch import ScratchPool
 
-MAX_SCHEDULES = 64  # buffers that stay bound, per config and communicator; the oldest are dropped
+MAX_SCHEDULES = 64  # buffers that stay bound, per choice and communicator; the oldest are dropped
 MAX_REQUESTS = 1 << 16  # in total: each takes one or two kilobytes
 MAX_CACHED_CALLS = 1024  # argument lists
 MAX_TEMPLATES = 256  # of all communicators of this process; the oldest are dropped

@@ -52,7 +52,7 @@ class SizeRules:
     """The rules of one key in ascending size.
 
     bounds          first size of each rule, bytes, ascending from 0
-    choices         the distinct algorithm configs
+    choices         the distinct algorithm choices
     choice_indices  index into `choices` for each rule
     rules           the rules themselves; empty for the library default
     """
@@ -110,7 +110,7 @@ class AgreedRules:
 
     @cached_property
     def has_tuned_rule(self) -> bool:
-        """Return whether any rule names an algorithm config other than the library default."""
+        """Return whether any rule names an algorithm choice other than the library default."""
         return any(
             not choice.is_default for steps in self.by_call.values() for choice in steps.choices
         )
@@ -152,7 +152,7 @@ def agree_on_rules(consensus: Consensus, rules: RulesByKey, backend: Backend) ->
     """Return the rules for a communicator that all its ranks can follow; collective.
 
     rules       the rules for the layout of the communicator, the same on every rank
-    backend     runs the algorithm configs for this communicator
+    backend     runs the algorithm choices for this communicator
     """
     if any(not rule.choice.is_default for rule_list in rules.values() for rule in rule_list):
         rules = _RuleChecker(consensus, backend).agree(rules)
@@ -257,7 +257,7 @@ def _library_seconds(rule: Rule) -> float:
 
 
 def is_worth_forcing(evidence: Evidence, overhead_s: float) -> bool:
-    """Return whether a config saves more than `overhead_s` seconds at every size measured for it.
+    """Return whether a choice saves more than `overhead_s` seconds at every size measured for it.
 
     It is always worth it without overhead.
     """

@@ -24,11 +24,11 @@ class CallTally:
         self._counts = defaultdict[tuple[Collective, AlgorithmConfig], list[int]](lambda: [0])
 
     def counter(self, collective: Collective, choice: AlgorithmConfig) -> list[int]:
-        """Return the counter of an algorithm config: a list of one number to be incremented."""
+        """Return the counter of an algorithm choice: a list of one number to be incremented."""
         return self._counts[collective, choice]
 
     def count_as_library(self, collective: Collective, choice: AlgorithmConfig) -> None:
-        """Move one counted call from an algorithm config to the library default."""
+        """Move one counted call from an algorithm choice to the library default."""
         self.counter(collective, choice)[0] -= 1
         self.counter(collective, AlgorithmConfig())[0] += 1
 

@@ -15,10 +15,10 @@ from tuner.select.posterior_covariance import PosteriorCovariance
 
 @dataclass(frozen=True)
 class Experiment:
-    """A point of a batch, the configs to measure there, default first, and estimated seconds."""
+    """A point of a batch, the choices to measure there, default first, and estimated seconds."""
 
     point: CallPoint
-    configs: tuple[AlgorithmConfig, ...]
+    choices: tuple[AlgorithmConfig, ...]
     seconds: float
 
 

@@ -17,7 +17,7 @@ from tuner.select.dataset import CallPoint
 
 SelectFunction = Callable[
     [CallPoint, Collection[AlgorithmConfig]], AlgorithmConfig
-]  # returns one of the configs if possible
+]  # returns one of the choices if possible
 Trainer = Callable[[Sequence[EvaluationCase]], SelectFunction]
 
 _N_TREES = 200
@@ -25,9 +25,9 @@ _N_NEIGHBOURS = 3
 _SEED = 0
 
 
-def default_or_first(configs: Collection[AlgorithmConfig]) -> AlgorithmConfig:
-    """Return the default if it is available, else the first config by name."""
-    return AlgorithmConfig() if AlgorithmConfig() in configs else min(configs, key=str)
+def default_or_first(choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+    """Return the default if it is available, else the first choice by name."""
+    return AlgorithmConfig() if AlgorithmConfig() in choices else min(choices, key=str)
 
 
 def train_nearest_winner(cases: Sequence[EvaluationCase]) -> SelectFunction:
@@ -68,7 +68,7 @@ BASELINES: dict[str, Trainer] = {
 def _train_regressors(
     cases: Sequence[EvaluationCase], make: Callable[[int], RegressorMixin]
 ) -> SelectFunction:
-    """Train one regressor per config, from log coordinates to the logarithm of the time."""
+    """Train one regressor per choice, from log coordinates to the logarithm of the time."""
     features: dict[AlgorithmConfig, list[tuple[float, ...]]] = defaultdict(list)
     logs: dict[AlgorithmConfig, list[float]] = defaultdict(list)
     for case in cases:

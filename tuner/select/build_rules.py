@@ -59,7 +59,7 @@ class RuleListBuilder:
 
     key         for any operator
     comparisons at its probed sizes, ascending
-    allowed     for each class of operators that has rules, whether a config may be used; the class
+    allowed     for each class of operators that has rules, whether a choice may be used; the class
                 `any` is first if present
     crossovers  cache of the sizes at which rules change
     """
@@ -148,12 +148,12 @@ def table_from_comparisons(
 ) -> TuningTable:
     """Return the table that follows from `comparisons`, one for each point.
 
-    A reduction gets a rule list for `any` operator, with only configs that preserve the order of
+    A reduction gets a rule list for `any` operator, with only choices that preserve the order of
     operands, and, if it pays, another one for `commutative` operators. Raises InputError where
     there are no comparisons, and where the constraints leave no table.
 
-    effective_algorithm     the config that the library runs where one is requested
-    min_call_bytes          smallest call, in bytes, that may run a config
+    effective_algorithm     the choice that the library runs where one is requested
+    min_call_bytes          smallest call, in bytes, that may run a choice
     """
     points = _by_call(comparisons)
     if not points:

@@ -50,7 +50,7 @@ def make_table(
     cores: int = 1,
     simulator: Simulator | None = None,
 ) -> tuple[Sequence[Observation], TuningTable]:
-    """Return the observations and the table, with configs that the library's rules can express.
+    """Return the observations and the table, with choices that the library's rules can express.
 
     calibration of the measurements; None: nothing is simulated
     topology    of the measured cluster; default: one node with its cores
@@ -72,7 +72,7 @@ def make_table(
     if simulator:
         simulator.prefetch(pairs, progress, cores)
     every = build_observations(measurements, simulate)
-    rows = [row for row in every if library.is_expressible(row.point.key().collective, row.config)]
+    rows = [row for row in every if library.is_expressible(row.point.key().collective, row.choice)]
     designed = bool(measurements.provenance.get(BATCHES_KEY))
     trained = partial(train, simulate=simulate, adaptive=designed, uses_unmeasured_costs=doubted)
     selector = trained(rows)
@@ -93,7 +93,7 @@ def _table_of(
     constraints: Constraints,
     library: ModuleType,
 ) -> TuningTable:
-    """Return the table that follows from comparisons with what a library does with its configs."""
+    """Return the table that follows from comparisons with what a library does with its choices."""
     return table_from_comparisons(
         measurements,
         comparisons,
@@ -155,7 +155,7 @@ def _check_same_cluster(calibration: Calibration, measurements: Measurements) ->
 def _expressible(
     pairs: Iterable[PointConfig], library: ModuleType
 ) -> Iterator[tuple[str, AlgorithmConfig]]:
-    """Yield the collectives and configs that the library's rules can express."""
+    """Yield the collectives and choices that the library's rules can express."""
     for point, choice in pairs:
         if library.is_expressible(point.key().collective, choice):
             yield point.collective, choice
@@ -207,7 +207,7 @@ def _predict_comparisons(
     """Return predicted comparisons for the points without measurements, where possible."""
     known: dict[CallKind, dict[AlgorithmConfig, None]] = defaultdict(dict)
     for row in observations:
-        known[row.point.kind][row.config] = None
+        known[row.point.kind][row.choice] = None
     comparisons = [
         predict_comparison(point, selector, _runnable(library, point, known[point.kind]))
         for point in sorted(points)
@@ -218,7 +218,7 @@ def _predict_comparisons(
 def _runnable(
     library: ModuleType, point: CallPoint, choices: Iterable[AlgorithmConfig]
 ) -> Collection[AlgorithmConfig]:
-    """Return the configs that the library would run there without substitution."""
+    """Return the choices that the library would run there without substitution."""
     segments = sorted({choice.params.get("segment", 0) for choice in choices} - {0})
     collective = point.key().collective
     return frozenset(library.candidates(collective, point.p, point.nbytes, segments))

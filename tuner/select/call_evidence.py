@@ -56,7 +56,7 @@ def measured_times(measurements: Measurements) -> list[MeasuredTime]:
     found = []
     every = build_observations(measurements, lambda _point, _choice: math.nan)
     for point, rows in group_by_point(every).items():
-        has_default = any(row.config.is_default for row in rows)
+        has_default = any(row.choice.is_default for row in rows)
         compared = compare_with_default(point, rows, adaptive=adaptive) if has_default else None
         own = [_measured_time(row, compared) for row in rows]
         found += sorted(own, key=lambda each: each.seconds)
@@ -67,18 +67,18 @@ def _measured_time(row: Observation, compared: Comparison | None) -> MeasuredTim
     samples = [len(launch) for launch in row.samples.values()]
     known = (
         row.point.nbytes,
-        row.config,
+        row.choice,
         sum(samples),
         len(samples),
         row.seconds,
         row.low,
         row.high,
     )
-    if compared is None or row.config not in compared.gains:
+    if compared is None or row.choice not in compared.gains:
         return MeasuredTime(*known)
-    interval = compared.interval(row.config)
-    gain = compared.gains[row.config]
-    return MeasuredTime(*known, gain, interval, row.config in compared.winners)
+    interval = compared.interval(row.choice)
+    gain = compared.gains[row.choice]
+    return MeasuredTime(*known, gain, interval, row.choice in compared.winners)
 
 
 def explain_rule(rule: Rule, times: Sequence[MeasuredTime], provenance: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ def cases_from_measurements(
     group = f"{measurements.cluster.name} {measurements.library}"
     rows = build_observations(measurements, simulate)
     return [
-        EvaluationCase(group, "", point, {row.config: row for row in own})
+        EvaluationCase(group, "", point, {row.choice: row for row in own})
         for point, own in group_by_point(rows).items()
     ]
 

@@ -26,7 +26,7 @@ _ELEMENTS_PER_RANK = 64  # per rank and chunk, so that sums do not agree by chan
 
 @dataclass(frozen=True)
 class Constraints:
-    """Constraints on all configs except the default, which is always allowed.
+    """Constraints on all choices except the default, which is always allowed.
 
     commutative_only    no rules for operators that do not commute: they use the default
     reproducible        reductions only by algorithms that `is_reproducible` accepts
@@ -54,7 +54,7 @@ class Constraints:
         return OPERATORS[1:] if self.commutative_only else OPERATORS
 
     def is_allowed(self, library: str, collective: Collective, choice: AlgorithmConfig) -> bool:
-        """Return whether a table for `library` may use this config."""
+        """Return whether a table for `library` may use this choice."""
         if choice.is_default:
             return True
         if {choice.algorithm, f"{collective}:{choice.algorithm}"} & self.excluded_algorithms:

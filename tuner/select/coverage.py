@@ -22,7 +22,7 @@ class Coverage:
     """The measured calls of every kind, by shape and size."""
 
     def __init__(self, observations: Iterable[Observation]) -> None:
-        self._measured_pairs = frozenset((row.point, row.config) for row in observations)
+        self._measured_pairs = frozenset((row.point, row.choice) for row in observations)
         sizes: dict[CallKind, dict[NodesPpn, set[int]]] = defaultdict(lambda: defaultdict(set))
         for point, _ in self._measured_pairs:
             sizes[point.kind][point.nodes, point.ppn].add(point.nbytes)
@@ -47,7 +47,7 @@ class Coverage:
         choice: AlgorithmConfig,
         max_extrapolation: float = MAX_EXTRAPOLATION,
     ) -> bool:
-        """Return whether a config was measured near `point`: at a neighbouring size and shape.
+        """Return whether a choice was measured near `point`: at a neighbouring size and shape.
 
         Between two probed sizes either one suffices. Beyond the last size, `max_extrapolation` is
         the largest factor, and one step of the probed sizes is always allowed, up to
@@ -71,12 +71,12 @@ class Coverage:
         return [point.with_size(size) for size in _bracket(sizes, point.nbytes)]
 
     def covers_on_all_sides(self, point: CallPoint, choice: AlgorithmConfig) -> bool:
-        """Return whether a config was measured near `point` on every neighbouring shape."""
+        """Return whether a choice was measured near `point` on every neighbouring shape."""
         spoken = self._covered_by(point, choice, MAX_EXTRAPOLATION)
         return bool(spoken) and all(spoken)
 
     def is_in_domain(self, point: CallPoint, max_extrapolation: float = MAX_EXTRAPOLATION) -> bool:
-        """Return whether any config was measured at a neighbouring size and shape of `point`."""
+        """Return whether any choice was measured at a neighbouring size and shape of `point`."""
         return bool(
             _neighbouring_shapes(
                 self._shapes_near_size(point, max_extrapolation), point, max_extrapolation
@@ -86,7 +86,7 @@ class Coverage:
     def _covered_by(
         self, point: CallPoint, choice: AlgorithmConfig, max_extrapolation: float
     ) -> list[bool]:
-        """Return for each neighbouring shape whether a config was measured near `point`'s size."""
+        """Return for each neighbouring shape whether a choice was measured near `point`'s size."""
         return [
             any((call, choice) in self._measured_pairs for call in calls)
             for calls in self._neighbour_calls(point, max_extrapolation)
@@ -114,7 +114,7 @@ class Coverage:
     ) -> dict[NodesPpn, list[int]]:
         """Return the sizes of the shapes that were measured near the size of `point`.
 
-        The result is cached, because it is needed for many configs.
+        The result is cached, because it is needed for many choices.
         """
         if (point, max_extrapolation) not in self._nearby_sizes:
             self._nearby_sizes[point, max_extrapolation] = {

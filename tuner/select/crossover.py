@@ -1,4 +1,4 @@
-"""Sizes at which a table changes its config, between probed sizes.
+"""Sizes at which a table changes its choice, between probed sizes.
 
 Between two algorithms the crossover is where their times cross, as simulated and corrected by the
 error of the simulation at both sizes: a small error of the crossover costs little (decision 0038).
@@ -68,9 +68,9 @@ def crossover_size(
 def _last_winning_size(
     near: Comparison, far: Comparison, choice: AlgorithmConfig, selector: Selector
 ) -> float:
-    """Return the last size from `near` towards `far` at which the gain of a config is above noise.
+    """Return the last size from `near` towards `far` at which the gain of a choice is above noise.
 
-    near    a comparison that the config wins
+    near    a comparison that the choice wins
     far     a comparison that the default wins
     """
     if choice not in far.gains and not selector.covers(far.point, choice):
@@ -87,7 +87,7 @@ def _last_winning_size(
 
 
 def _log_gain(comparison: Comparison, choice: AlgorithmConfig, selector: Selector) -> _LogGain:
-    """Return the log gain of a config from the comparison, or else from the posterior."""
+    """Return the log gain of a choice from the comparison, or else from the posterior."""
     nbytes = max(comparison.point.nbytes, 1)
     if choice in comparison.gains:
         return _LogGain(nbytes, math.log(comparison.gains[choice]), _gain_sd(comparison, choice))
@@ -106,7 +106,7 @@ def _gain_sd(comparison: Comparison, choice: AlgorithmConfig) -> float:
 
 
 def max_extrapolation_ratio(comparison: Comparison, choice: AlgorithmConfig) -> float:
-    """Return the size ratio up to which a config is used beyond the last measured size."""
+    """Return the size ratio up to which a choice is used beyond the last measured size."""
     gain = math.log(comparison.gains[choice]) - math.log1p(MIN_GAIN)
     octaves = (
         (gain / NORMAL_95) ** 2 - _gain_sd(comparison, choice) ** 2
@@ -136,10 +136,10 @@ def _predicted_crossover(
 def _log_time_function(
     low: Comparison, high: Comparison, choice: AlgorithmConfig, selector: Selector
 ) -> Callable[[int], float]:
-    """Return the predicted logarithm of a config's seconds at sizes between two comparisons.
+    """Return the predicted logarithm of a choice's seconds at sizes between two comparisons.
 
     It is the prior time corrected by the prior's error at both sizes, interpolated linearly over
-    the logarithm of size. If the config is in one comparison only, the error is constant.
+    the logarithm of size. If the choice is in one comparison only, the error is constant.
     """
     ends = [comparison for comparison in (low, high) if choice in comparison.seconds]
     places = [math.log(max(end.point.nbytes, 1)) for end in ends]

@@ -67,17 +67,17 @@ SimulateFunction = Callable[[CallPoint, AlgorithmConfig], float]  # seconds; NaN
 def is_simulated_with_default(
     simulate: SimulateFunction, point: CallPoint, choice: AlgorithmConfig
 ) -> bool:
-    """Return whether both a config and the default can be simulated.
+    """Return whether both a choice and the default can be simulated.
 
     Only then simulations count where nothing was measured nearby (decision 0035). Where the
-    algorithm of the default is unknown, this is False for all configs.
+    algorithm of the default is unknown, this is False for all choices.
     """
     return not any(math.isnan(simulate(point, one)) for one in (AlgorithmConfig(), choice))
 
 
 @dataclass(frozen=True)
 class Observation:
-    """The measured and simulated times of one config at one point, in seconds.
+    """The measured and simulated times of one choice at one point, in seconds.
 
     samples             of each launch, by its number
     seconds, low, high  time over the launches (`tuner.core.speedup`) and its 95 % interval
@@ -86,7 +86,7 @@ class Observation:
     """
 
     point: CallPoint
-    config: AlgorithmConfig
+    choice: AlgorithmConfig
     samples: Mapping[int, tuple[float, ...]]
     seconds: float
     low: float
@@ -95,7 +95,7 @@ class Observation:
 
 
 def measured_pairs(measurements: Measurements) -> Collection[PointConfig]:
-    """Return the measured points and configs; raise InputError as `build_observations` does."""
+    """Return the measured points and choices; raise InputError as `build_observations` does."""
     return _samples_by_candidate(measurements).keys()
 
 

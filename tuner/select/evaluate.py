@@ -83,7 +83,7 @@ def evaluate(
     fixed_selectors need no training; they are scored on all cases that they decide
     progress        called before each training
 
-    The default is scored if it was measured, and so is `BEST_SINGLE`, the config with the least
+    The default is scored if it was measured, and so is `BEST_SINGLE`, the choice with the least
     total regret, if one was measured in all cases. Trained selectors are scored only where the
     protocol leaves cases to learn from. Cases with a single candidate are not scored.
     """
@@ -149,7 +149,7 @@ def _most_frequent(cases: Sequence[EvaluationCase]) -> AlgorithmConfig:
 def _measured_selections(
     pick: SelectFunction, cases: Sequence[EvaluationCase]
 ) -> Iterator[tuple[EvaluationCase, AlgorithmConfig]]:
-    """Yield each case with the selected config, where that was measured."""
+    """Yield each case with the selected choice, where that was measured."""
     for case in cases:
         choice = pick(case.point, frozenset(case.observations))
         if choice in case.observations:
@@ -176,7 +176,7 @@ def _score(picked: Sequence[tuple[EvaluationCase, AlgorithmConfig]]) -> Score:
 
 
 def is_slower(case: EvaluationCase, choice: AlgorithmConfig) -> bool:
-    """Return whether a config is slower than the default beyond noise."""
+    """Return whether a choice is slower than the default beyond noise."""
     chosen, default = case.observations[choice], case.observations[AlgorithmConfig()]
     return chosen.seconds > default.seconds * (
         1 + max(MIN_SLOWDOWN, _relative_half_width(chosen), _relative_half_width(default))

@@ -1,4 +1,4 @@
-"""Experiment design: the points and configs that save most regret per second of probing.
+"""Experiment design: the points and choices that save most regret per second of probing.
 
 The measuring loop works in batches: `next_batch` returns one, `update` takes the observations, and
 `regret_bound` bounds the regret of a table from what is known.
@@ -31,12 +31,12 @@ from tuner.select.selector import Selector
 from tuner.select.value_of_information import RegretEstimate
 
 BOUND_CONFIDENCE = 0.95
-REPETITIONS = 12  # of each config
+REPETITIONS = 12  # of each choice
 CALL_OVERHEAD_S = 1e-3  # of a repetition, besides the call itself
 _N_DRAWS = 256
 _DEGREES_OF_FREEDOM = 5.0  # of Student's t
 _MAX_UNANSWERED = 3  # requests without a result
-_TARGET_HALF_WIDTH = 0.05  # relative, to which a config is measured
+_TARGET_HALF_WIDTH = 0.05  # relative, to which a choice is measured
 _CANDIDATE_COUNTS = (
     1,
     2,
@@ -45,7 +45,7 @@ _CANDIDATE_COUNTS = (
     8,
     13,
     21,
-)  # numbers of configs that are considered besides the default
+)  # numbers of choices that are considered besides the default
 _DEFAULT_VARIANCE = 2e-4  # variance of the logarithm of a measured time
 _MIN_REGRET = 1e-6  # points with less regret are not measured
 
@@ -60,16 +60,16 @@ class RegretBound:
 
 
 def measurement_cost(seconds: float) -> float:
-    """Return the seconds to measure one config at one point, from the seconds of one call."""
+    """Return the seconds to measure one choice at one point, from the seconds of one call."""
     return REPETITIONS * (seconds + CALL_OVERHEAD_S)
 
 
 class ExperimentDesign:
     """A sequential experiment design, which chooses what to measure on a grid of points.
 
-    candidates              configs at every point that the table is for; the default is added
-    simulate                prior times of configs, before and besides measurements
-    measurement_cost        seconds to measure one config, from the seconds of one call
+    candidates              choices at every point that the table is for; the default is added
+    simulate                prior times of choices, before and besides measurements
+    measurement_cost        seconds to measure one choice, from the seconds of one call
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured
     """
 
@@ -116,15 +116,15 @@ class ExperimentDesign:
             for point, choices in self._candidates.items()
         }
         before = {pair: len(row.samples) for pair, row in self._observations.items()}
-        self._observations = {(row.point, row.config): row for row in known}
+        self._observations = {(row.point, row.choice): row for row in known}
         for pair, row in self._observations.items():
             if len(row.samples) > before.get(pair, 0):
                 self._unanswered[pair] = 0
         self._update_estimates()
 
     def choose(self, point: CallPoint) -> AlgorithmConfig:
-        """Return the config that a table would use at `point` now."""
-        return self._estimates[point].selection.config
+        """Return the choice that a table would use at `point` now."""
+        return self._estimates[point].selection.choice
 
     def regret_bound(self) -> RegretBound:
         """Return the regret bound of the table that would be made now.
@@ -156,7 +156,7 @@ class ExperimentDesign:
         ) is not None:
             batch.append(option.experiment)
             self._unanswered.update(
-                (option.experiment.point, choice) for choice in option.experiment.configs
+                (option.experiment.point, choice) for choice in option.experiment.choices
             )
             batch_seconds -= option.experiment.seconds
             offers.accept(option)
@@ -178,7 +178,7 @@ class ExperimentDesign:
         }
 
     def _supported(self, point: CallPoint) -> frozenset[AlgorithmConfig]:
-        """Return the configs that a table may use at a call without measurements, if surely faster.
+        """Return the choices that a table may use at a call without measurements, if surely faster.
 
         See `tuner.select.significance.predict_comparison`.
         """
@@ -209,16 +209,16 @@ class ExperimentDesign:
         order = [
             n
             for n in np.argsort(-outlook.win_probabilities, kind="stable")
-            if self._is_informative(point, belief.configs[n])
+            if self._is_informative(point, belief.choices[n])
         ]
-        default = belief.configs.index(AlgorithmConfig())
+        default = belief.choices.index(AlgorithmConfig())
         options = []
         for count in sorted({min(first, len(order)) for first in _CANDIDATE_COUNTS} - {0}):
             chosen = [default, *map(int, order[:count])]
-            known = [self._variance(point, belief.configs[n]) for n in chosen]
+            known = [self._variance(point, belief.choices[n]) for n in chosen]
             saved = outlook.expected_saving(chosen, known)
             cost = sum(self._measurement_cost(float(np.exp(belief.mean[n]))) for n in chosen)
-            task = Experiment(point, tuple(belief.configs[n] for n in chosen), cost)
+            task = Experiment(point, tuple(belief.choices[n] for n in chosen), cost)
             options.append(AcquisitionCandidate(index, task, min(max(saved / regret, 0.0), 1.0)))
         return options
 
@@ -232,9 +232,9 @@ class ExperimentDesign:
         )
 
     def _is_informative(self, point: CallPoint, choice: AlgorithmConfig) -> bool:
-        """Return whether measuring a config at `point` would add information.
+        """Return whether measuring a choice at `point` would add information.
 
-        It does if the config was not measured, or not precisely, and requests do not go unanswered.
+        It does if the choice was not measured, or not precisely, and requests do not go unanswered.
         """
         if choice.is_default or self._unanswered[point, choice] >= _MAX_UNANSWERED:
             return False

@@ -30,7 +30,7 @@ class ExtrapolationMode:
     distinguish_powers_of_two   separate numbers of ranks that are powers of two from others, by the
                                 distance of a factor 2 in nodes
     follow_posterior            use the posterior; otherwise keep the default
-    per_algorithm_baseline      where nothing is simulated, fit a line for each config; otherwise
+    per_algorithm_baseline      where nothing is simulated, fit a line for each choice; otherwise
                                 one for all
     """
 
@@ -45,7 +45,7 @@ SAME_SHAPE_MODE = ExtrapolationMode(per_algorithm_baseline=True)  # for measured
 
 SelectFunction = Callable[
     [CallPoint, Collection[AlgorithmConfig]], AlgorithmConfig
-]  # returns one of the configs, or the default
+]  # returns one of the choices, or the default
 TrainFunction = Callable[[Sequence[Observation], ExtrapolationMode], SelectFunction]
 
 
@@ -62,7 +62,7 @@ def choose_mode_by_cross_validation(
     On some machines crossovers follow the size, on others the size per node; and algorithms that
     pair ranks have more work if the number of ranks is not a power of two. The posterior is used
     unless keeping the default loses less, with 95 % confidence over the calls by Student's t: this
-    detects configs that win at one node count and lose at the next. With a single node count the
+    detects choices that win at one node count and lose at the next. With a single node count the
     result is `BASE_MODE`.
     """
     counts = sorted({row.point.nodes for row in observations})
@@ -97,7 +97,7 @@ def _held_out_regrets(
     for point, own in group_by_point(
         row for row in observations if row.point.nodes == nodes
     ).items():
-        times = {row.config: row.seconds for row in own}
+        times = {row.choice: row.seconds for row in own}
         taken = times.get(choose(point, times), math.inf)
         losses.append(min(taken / min(times.values()) - 1, _MAX_REGRET))
     return np.array(losses)

@@ -17,7 +17,7 @@ from tuner.core.measurement import MIN_SAMPLE_S
 from tuner.core.table import AlgorithmConfig
 from tuner.select.dataset import CallPoint, Observation
 
-_POOLED_WEIGHT = 0.1  # weight of the pooled line in the fit of each config, in rows
+_POOLED_WEIGHT = 0.1  # weight of the pooled line in the fit of each choice, in rows
 
 
 def design_row(point: CallPoint) -> FloatArray:
@@ -26,7 +26,7 @@ def design_row(point: CallPoint) -> FloatArray:
 
 
 def fit_pooled(observations: Sequence[Observation]) -> FloatArray:
-    """Return alpha (s) and beta (s/byte), (2,), fitted to all configs together.
+    """Return alpha (s) and beta (s/byte), (2,), fitted to all choices together.
 
     Without observations alpha is one second.
     """
@@ -38,16 +38,16 @@ def fit_pooled(observations: Sequence[Observation]) -> FloatArray:
 def fit_per_algorithm(
     observations: Sequence[Observation], pooled: FloatArray
 ) -> Mapping[AlgorithmConfig, FloatArray]:
-    """Return alpha and beta of each config, fitted to its observations on all shapes.
+    """Return alpha and beta of each choice, fitted to its observations on all shapes.
 
     What these leave undetermined follows the pooled line, scaled by how much slower than that line
-    the config is in the median.
+    the choice is in the median.
     """
     known, times = _design_and_times(observations)
     usual = np.maximum(known @ pooled, MIN_SAMPLE_S)
     places: dict[AlgorithmConfig, list[int]] = defaultdict(list)
     for place, row in enumerate(observations):
-        places[row.config].append(place)
+        places[row.choice].append(place)
 
     def fitted(own: list[int]) -> FloatArray:
         slower = np.exp(np.median(np.log(times[own] / usual[own])))

@@ -1,7 +1,7 @@
 """Trained selectors as files: the training table and a manifest of its sources and quality.
 
 A Gaussian process is determined by its training data, so that is what is stored: the typical time
-of every config at every call, with its interval. The matrices, many times as large, are recomputed
+of every choice at every call, with its interval. The matrices, many times as large, are recomputed
 on use and give the same answers. The columns are stored by skops, which executes nothing from a
 file; a file may name no classes but numpy's arrays.
 """
@@ -60,7 +60,7 @@ _DECODE_ERRORS = (
 
 @dataclass(frozen=True)
 class TrainingTable:
-    """The training data, one row for each call and config: columns of the same length.
+    """The training data, one row for each call and choice: columns of the same length.
 
     group           cluster and library; times of one group are comparable
     choice          an `AlgorithmConfig` as JSON
@@ -93,7 +93,7 @@ class TrainingTable:
             (
                 case.group,
                 *_call_columns(case.point),
-                json.dumps(asdict(row.config), sort_keys=True),
+                json.dumps(asdict(row.choice), sort_keys=True),
                 row.seconds,
                 row.low,
                 row.high,

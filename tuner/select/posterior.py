@@ -26,24 +26,24 @@ _PRIOR_KERNEL = AlgorithmKernel(
     shared_sd=1.0, offset_sd=0.3, algorithm_sd=(0.2,)
 )  # error of simulations without any measurement
 _POWER_OF_TWO_DISTANCE = math.log(2)  # distance from other numbers of ranks
-# Standard deviation by which the log ratio of two configs drifts from the simulated one over an
+# Standard deviation by which the log ratio of two choices drifts from the simulated one over an
 # octave without measurements: relative to simulations, large exchanges take 1.3 to 1.7 times as
 # long as they do a few octaves below.
 _DRIFT_PER_OCTAVE = 0.05
-_PRIOR_SD = 1.0  # of configs that are neither simulated nor measured
+_PRIOR_SD = 1.0  # of choices that are neither simulated nor measured
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """A joint normal posterior of the log-seconds of k configs: mean (k,) and covariance (k, k)."""
+    """A joint normal posterior of the log-seconds of k choices: mean (k,) and covariance (k, k)."""
 
-    configs: tuple[AlgorithmConfig, ...]
+    choices: tuple[AlgorithmConfig, ...]
     mean: FloatArray
     covariance: FloatArray
 
     def log_gain(self, choice: AlgorithmConfig, reference: AlgorithmConfig) -> tuple[float, float]:
         """Return mean and standard deviation of log(time of `reference` / time of `choice`)."""
-        i, j = self.configs.index(choice), self.configs.index(reference)
+        i, j = self.choices.index(choice), self.choices.index(reference)
         c = self.covariance
         return float(self.mean[j] - self.mean[i]), standard_deviation(
             c[i, i] + c[j, j] - 2 * c[i, j]
@@ -51,8 +51,8 @@ class Posterior:
 
     @property
     def fastest(self) -> AlgorithmConfig:
-        """Return the config with the least expected log time."""
-        return self.configs[int(self.mean.argmin())]
+        """Return the choice with the least expected log time."""
+        return self.choices[int(self.mean.argmin())]
 
 
 def standard_deviation(variance: float) -> float:
@@ -101,8 +101,8 @@ class PosteriorModel:
         )
         for row in observations:
             self._observations[row.point.nodes, row.point.ppn].append((row, log_time_variance(row)))
-        self.configs = tuple(dict.fromkeys(row.config for row in observations))
-        self._indices = {choice: number for number, choice in enumerate(self.configs)}
+        self.choices = tuple(dict.fromkeys(row.choice for row in observations))
+        self._indices = {choice: number for number, choice in enumerate(self.choices)}
         self._references = _references(observations)
         self._pooled_fit = fit_pooled(observations)
         self._regressors: dict[tuple[tuple[int, int], ...], ResidualGP] = {}
@@ -133,7 +133,7 @@ class PosteriorModel:
         ]
 
     def posterior(self, point: CallPoint, choices: Sequence[AlgorithmConfig]) -> Posterior:
-        """Return the posterior of these configs at one point.
+        """Return the posterior of these choices at one point.
 
         The variance of each grows with the distance from its nearest measured call, however well
         all measurements agree with their simulations.
@@ -146,9 +146,9 @@ class PosteriorModel:
         return Posterior(tuple(choices), mean, covariance + np.diag(strayed))
 
     def _octaves_to_nearest(self, coordinates: Sequence[float], choice: AlgorithmConfig) -> float:
-        """Return the octaves to the nearest call at which a config was measured; 0 if it never was.
+        """Return the octaves to the nearest call at which a choice was measured; 0 if it never was.
 
-        The uncertainty of configs without measurements is part of the prior.
+        The uncertainty of choices without measurements is part of the prior.
         """
         if choice not in self._measured_coordinates:
             return 0.0
@@ -158,11 +158,11 @@ class PosteriorModel:
 
     @cached_property
     def _measured_coordinates(self) -> Mapping[AlgorithmConfig, FloatArray]:
-        """Return the coordinates at which each config was measured, (rows, 4)."""
+        """Return the coordinates at which each choice was measured, (rows, 4)."""
         places: dict[AlgorithmConfig, list[list[float]]] = defaultdict(list)
         for rows in self._observations.values():
             for row, _ in rows:
-                places[row.config].append(self.coordinates(row.point))
+                places[row.choice].append(self.coordinates(row.point))
         return {choice: np.array(own) for choice, own in places.items()}
 
     def _prior_only(self, pairs: Sequence[PointConfig]) -> tuple[FloatArray, FloatArray]:
@@ -196,7 +196,7 @@ class PosteriorModel:
 
     def _fit(self, observations: Sequence[tuple[Observation, float]]) -> ResidualGP:
         regressor = ResidualGP()
-        features = [self._features(row.point, row.config) for row, _ in observations]
+        features = [self._features(row.point, row.choice) for row, _ in observations]
         weights = [
             regressor.noise_variance / max(uncertain, regressor.noise_variance)
             for _, uncertain in observations
@@ -204,14 +204,14 @@ class PosteriorModel:
         return regressor.fit(features, [math.log(row.seconds) for row, _ in observations], weights)
 
     def _features(self, point: CallPoint, choice: AlgorithmConfig) -> list[float]:
-        """Return the config's number, the call's coordinates and the log of its prior seconds."""
+        """Return the choice's number, the call's coordinates and the log of its prior seconds."""
         start = math.log(self.prior_seconds(point, choice))
         return [float(self._indices[choice]), *self.coordinates(point), start]
 
     def prior_seconds(self, point: CallPoint, choice: AlgorithmConfig) -> float:
-        """Return the prior mean: simulated seconds of the config or of its best reference.
+        """Return the prior mean: simulated seconds of the choice or of its best reference.
 
-        If there are none, it is a fitted Hockney line, of this config alone if the mode says so.
+        If there are none, it is a fitted Hockney line, of this choice alone if the mode says so.
         """
         for known in (choice, self._references.get(choice, self._default_reference)):
             seconds = math.nan if known is None else self._simulate(point, known)
@@ -230,20 +230,20 @@ class PosteriorModel:
 
     @cached_property
     def _default_reference(self) -> AlgorithmConfig | None:
-        """Return the reference of configs that were never measured and are not simulated."""
+        """Return the reference of choices that were never measured and are not simulated."""
         return self._references.get(AlgorithmConfig())
 
 
 def _references(
     observations: Sequence[Observation],
 ) -> Mapping[AlgorithmConfig, AlgorithmConfig | None]:
-    """Return the best simulated reference of each config that is not simulated everywhere.
+    """Return the best simulated reference of each choice that is not simulated everywhere.
 
     The default is not a reference, because its time jumps where it changes its algorithm.
     """
     groups: dict[AlgorithmConfig, list[Observation]] = defaultdict(list)
     for row in observations:
-        groups[row.config].append(row)
+        groups[row.choice].append(row)
     simulated = {
         choice: own
         for choice, own in groups.items()

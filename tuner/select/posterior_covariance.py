@@ -19,9 +19,9 @@ _CONSTANT_VARIANCE = 0.05  # additional prior variance that points of one kind s
 
 
 class PosteriorCovariance:
-    """The posterior covariance of one config's residual over points, given the measured points.
+    """The posterior covariance of one choice's residual over points, given the measured points.
 
-    It is that of the regressor's kernel for a single config; which configs were measured is
+    It is that of the regressor's kernel for a single choice; which choices were measured is
     ignored. Only points of the same kind are correlated.
     """
 

@@ -1,4 +1,4 @@
-"""Selection of the config that is expected to be the fastest at a call."""
+"""Selection of the choice that is expected to be the fastest at a call."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_poin
 from tuner.select.extrapolation import ExtrapolationMode
 from tuner.select.posterior import PosteriorModel
 
-_UNSUPPORTED_MIN_GAIN = 0.5  # gain required if a config was not measured on all neighbouring shapes
+_UNSUPPORTED_MIN_GAIN = 0.5  # gain required if a choice was not measured on all neighbouring shapes
 
 
 class Recommender:
     """A recommender for one collective in one kind of memory.
 
-    The winner at the nearest measured call is kept unless another config is expected to be faster
-    by more than noise: far from all measurements posteriors hardly differ. A config that was not
+    The winner at the nearest measured call is kept unless another choice is expected to be faster
+    by more than noise: far from all measurements posteriors hardly differ. A choice that was not
     measured on all neighbouring shapes must win by a larger margin, since the reason is unknown.
-    Among winners tied within noise, one measured on all of them is preferred. A config that loses
+    Among winners tied within noise, one measured on all of them is preferred. A choice that loses
     to the nearest winner at both neighbouring sizes does not replace it.
     """
 
@@ -35,7 +35,7 @@ class Recommender:
         mode: ExtrapolationMode,
     ) -> None:
         self._model, self._coverage, self._mode = model, coverage, mode
-        self._log_seconds = {(row.point, row.config): math.log(row.seconds) for row in observations}
+        self._log_seconds = {(row.point, row.choice): math.log(row.seconds) for row in observations}
         fastest = {point: _winners(own) for point, own in group_by_point(observations).items()}
         self._winner_coordinates = np.array([self._coordinates(point) for point in fastest])
         self._winners = list(fastest.values())
@@ -72,7 +72,7 @@ class Recommender:
         return len(beside) == 2 and min(beside) > math.log1p(MIN_GAIN)
 
     def _required_gain(self, point: CallPoint, choice: AlgorithmConfig) -> float:
-        """Return the log gain from which a config replaces the nearest winner."""
+        """Return the log gain from which a choice replaces the nearest winner."""
         return math.log1p(
             MIN_GAIN if self._coverage.covers_on_all_sides(point, choice) else _UNSUPPORTED_MIN_GAIN
         )
@@ -95,7 +95,7 @@ class Recommender:
 
 
 def _winners(observations: Sequence[Observation]) -> tuple[AlgorithmConfig, ...]:
-    """Return the fastest config of a call, then those that tie with it within noise."""
+    """Return the fastest choice of a call, then those that tie with it within noise."""
     ordered = sorted(observations, key=lambda row: row.seconds)
     within = ordered[0].seconds * (1 + MIN_GAIN)
-    return tuple(row.config for row in ordered if row.seconds <= within)
+    return tuple(row.choice for row in ordered if row.seconds <= within)

@@ -14,7 +14,7 @@ from tuner.base.arrays import FloatArray
 from tuner.select.blas import single_threaded_blas
 
 _MAX_STANDARDISED_ERROR = 4.0  # cap on standardised errors
-_TYPICAL_PSEUDO_COUNT = 3.0  # weight of the typical scale in that of each config, in errors
+_TYPICAL_PSEUDO_COUNT = 3.0  # weight of the typical scale in that of each choice, in errors
 _PRIOR_PSEUDO_COUNT = 8.0  # weight of the prior in the typical scale, in errors
 _N_FIT_ITERATIONS = 4  # alternating with updates of the scales, which have then nearly converged
 _SCALE_BOUNDS = (1e-3, 10.0)  # limits of the scales
@@ -24,10 +24,10 @@ _ERROR_LENGTH_SCALE = 0.5  # L1 distance over which the sizes of errors are corr
 class AlgorithmKernel:
     """The covariance of residuals, a sum of three parts.
 
-    One part is shared by all configs at the same coordinates, one belongs to each config at its
-    coordinates, and one, the offset, belongs to each config everywhere.
+    One part is shared by all choices at the same coordinates, one belongs to each choice at its
+    coordinates, and one, the offset, belongs to each choice everywhere.
 
-    X has the number of the config in its first column and the coordinates in the others. The first
+    X has the number of the choice in its first column and the coordinates in the others. The first
     two parts decay with exp(-L1 distance / length_scale), the product of exponential kernels of the
     coordinates. So on a grid the mean depends only on the nearest values along each axis: it
     interpolates between them and fades into the overall mean beyond them. With a sum of squares
@@ -35,9 +35,9 @@ class AlgorithmKernel:
 
     shared_sd       prior standard deviation of the shared part
     offset_sd       prior standard deviation of the offset
-    algorithm_sd    prior standard deviation of the configs' own part: first that of configs that
+    algorithm_sd    prior standard deviation of the choices' own part: first that of choices that
                     are not in `algorithms`, then one for each of these
-    algorithms      numbers of configs, ascending
+    algorithms      numbers of choices, ascending
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class AlgorithmKernel:
         return np.asarray(np.exp(distance / -self.length_scale))
 
     def covariance(self, X: FloatArray, correlation: FloatArray, same: FloatArray) -> FloatArray:
-        """Return the covariance, given the correlation and which rows are of the same config."""
+        """Return the covariance, given the correlation and which rows are of the same choice."""
         own = np.square(self._algorithm_sds(X))[:, None] * correlation + self.offset_sd**2
         return np.asarray(self.shared_sd**2 * correlation + same * own)
 
@@ -80,29 +80,29 @@ class AlgorithmKernel:
 class ResidualGP(RegressorMixin, BaseEstimator):
     """A regressor that predicts y as the last column of X plus a learned residual.
 
-    The first column is the number of the config, the columns in between are the coordinates. Here
+    The first column is the number of the choice, the columns in between are the coordinates. Here
     the last column is the logarithm of the simulated time and y that of the measured one, so the
     residual is the logarithm of the simulation's error: it varies slowly with the size even where
     the time itself does not.
 
     The residual is a Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine
-    Learning, 2006, chapter 2) over all configs together, with `AlgorithmKernel`. What all configs
+    Learning, 2006, chapter 2) over all choices together, with `AlgorithmKernel`. What all choices
     share at the same coordinates (the size's cost, a slow launch) is learned from all of them and
     cancels when two are compared. With a length scale of many steps of the probed sizes the mean
     is, between neighbouring measurements, their linear interpolation; the standard deviation is the
     measurement's own at a measurement and grows with the distance from it.
 
-    The scale of the residuals is learned for each config, for some are simulated well and others
+    The scale of the residuals is learned for each choice, for some are simulated well and others
     are made of several algorithms: each residual is predicted from all others (ibid., section
-    5.4.2), and a config's prior deviation is scaled until these errors have unit variance. A config
-    with little data is taken to be like the others. Where a config's errors are smaller or larger
+    5.4.2), and a choice's prior deviation is scaled until these errors have unit variance. A choice
+    with little data is taken to be like the others. Where a choice's errors are smaller or larger
     than usual for it, the deviations predicted around there are, too: a library's default jumps
     where it changes its algorithm and is steady elsewhere.
 
     length_scale    in units of the columns (natural logarithms here: 16 is many steps of sizes)
-    algorithm_sd    prior deviation of a config's residual at given coordinates; the shared part has
-                    that of a typical config
-    offset_sd       prior deviation of a config's residual everywhere
+    algorithm_sd    prior deviation of a choice's residual at given coordinates; the shared part has
+                    that of a typical choice
+    offset_sd       prior deviation of a choice's residual everywhere
     noise_variance  variance of an observation of weight 1 (1e-4: a time known to 1 %)
     """
 
@@ -175,7 +175,7 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         return expected, covariance * np.outer(scale, scale)
 
     def _nearby_error_scale(self, distance: FloatArray, same: FloatArray) -> FloatArray:
-        """Return the typical standardised error of the same config near each row; 1 without any."""
+        """Return the typical standardised error of the same choice near each row; 1 without any."""
         weight = same * np.exp(distance / -_ERROR_LENGTH_SCALE)
         squares = (self.loo_squared_errors_ @ weight + 1) / (weight.sum(axis=0) + 1)
         return np.asarray(np.sqrt(squares))
@@ -204,10 +204,10 @@ def _loo_squared_errors(lower: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def _update_scales(previous: FloatArray, errors: FloatArray, which: NDArray[np.intp]) -> FloatArray:
-    """Return the scale of each config, (configs,): the previous one corrected by its errors.
+    """Return the scale of each choice, (choices,): the previous one corrected by its errors.
 
-    Geometric means are used, so that one jump does not hide how steady a config is elsewhere. Few
-    errors are outweighed by those of a typical config, and if these are few, too, by the prior.
+    Geometric means are used, so that one jump does not hide how steady a choice is elsewhere. Few
+    errors are outweighed by those of a typical choice, and if these are few, too, by the prior.
     """
     count = np.bincount(which)
     logs = np.log(np.maximum(np.bincount(which, errors) / count, 1e-4)) + 2 * np.log(previous)
@@ -220,7 +220,7 @@ def _update_scales(previous: FloatArray, errors: FloatArray, which: NDArray[np.i
 
 
 def _is_same_algorithm(some: FloatArray, others: FloatArray) -> FloatArray:
-    """Return 1.0 for rows of the same config, else 0.0, (n, m)."""
+    """Return 1.0 for rows of the same choice, else 0.0, (n, m)."""
     return np.asarray(some[:, :1] == others[:, 0], float)
 
 

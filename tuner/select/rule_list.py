@@ -1,4 +1,4 @@
-"""A rule list: a partition of sizes with the crossovers between its configs, and evidence."""
+"""A rule list: a partition of sizes with the crossovers between its choices, and evidence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tuner.select.rule_merging import AllowedPredicate, SizePartition, drop_grou
 from tuner.select.selector import Selector
 from tuner.select.significance import Comparison
 
-# (collective, config, p, nbytes) -> the config that the library runs where this one is requested
+# (collective, choice, p, nbytes) -> the choice that the library runs where this one is requested
 EffectiveAlgorithm = Callable[[Collective, AlgorithmConfig, int, int], AlgorithmConfig]
 MinCallBytes = Callable[[AlgorithmConfig], int]
 
@@ -37,9 +37,9 @@ _ELEMENT_BYTES = 4  # of most element types
 
 @dataclass(frozen=True)
 class SizeRange:
-    """Neighbouring probed sizes with the same config, and the best alternative to it."""
+    """Neighbouring probed sizes with the same choice, and the best alternative to it."""
 
-    config: AlgorithmConfig
+    choice: AlgorithmConfig
     comparisons: tuple[Comparison, ...]
     runner_up: AlgorithmConfig | None
 
@@ -48,8 +48,8 @@ class SizeRange:
 class RuleList:
     """The rules of one key.
 
-    size_ranges     the configs at the probed sizes
-    total_regret    sum over the probed sizes of the regret relative to the allowed configs
+    size_ranges     the choices at the probed sizes
+    total_regret    sum over the probed sizes of the regret relative to the allowed choices
     """
 
     rules: tuple[Rule, ...]
@@ -66,9 +66,9 @@ class RuleList:
         return len(self.rules) - len(self.size_ranges) + self.n_sizes
 
     def regret_for(self, allowed: AllowedPredicate) -> float:
-        """Return the total regret relative to the configs allowed in another operator class."""
+        """Return the total regret relative to the choices allowed in another operator class."""
         return sum(
-            expected_regret(comparison, run.config, allowed)
+            expected_regret(comparison, run.choice, allowed)
             for run in self.size_ranges
             for comparison in run.comparisons
         )
@@ -77,8 +77,8 @@ class RuleList:
 class CrossoverCache:
     """The crossovers of one call's rule lists, cached because alternative partitions share most.
 
-    effective_algorithm     the config that the library runs where one is requested
-    min_call_bytes          smallest call, in bytes, that may run a config
+    effective_algorithm     the choice that the library runs where one is requested
+    min_call_bytes          smallest call, in bytes, that may run a choice
     """
 
     def __init__(
@@ -94,28 +94,28 @@ class CrossoverCache:
     def between(self, low: SizeRange, high: SizeRange) -> int:
         """Return the first size of the upper of two consecutive ranges."""
         below, above = low.comparisons[-1], high.comparisons[0]
-        place = below.point.nbytes, low.config, high.config
+        place = below.point.nbytes, low.choice, high.choice
         if place not in self._cache:
             self._cache[place] = crossover_size(
-                below, above, low.config, high.config, self.selector
+                below, above, low.choice, high.choice, self.selector
             )
         return self._cache[place]
 
     def first_runnable_size(self, size_range: SizeRange, bound: float) -> float:
         """Return a lower bound of a range that the library can run.
 
-        It is `bound`, or the first size above it from which the library runs the config without
+        It is `bound`, or the first size above it from which the library runs the choice without
         substituting another algorithm, as it does for too few bytes.
         """
         point, low = size_range.comparisons[0].point, math.floor(bound)
-        if self._is_runnable(point, size_range.config, low):
+        if self._is_runnable(point, size_range.choice, low):
             return bound
         high = point.nbytes
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (
                 (low, middle)
-                if self._is_runnable(point, size_range.config, middle)
+                if self._is_runnable(point, size_range.choice, middle)
                 else (middle, high)
             )
         return float(high)
@@ -123,22 +123,22 @@ class CrossoverCache:
     def substitute_between(
         self, low: SizeRange, high: SizeRange, start: float
     ) -> tuple[SizeRange, int] | None:
-        """Return a range of what the library runs instead of a config below its range.
+        """Return a range of what the library runs instead of a choice below its range.
 
-        Also return its first size, where it overtakes the config below. Its evidence is at the last
-        probed size of `low`. None where the library runs the config itself, or where the gain there
+        Also return its first size, where it overtakes the choice below. Its evidence is at the last
+        probed size of `low`. None where the library runs the choice itself, or where the gain there
         of the substitute over the default is not certain to last until `start`.
         """
         below, above = low.comparisons[-1], high.comparisons[0]
-        instead = self._effective(above.point, high.config, math.ceil(start) - 1)
+        instead = self._effective(above.point, high.choice, math.ceil(start) - 1)
         if (
-            instead == high.config
+            instead == high.choice
             or instead not in below.winners
             or start > below.point.nbytes * max_extrapolation_ratio(below, instead)
         ):
             return None
-        first = crossover_size(below, above, low.config, instead, self.selector)
-        return SizeRange(instead, (below,), low.config), first
+        first = crossover_size(below, above, low.choice, instead, self.selector)
+        return SizeRange(instead, (below,), low.choice), first
 
     def _is_runnable(self, point: CallPoint, choice: AlgorithmConfig, nbytes: int) -> bool:
         return self._effective(point, choice, nbytes) == choice
@@ -181,7 +181,7 @@ def _single_size_range(
         first, last = (sizes.index(run.comparisons[end].point.nbytes) for end in (0, -1))
         start = sizes[first - 1] + 1 if first else 0
         end = sizes[last + 1] if last + 1 < len(sizes) else math.inf
-        if not run.config.is_default and hi <= lo * _MIN_RANGE_RATIO and (lo, hi) != (start, end):
+        if not run.choice.is_default and hi <= lo * _MIN_RANGE_RATIO and (lo, hi) != (start, end):
             return number
     return None
 
@@ -196,7 +196,7 @@ def _size_ranges(
     return [
         _size_range(
             _fastest_overall(
-                group.configs, group.comparisons, _midpoints(sizes, group.comparisons), selector
+                group.choices, group.comparisons, _midpoints(sizes, group.comparisons), selector
             ),
             group.comparisons,
             allowed,
@@ -218,7 +218,7 @@ def _fastest_overall(
     between: Iterable[int],
     selector: Selector,
 ) -> AlgorithmConfig:
-    """Return the fastest of configs that tie at the probed sizes, also counting sizes in between.
+    """Return the fastest of choices that tie at the probed sizes, also counting sizes in between.
 
     An algorithm without segments may tie at one size and fall behind soon after.
     """
@@ -284,16 +284,16 @@ def _with_substitutes(
 ) -> tuple[list[SizeRange], list[float]]:
     """Return the ranges and their bounds, with ranges of substitutes where these are faster.
 
-    A range may begin later than it pays, at the first size from which the library runs its config.
+    A range may begin later than it pays, at the first size from which the library runs its choice.
     Below that size the library would run a substitute, which has a range of its own from where it
-    overtakes the config below.
+    overtakes the choice below.
     """
     ranges, starts = [size_ranges[0]], [bounds[0]]
     for low, high, start in zip(size_ranges, size_ranges[1:], bounds[1:], strict=False):
         found = crossovers.substitute_between(low, high, start)
-        if found and not low.config.is_default and allowed(found[0].config):
+        if found and not low.choice.is_default and allowed(found[0].choice):
             between, first = found
-            if between.config != low.config and start > first * _MIN_RANGE_RATIO:
+            if between.choice != low.choice and start > first * _MIN_RANGE_RATIO:
                 ranges.append(between)
                 starts.append(first)
         ranges.append(high)
@@ -306,7 +306,7 @@ def _may_displace(size_range: SizeRange, beside: Sequence[SizeRange]) -> bool:
 
     The default may take them from any, an algorithm only from another algorithm.
     """
-    return any(size_range.config.is_default or not other.config.is_default for other in beside)
+    return any(size_range.choice.is_default or not other.choice.is_default for other in beside)
 
 
 def _just_below(low: SizeRange, high: SizeRange) -> int:
@@ -329,7 +329,7 @@ def _rules(key: RuleKey, size_ranges: Sequence[SizeRange], bounds: Sequence[floa
     used.
     """
     rules = [
-        Rule(key, int(lo), hi if hi == math.inf else int(hi), run.config, _evidence(run))
+        Rule(key, int(lo), hi if hi == math.inf else int(hi), run.choice, _evidence(run))
         for run, (lo, hi) in zip(size_ranges, pairwise(bounds), strict=True)
     ]
     if bounds[0] > 0:
@@ -347,38 +347,38 @@ def _first_bound(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -
     """Return where the first range begins.
 
     Sizes below one element of most programs take as long as one element, and need no rule of their
-    own, but for those that the config must not have.
+    own, but for those that the choice must not have.
     """
     sizes, first = _sizes(size_ranges), size_ranges[0]
-    if first.config.is_default:
+    if first.choice.is_default:
         return 0
     lowest = math.ceil(
         sizes[0]
-        / min(max_factor_below(sizes), max_extrapolation_ratio(first.comparisons[0], first.config))
+        / min(max_factor_below(sizes), max_extrapolation_ratio(first.comparisons[0], first.choice))
     )
     begin = math.ceil(crossovers.first_runnable_size(first, max(lowest, _ELEMENT_BYTES)))
     if begin > _ELEMENT_BYTES or lowest == _ELEMENT_BYTES:
         return begin
-    return crossovers.min_call_bytes(first.config)
+    return crossovers.min_call_bytes(first.choice)
 
 
 def _last_bound(size_ranges: Sequence[SizeRange]) -> float:
     sizes, last = _sizes(size_ranges), size_ranges[-1]
-    if last.config.is_default:
+    if last.choice.is_default:
         return math.inf
-    ratio = min(max_factor_above(sizes), max_extrapolation_ratio(last.comparisons[-1], last.config))
+    ratio = min(max_factor_above(sizes), max_extrapolation_ratio(last.comparisons[-1], last.choice))
     return max(math.ceil(sizes[-1] * ratio), sizes[-1] + 1)
 
 
 def _evidence(size_range: SizeRange) -> Evidence:
     comparisons = size_range.comparisons
-    simulated = tuple(comparison.simulated_seconds[size_range.config] for comparison in comparisons)
+    simulated = tuple(comparison.simulated_seconds[size_range.choice] for comparison in comparisons)
     gain, interval = _pooled_gain(size_range)
     return Evidence(
-        basis=_weakest_basis(comparison.basis(size_range.config) for comparison in comparisons),
+        basis=_weakest_basis(comparison.basis(size_range.choice) for comparison in comparisons),
         nbytes=tuple(comparison.point.nbytes for comparison in comparisons),
         default_s=tuple(comparison.seconds[AlgorithmConfig()] for comparison in comparisons),
-        chosen_s=tuple(comparison.seconds[size_range.config] for comparison in comparisons),
+        chosen_s=tuple(comparison.seconds[size_range.choice] for comparison in comparisons),
         predicted_s=() if any(map(math.isnan, simulated)) else simulated,
         gain=gain,
         gain_ci95=interval,
@@ -398,11 +398,11 @@ def _pooled_gain(size_range: SizeRange) -> tuple[float, tuple[float, float]]:
     All points were timed in the same launches, so their errors are correlated and do not average
     out.
     """
-    if size_range.config.is_default:
+    if size_range.choice.is_default:
         return 1.0, (1.0, 1.0)
     bounds = zip(
-        *(comparison.interval(size_range.config) for comparison in size_range.comparisons),
+        *(comparison.interval(size_range.choice) for comparison in size_range.comparisons),
         strict=True,
     )
     low, high = (math.exp(fmean(map(math.log, bound))) for bound in bounds)
-    return _mean_gain(size_range.config, size_range.comparisons), (low, high)
+    return _mean_gain(size_range.choice, size_range.comparisons), (low, high)

@@ -1,6 +1,6 @@
 """Merging of rules: neighbouring probed sizes share one where that costs almost nothing.
 
-The cost of a rule is the expected regret at its sizes: how much longer its config takes than the
+The cost of a rule is the expected regret at its sizes: how much longer its choice takes than the
 best one that is allowed there. A small difference that the repetitions cannot distinguish costs
 nothing. An algorithm is never used at a size at which it does not beat the default.
 """
@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from tuner.base.errors import InputError
 from tuner.core.table import AlgorithmConfig
-from tuner.select.significance import DEFAULT_CONFIG, Comparison
+from tuner.select.significance import DEFAULT_CHOICE, Comparison
 
 AllowedPredicate = Callable[[AlgorithmConfig], bool]
 MAX_ADDED_REGRET = 0.005  # regret that merging may add, mean over the sizes of a rule list
@@ -24,16 +24,16 @@ _TOLERANCE = 1e-12  # for regrets that differ by rounding alone
 
 @dataclass(frozen=True)
 class SizeGroup:
-    """Neighbouring sizes with one config; all of `configs` have the same total regret."""
+    """Neighbouring sizes with one choice; all of `choices` have the same total regret."""
 
-    configs: frozenset[AlgorithmConfig]
+    choices: frozenset[AlgorithmConfig]
     comparisons: tuple[Comparison, ...]
     total_regret: float
 
     @property
     def is_default(self) -> bool:
-        """Return whether the library default is among the configs."""
-        return DEFAULT_CONFIG in self.configs
+        """Return whether the library default is among the choices."""
+        return DEFAULT_CHOICE in self.choices
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def optimal_partitions(
 
     More rules are only included if they have less regret.
     """
-    costs = [_regrets_by_config(comparison, allowed) for comparison in comparisons]
+    costs = [_regrets_by_choice(comparison, allowed) for comparison in comparisons]
     ends: dict[tuple[int, int, bool], SizePartition] = {(0, 0, False): SizePartition()}
     for first in range(len(comparisons)):
         before = [(count, plan) for (end, count, _), plan in ends.items() if end == first]
@@ -102,8 +102,8 @@ def drop_group(partition: SizePartition, index: int, allowed: AllowedPredicate) 
         last += 1
     for group in partition.groups[first:last]:
         comparisons += group.comparisons
-    cost = sum(expected_regret(comparison, DEFAULT_CONFIG, allowed) for comparison in comparisons)
-    joined = SizeGroup(frozenset([DEFAULT_CONFIG]), tuple(comparisons), cost)
+    cost = sum(expected_regret(comparison, DEFAULT_CHOICE, allowed) for comparison in comparisons)
+    joined = SizeGroup(frozenset([DEFAULT_CHOICE]), tuple(comparisons), cost)
     return SizePartition((*partition.groups[:first], joined, *partition.groups[last:]))
 
 
@@ -182,7 +182,7 @@ def _next_reduction(offer: T, offers: Sequence[T]) -> tuple[float, T] | None:
 def expected_regret(
     comparison: Comparison, choice: AlgorithmConfig, allowed: AllowedPredicate
 ) -> float:
-    """Return the regret of a config at one size, relative to the best allowed one."""
+    """Return the regret of a choice at one size, relative to the best allowed one."""
     return _regret(comparison, choice, _best(comparison, allowed))
 
 
@@ -197,18 +197,18 @@ def _pareto_front(partitions: Sequence[SizePartition]) -> list[SizePartition]:
     return found
 
 
-def _regrets_by_config(
+def _regrets_by_choice(
     comparison: Comparison, allowed: AllowedPredicate
 ) -> dict[AlgorithmConfig, float]:
     """Return the regrets of the default and of the allowed winners."""
     best = _best(comparison, allowed)
     winners = filter(allowed, comparison.winners)
-    return {choice: _regret(comparison, choice, best) for choice in (DEFAULT_CONFIG, *winners)}
+    return {choice: _regret(comparison, choice, best) for choice in (DEFAULT_CHOICE, *winners)}
 
 
 def _best(comparison: Comparison, allowed: AllowedPredicate) -> AlgorithmConfig:
     winners = sorted(filter(allowed, comparison.winners), key=str)
-    return max(winners, key=comparison.gains.__getitem__, default=DEFAULT_CONFIG)
+    return max(winners, key=comparison.gains.__getitem__, default=DEFAULT_CHOICE)
 
 
 def _regret(comparison: Comparison, choice: AlgorithmConfig, best: AlgorithmConfig) -> float:
@@ -224,9 +224,9 @@ def _candidate_groups(
     comparisons: Sequence[Comparison], costs: Sequence[dict[AlgorithmConfig, float]]
 ) -> list[SizeGroup]:
     """Return groups of all these sizes: one with the default, one with the best common winners."""
-    shared = set.intersection(*map(set, costs)) - {DEFAULT_CONFIG}
-    sums = {choice: sum(cost[choice] for cost in costs) for choice in (DEFAULT_CONFIG, *shared)}
-    default = SizeGroup(frozenset([DEFAULT_CONFIG]), tuple(comparisons), sums.pop(DEFAULT_CONFIG))
+    shared = set.intersection(*map(set, costs)) - {DEFAULT_CHOICE}
+    sums = {choice: sum(cost[choice] for cost in costs) for choice in (DEFAULT_CHOICE, *shared)}
+    default = SizeGroup(frozenset([DEFAULT_CHOICE]), tuple(comparisons), sums.pop(DEFAULT_CHOICE))
     if not sums:
         return [default]
     least = min(sums.values())

@@ -35,13 +35,13 @@ from tuner.select.recommendation import Recommender
 
 
 class Selector:
-    """A selector of the fastest config for any call; `train` makes it.
+    """A selector of the fastest choice for any call; `train` makes it.
 
     adaptive                whether an experiment design chose what was measured
     mode                    how calls are extrapolated; None: `SAME_SHAPE_MODE` on measured shapes,
                             elsewhere the mode that cross-validation chooses
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured,
-                            so that no config is chosen because of them alone
+                            so that no choice is chosen because of them alone
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class Selector:
         choice: AlgorithmConfig,
         max_extrapolation: float = MAX_EXTRAPOLATION,
     ) -> bool:
-        """Return whether the prediction for a config at `point` is supported by measurements.
+        """Return whether the prediction for a choice at `point` is supported by measurements.
 
-        It is if the config was measured near `point`. Otherwise the config must have been measured
+        It is if the choice was measured near `point`. Otherwise the choice must have been measured
         elsewhere, so that the error of its simulation is known, and must not be missing at `point`
-        because its result was wrong; and either anything was measured near `point` and the config
+        because its result was wrong; and either anything was measured near `point` and the choice
         is simulated there, or both it and the default are simulated. Simulations that rest on
         unmeasured costs do not count.
         """
         if self.coverage.covers(point, choice, max_extrapolation):
             return True
         known = self._models.get(point.kind)
-        if known is None or choice not in known.configs:
+        if known is None or choice not in known.choices:
             return False
         if self.coverage.is_measured_shape(point) and not self._adaptive:
             return False
@@ -98,11 +98,11 @@ class Selector:
         allowed: Collection[AlgorithmConfig] | None = None,
         max_extrapolation: float = MAX_EXTRAPOLATION,
     ) -> tuple[AlgorithmConfig, ...]:
-        """Return the covered configs; `allowed` restricts all but the default."""
+        """Return the covered choices; `allowed` restricts all but the default."""
         known = self._models.get(point.kind)
         return tuple(
             choice
-            for choice in (known.configs if known else ())
+            for choice in (known.choices if known else ())
             if (choice.is_default or allowed is None or choice in allowed)
             and self.covers(point, choice, max_extrapolation)
         )
@@ -117,7 +117,7 @@ class Selector:
         return self._simulate(point, choice)
 
     def prior_seconds(self, point: CallPoint, choice: AlgorithmConfig) -> float:
-        """Return the prior seconds of a config, before any learned correction."""
+        """Return the prior seconds of a choice, before any learned correction."""
         return self._models[point.kind].prior_seconds(point, choice)
 
     def posterior_model(self, kind: CallKind) -> PosteriorModel:
@@ -126,17 +126,17 @@ class Selector:
         return self._models[kind]
 
     def posterior(self, point: CallPoint, choices: Sequence[AlgorithmConfig]) -> Posterior:
-        """Return the posterior of the configs' times; raise InputError for an unknown config."""
+        """Return the posterior of the choices' times; raise InputError for an unknown choice."""
         known = self._models.get(point.kind)
         for choice in choices:
-            if known is None or choice not in known.configs:
+            if known is None or choice not in known.choices:
                 raise InputError(f"{choice} was never measured for {point.collective}")
         return self._models[point.kind].posterior(point, choices)
 
     def predict_seconds(
         self, point: CallPoint, choice: AlgorithmConfig
     ) -> tuple[float, float, float]:
-        """Return expected time and its 95 % interval; raise InputError for an unknown config."""
+        """Return expected time and its 95 % interval; raise InputError for an unknown choice."""
         found = self.posterior(point, [choice])
         centre = float(found.mean[0])
         spread = NORMAL_95 * standard_deviation(found.covariance[0, 0])
@@ -145,7 +145,7 @@ class Selector:
     def choose(
         self, point: CallPoint, allowed: Collection[AlgorithmConfig] | None = None
     ) -> AlgorithmConfig:
-        """Return the config that is expected to be the fastest among the covered ones.
+        """Return the choice that is expected to be the fastest among the covered ones.
 
         It is the default where nothing is covered.
         """
@@ -181,7 +181,7 @@ class Selector:
     def choose_significant(
         self, point: CallPoint, allowed: Collection[AlgorithmConfig] | None = None
     ) -> AlgorithmConfig:
-        """Choose as `choose` among the configs that are surely faster, or else the default."""
+        """Choose as `choose` among the choices that are surely faster, or else the default."""
         candidates = self.candidates(point, allowed, max_extrapolation=1.0)
         ahead = self.significant_winners(point, candidates)
         return self.choose(point, ahead) if ahead else AlgorithmConfig()
@@ -189,9 +189,9 @@ class Selector:
     def significant_winners(
         self, point: CallPoint, choices: Sequence[AlgorithmConfig]
     ) -> frozenset[AlgorithmConfig]:
-        """Return the configs that may replace the default: faster by more than noise, with 95 %.
+        """Return the choices that may replace the default: faster by more than noise, with 95 %.
 
-        On a shape that was not measured a config must also be faster by more than noise on each of
+        On a shape that was not measured a choice must also be faster by more than noise on each of
         the neighbouring shapes, unless it is simulated. The default changes its algorithm with the
         number of ranks, mostly at unknown places: what beats it on one side need not do so in
         between, however certain a smooth posterior is.
@@ -204,7 +204,7 @@ class Selector:
     def consistent_with_neighbours(
         self, point: CallPoint, choices: Collection[AlgorithmConfig]
     ) -> frozenset[AlgorithmConfig]:
-        """Return the configs that the neighbouring shapes do not contradict.
+        """Return the choices that the neighbouring shapes do not contradict.
 
         The condition is that of `significant_winners`.
         """
@@ -223,9 +223,9 @@ class Selector:
         )
 
     def _gains_over_default(self, point: CallPoint) -> Mapping[AlgorithmConfig, float]:
-        """Return the expected log gains over the default of all configs measured anywhere."""
+        """Return the expected log gains over the default of all choices measured anywhere."""
         if point not in self._gains:
-            known = self._models[point.kind].configs
+            known = self._models[point.kind].choices
             found = self.posterior(point, known)
             default = found.mean[known.index(AlgorithmConfig())]
             self._gains[point] = dict(zip(known, map(float, default - found.mean), strict=True))
@@ -240,7 +240,7 @@ def train(
 ) -> Selector:
     """Train a selector on observations; raise InputError if there are none.
 
-    adaptive                whether an experiment design chose what was measured; otherwise a config
+    adaptive                whether an experiment design chose what was measured; otherwise a choice
                             that is missing at a point gave a wrong result there
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured
     """

@@ -33,7 +33,7 @@ LaunchSdRatio = float | None
 
 SamplesByLaunch = list[tuple[float, ...]]  # the samples of each launch
 
-DEFAULT_CONFIG = AlgorithmConfig()
+DEFAULT_CHOICE = AlgorithmConfig()
 _MIN_SAMPLES = 6  # per launch; fewer cannot show their spread
 
 
@@ -55,11 +55,11 @@ class Comparison(ABC):
 
     @abstractmethod
     def basis(self, choice: AlgorithmConfig) -> str:
-        """Return the basis of what is known of a config, as in `Evidence`."""
+        """Return the basis of what is known of a choice, as in `Evidence`."""
 
     @abstractmethod
     def interval(
-        self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CONFIG
+        self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CHOICE
     ) -> tuple[float, float]:
         """Return the 95 % interval of the time of `reference` over that of `choice`."""
 
@@ -79,7 +79,7 @@ class MeasuredComparison(Comparison):
         return MEASURED
 
     def interval(
-        self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CONFIG
+        self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CHOICE
     ) -> tuple[float, float]:
         """Return the interval from the common repetitions; (0, inf) if there are none."""
         slower, faster = self.observations[reference], self.observations[choice]
@@ -92,18 +92,18 @@ class MeasuredComparison(Comparison):
 class PredictedComparison(Comparison):
     """A comparison of predicted times at a point that was not measured.
 
-    supported   the configs that were measured nearby
+    supported   the choices that were measured nearby
     """
 
     posterior: Posterior
     supported: frozenset[AlgorithmConfig]
 
     def basis(self, choice: AlgorithmConfig) -> str:
-        """Return LEARNED for a config that was measured nearby, else SIMULATED."""
+        """Return LEARNED for a choice that was measured nearby, else SIMULATED."""
         return LEARNED if choice in self.supported else SIMULATED
 
     def interval(
-        self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CONFIG
+        self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CHOICE
     ) -> tuple[float, float]:
         """Return the interval from the joint posterior of both."""
         gain, spread = self.posterior.log_gain(choice, reference)
@@ -130,16 +130,16 @@ def compare_with_default(
     `adaptive`, where an experiment design chose what each launch measures, candidates need only one
     launch in common with the default. Raises InputError when the default was not measured there.
     """
-    default = next((row for row in observations if row.config.is_default), None)
+    default = next((row for row in observations if row.choice.is_default), None)
     if default is None:
         raise InputError(
             f"{point}: the library's {DEFAULT} was not measured, so no algorithm can be compared"
             " with it; probe again with the default among the algorithms"
         )
     candidates = {
-        row.config: row
+        row.choice: row
         for row in observations
-        if not row.config.is_default and _is_comparable(default, row, adaptive)
+        if not row.choice.is_default and _is_comparable(default, row, adaptive)
     }
     pairs = [_paired_samples(default, row) for row in candidates.values()]
     apart = launch_sd_ratio(pairs) if adaptive else None
@@ -186,7 +186,7 @@ def needs_more_launches(comparison: Comparison) -> bool:
         for choice in comparison.gains
         for slow, fast in [
             _paired_samples(
-                comparison.observations[DEFAULT_CONFIG], comparison.observations[choice]
+                comparison.observations[DEFAULT_CHOICE], comparison.observations[choice]
             )
         ]
     )
@@ -197,7 +197,7 @@ def predict_comparison(
 ) -> Comparison | None:
     """Return the predicted comparison at a point without measurements.
 
-    It contains the covered configs among `choices`, and is None if the default is not covered.
+    It contains the covered choices among `choices`, and is None if the default is not covered.
     Winners are those of `Selector.significant_winners`. No correction for multiple tests is needed,
     because the posterior is shrunk towards the mean.
     """

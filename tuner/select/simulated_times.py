@@ -30,7 +30,7 @@ MAX_PROCESSES = 16  # each takes an eighth of a gigabyte at its start
 
 
 class Simulator:
-    """A cached function (point, config) -> simulated seconds.
+    """A cached function (point, choice) -> simulated seconds.
 
     It is NaN for an algorithm without a schedule, for too large a call, and for device memory that
     topology or calibration do not describe.
@@ -168,8 +168,8 @@ def prediction_records(observations: Sequence[Observation]) -> list[dict[str, An
     return [
         {
             "collective": str(row.point.collective),
-            "algorithm": row.config.algorithm,
-            "params": dict(row.config.params),
+            "algorithm": row.choice.algorithm,
+            "params": dict(row.choice.params),
             "p": row.point.p,
             "nbytes": row.point.nbytes,
             "seconds": row.simulated_seconds,

@@ -36,12 +36,12 @@ MAX_LOG = math.log(sys.float_info.max)
 
 @dataclass(frozen=True)
 class RuleChange:
-    """Another config for calls of [start_bytes, stop_bytes) under `key`.
+    """Another choice for calls of [start_bytes, stop_bytes) under `key`.
 
     before, after   the rules in force there; in a table without rules for the call, the default
                     without evidence
     gain            how many times faster the calls become, at the sizes in the range that support
-                    both configs; NaN without such a size: then a crossover between probed sizes has
+                    both choices; NaN without such a size: then a crossover between probed sizes has
                     moved
     interval        95 % interval of the gain
     constraints     constraints of the later table (`Constraints.record`)
@@ -65,7 +65,7 @@ class RuleChange:
 
     @property
     def has_gain(self) -> bool:
-        """Return whether sizes in the range support both configs."""
+        """Return whether sizes in the range support both choices."""
         return not math.isnan(self.gain)
 
     @property
@@ -121,7 +121,7 @@ class RuleChange:
 
 @dataclass(frozen=True)
 class EvidenceChange:
-    """Other evidence for the same config, for calls of [start_bytes, stop_bytes) under `key`."""
+    """Other evidence for the same choice, for calls of [start_bytes, stop_bytes) under `key`."""
 
     key: RuleKey
     start_bytes: int

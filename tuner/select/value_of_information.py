@@ -1,7 +1,7 @@
 """The value of information: the regret of a selection, and what further measurements would save.
 
 Both are means over draws from the posterior. The selection is that of a table: the default stays
-unless another config is surely faster, and by more than noise.
+unless another choice is surely faster, and by more than noise.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _MAX_REGRET = 20.0  # cap on the relative regret of one call
 
 @dataclass(frozen=True)
 class Selection:
-    """The config that a table would use, its expected regret and the regret's deviation."""
+    """The choice that a table would use, its expected regret and the regret's deviation."""
 
-    config: AlgorithmConfig
+    choice: AlgorithmConfig
     regret: float
     sd: float
 
 
 def significant_winners(posterior: Posterior) -> frozenset[AlgorithmConfig]:
-    """Return the configs that may replace the default.
+    """Return the choices that may replace the default.
 
     Their gain is above noise, and its 95 % interval is above 1.
     """
     safe = _is_significant(posterior, posterior.mean[None], posterior.covariance)[0]
-    return frozenset(posterior.configs[n] for n in np.flatnonzero(safe))
+    return frozenset(posterior.choices[n] for n in np.flatnonzero(safe))
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class RegretEstimate:
     """An estimate of the regret at one call from its posterior.
 
     unit_draws  draws of unit scale, (draws, at least k)
-    supported   configs that may be chosen if nothing was measured at this call
-    measured    configs measured at this very call; if there are any, a table chooses among these
+    supported   choices that may be chosen if nothing was measured at this call
+    measured    choices measured at this very call; if there are any, a table chooses among these
     """
 
     posterior: Posterior
@@ -59,31 +59,31 @@ class RegretEstimate:
     @cached_property
     def selection(self) -> Selection:
         """Return what a table would select now, with its regret."""
-        choice = self.posterior.configs[self._selected_index]
+        choice = self.posterior.choices[self._selected_index]
         return Selection(choice, float(self._regrets.mean()), float(self._regrets.std()))
 
     @property
     def win_probabilities(self) -> FloatArray:
-        """Return the probability of each config to be the fastest, (k,)."""
+        """Return the probability of each choice to be the fastest, (k,)."""
         fastest = self._log_time_draws.argmin(axis=1)
-        return np.bincount(fastest, minlength=len(self.posterior.configs)) / len(self.unit_draws)
+        return np.bincount(fastest, minlength=len(self.posterior.choices)) / len(self.unit_draws)
 
     def expected_saving(self, indices: Sequence[int], variances: Sequence[float]) -> float:
-        """Return how much expected regret measuring the configs of these indices would save.
+        """Return how much expected regret measuring the choices of these indices would save.
 
         variances   of the logarithms of the times that would be measured
         """
         mean, c, seen = self.posterior.mean, self.posterior.covariance, list(indices)
         weights = np.linalg.solve(c[np.ix_(seen, seen)] + np.diag(variances), c[seen])
         means = mean + (self._log_time_draws[:, seen] - mean[seen]) @ weights
-        tried = self.measured.union(self.posterior.configs[n] for n in seen)
+        tried = self.measured.union(self.posterior.choices[n] for n in seen)
         then = _selected_indices(self.posterior, means, c - c[:, seen] @ weights, tried)
         return float(np.mean(self._regrets - _regrets(self._log_time_draws, then)))
 
     @cached_property
     def _log_time_draws(self) -> FloatArray:
         """Return draws of the log-seconds, (draws, k)."""
-        covariance = self.posterior.covariance + _JITTER * np.eye(len(self.posterior.configs))
+        covariance = self.posterior.covariance + _JITTER * np.eye(len(self.posterior.choices))
         return np.asarray(
             self.posterior.mean
             + self.unit_draws[:, : len(covariance)] @ cholesky(covariance, lower=True).T
@@ -107,16 +107,16 @@ def _selected_indices(
     covariance: FloatArray,
     among: Collection[AlgorithmConfig],
 ) -> FloatArray:
-    """Return the index of the selected config for every row of means."""
-    known = [choice in among for choice in posterior.configs]
+    """Return the index of the selected choice for every row of means."""
+    known = [choice in among for choice in posterior.choices]
     open_to = np.logical_and(_is_significant(posterior, means, covariance), known)
-    open_to[:, posterior.configs.index(AlgorithmConfig())] = True
+    open_to[:, posterior.choices.index(AlgorithmConfig())] = True
     return np.asarray(np.where(open_to, -means, -np.inf).argmax(axis=1))
 
 
 def _is_significant(posterior: Posterior, means: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Return which configs may replace the default, (rows of means, k)."""
-    default, variance = posterior.configs.index(AlgorithmConfig()), np.diag(covariance)
+    """Return which choices may replace the default, (rows of means, k)."""
+    default, variance = posterior.choices.index(AlgorithmConfig()), np.diag(covariance)
     spread = np.sqrt(np.maximum(variance + variance[default] - 2 * covariance[default], 0.0))
     gains = means[:, default, None] - means
     return np.asarray(gains > np.maximum(NORMAL_95 * spread, math.log1p(MIN_GAIN)))

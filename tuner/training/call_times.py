@@ -30,12 +30,12 @@ OUT_OF_STEP_RATIO = 1.02  # of the times of a call, from which on its messages a
 class TimedAlgorithm(NamedTuple):
     """The algorithm of a call, and its seconds.
 
-    config      the algorithm as it is simulated; None for one of NCCL's
+    choice      the algorithm as it is simulated; None for one of NCCL's
     """
 
     algorithm: str
     seconds: float
-    config: AlgorithmConfig | None = None
+    choice: AlgorithmConfig | None = None
 
 
 class AlgorithmPolicy(Protocol):
@@ -126,11 +126,11 @@ class CallTimes:
 
     def _out_of_step_seconds(self, call: Call) -> float:
         """Return the seconds of two calls in a row less those of one."""
-        config = self.timed(call).config if self._knows_exchanges else None
-        if config is None:
+        choice = self.timed(call).choice if self._knows_exchanges else None
+        if choice is None:
             return self.seconds(call)
         if call not in self._out_of_step:
-            one, two = (simulate_groups(call, config, self._predictor, calls) for calls in (1, 2))
+            one, two = (simulate_groups(call, choice, self._predictor, calls) for calls in (1, 2))
             self._out_of_step[call] = two - one
         return self._out_of_step[call]
 
@@ -163,19 +163,19 @@ class CallTimes:
     def nccl(self, group: Group) -> NcclTimes | None:
         return self.predictor(group).nccl
 
-    def simulated(self, call: Call, config: AlgorithmConfig) -> float:
+    def simulated(self, call: Call, choice: AlgorithmConfig) -> float:
         """Return the simulated seconds of an algorithm.
 
         Raises InputError, ScheduleError, LimitExceededError or MissingCostError as simulations do.
         """
         low, high = simulated_sizes(call.nbytes)
-        first = self._simulated_at(call._replace(nbytes=low), config)
+        first = self._simulated_at(call._replace(nbytes=low), choice)
         if low == high:
             return first
-        second = self._simulated_at(call._replace(nbytes=high), config)
+        second = self._simulated_at(call._replace(nbytes=high), choice)
         return first + (second - first) * (call.nbytes - low) / (high - low)
 
-    def extrapolated(self, most: int, call: Call, config: AlgorithmConfig) -> float:
+    def extrapolated(self, most: int, call: Call, choice: AlgorithmConfig) -> float:
         """Return the seconds of an algorithm, from simulations of at most `most` nodes.
 
         On more nodes the time grows on with the same power of the number of nodes as between two
@@ -184,20 +184,20 @@ class CallTimes:
         """
         nodes = self.nodes
         if nodes <= most or call.group != self.world:
-            return self.simulated(call, config)
+            return self.simulated(call, choice)
         larger = part_of(nodes, most)
         smaller = max(1, larger // PART)
         first, second = (
-            times.simulated(call._replace(group=times.world), config)
+            times.simulated(call._replace(group=times.world), choice)
             for times in (self.on_fewer_nodes(smaller), self.on_fewer_nodes(larger))
         )
         further = math.log(nodes / larger) / math.log(larger / smaller)
         return float(second * (second / first) ** further) if first else second
 
-    def _simulated_at(self, call: Call, config: AlgorithmConfig) -> float:
-        known = (call, config)
+    def _simulated_at(self, call: Call, choice: AlgorithmConfig) -> float:
+        known = (call, choice)
         if known not in self._simulated:
-            self._simulated[known] = simulate_groups(call, config, self._predictor)
+            self._simulated[known] = simulate_groups(call, choice, self._predictor)
         return self._simulated[known]
 
     def on_fewer_nodes(self, nodes: int) -> CallTimes:

@@ -65,7 +65,7 @@ class Call(NamedTuple):
 
 
 def simulate_groups(
-    call: Call, config: AlgorithmConfig, predictor: CallPredictor, calls: int = 1
+    call: Call, choice: AlgorithmConfig, predictor: CallPredictor, calls: int = 1
 ) -> float:
     """Return the seconds of a call by all groups of a job at once, which share links and ports.
 
@@ -75,21 +75,21 @@ def simulate_groups(
     Raises InputError and ScheduleError for an algorithm that is not for groups of this size, or
     that no schedule describes.
     """
-    own, p = _own_schedule(call, config, predictor), predictor.placement.p
+    own, p = _own_schedule(call, choice, predictor), predictor.placement.p
     whole = own if own.p == p else _side_by_side(own, call.group.members(p), p)
     if calls > 1:
         whole = _repeated(whole, calls)
     return predictor.simulated_seconds(whole, call.nbytes)
 
 
-def _own_schedule(call: Call, config: AlgorithmConfig, predictor: CallPredictor) -> Schedule:
+def _own_schedule(call: Call, choice: AlgorithmConfig, predictor: CallPredictor) -> Schedule:
     """Return the schedule of one group."""
     size = call.group.size
     if call.operation == ALLTOALL:
-        return Schedule(UNNAMED, size, size, lambda: _pairwise(size), config.algorithm)
+        return Schedule(UNNAMED, size, size, lambda: _pairwise(size), choice.algorithm)
     if call.operation == SEND:
-        return Schedule(UNNAMED, size, 1, lambda: [Round.of([0], 1, 0)], config.algorithm)
-    return predictor.schedule(Collective(call.operation), config, call.nbytes, size)
+        return Schedule(UNNAMED, size, 1, lambda: [Round.of([0], 1, 0)], choice.algorithm)
+    return predictor.schedule(Collective(call.operation), choice, call.nbytes, size)
 
 
 def _pairwise(p: int) -> Iterator[Round]:

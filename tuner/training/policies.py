@@ -103,10 +103,10 @@ class FastestKnown:
     def _of_schedules(self, call: Call, times: CallTimes) -> Iterator[TimedAlgorithm]:
         """Yield those that are worth a simulation."""
         predict = times.simulated if self.names else partial(times.extrapolated, MOST_NODES)
-        for config in self._worth_trying(call, times):
-            seconds = _seconds_if_possible(predict, call, config)
+        for choice in self._worth_trying(call, times):
+            seconds = _seconds_if_possible(predict, call, choice)
             if seconds is not None:
-                yield TimedAlgorithm(str(config), seconds, config)
+                yield TimedAlgorithm(str(choice), seconds, choice)
 
     def _worth_trying(self, call: Call, times: CallTimes) -> list[AlgorithmConfig]:
         """Return the candidates that may be the fastest, which are compared at few sizes."""
@@ -134,8 +134,8 @@ class FastestKnown:
         key = times, call._replace(nbytes=_size_nearby(call.nbytes, SHAPES_AT))
         if key not in self._shapes:
             shapes = defaultdict[Shape, list[AlgorithmConfig]](list)
-            for config in self._candidates(key[1], times):
-                shapes[_shape(config)].append(config)
+            for choice in self._candidates(key[1], times):
+                shapes[_shape(choice)].append(choice)
             medians = [some[len(some) // 2] for some in shapes.values()]
             few = times.on_fewer_nodes(max(1, part_of(times.nodes, FEW_NODES) // PART))
             here = key[1]._replace(group=few.world)
@@ -168,10 +168,10 @@ class TableChoice:
     def choose(self, call: Call, times: CallTimes) -> TimedAlgorithm:
         nodes, ppn = times.shape(call.group)
         key = RuleKey(Collective(call.operation), nodes, ppn, times.memory, placement=BLOCK)
-        config = look_up_exported(self.table, key, call.nbytes).choice
-        if config.is_default:
+        choice = look_up_exported(self.table, key, call.nbytes).choice
+        if choice.is_default:
             return self.otherwise.choose(call, times)
-        return _timed_config(call, config, times)
+        return _timed_choice(call, choice, times)
 
 
 @dataclass(frozen=True)
@@ -196,22 +196,22 @@ class LibraryDefault:
         """Return what the library runs by default; raise InputError where that is unknown."""
         nodes, ppn = times.shape(call.group)
         collective = Collective(call.operation)
-        config = self.lookup((collective, nodes, ppn, BLOCK), call.nbytes)
-        if config is None:
+        choice = self.lookup((collective, nodes, ppn, BLOCK), call.nbytes)
+        if choice is None:
             raise InputError(
                 f"the measurements do not say what the library runs by default for {collective} of"
                 f" {plural(call.nbytes, 'byte')} on {plural(nodes, 'node')} x {plural(ppn, 'rank')}"
             )
-        return _timed_config(call, config, times)
+        return _timed_choice(call, choice, times)
 
 
-def _timed_config(call: Call, config: AlgorithmConfig, times: CallTimes) -> TimedAlgorithm:
+def _timed_choice(call: Call, choice: AlgorithmConfig, times: CallTimes) -> TimedAlgorithm:
     """Return an algorithm with its time, which is NCCL's own where NCCL has the algorithm."""
     predictor, collective = times.predictor(call.group), Collective(call.operation)
-    if predictor.model_of(collective, config) == NCCL:
-        seconds = predictor.seconds(collective, config, call.nbytes)
-        return TimedAlgorithm(config.algorithm, seconds)
-    return TimedAlgorithm(str(config), times.simulated(call, config), config)
+    if predictor.model_of(collective, choice) == NCCL:
+        seconds = predictor.seconds(collective, choice, call.nbytes)
+        return TimedAlgorithm(choice.algorithm, seconds)
+    return TimedAlgorithm(str(choice), times.simulated(call, choice), choice)
 
 
 def plain_algorithms(of_nccl: NcclTimes, collective: Collective) -> tuple[str, ...]:
@@ -224,28 +224,28 @@ def _size_nearby(nbytes: int, power: int) -> int:
     return 1 << max(power, round(math.log2(nbytes) / power) * power)
 
 
-def _shape(config: AlgorithmConfig) -> Shape:
+def _shape(choice: AlgorithmConfig) -> Shape:
     """Return an algorithm and its parameters but the segment."""
-    return config.algorithm, tuple(one for one in config.params.items() if one[0] != "segment")
+    return choice.algorithm, tuple(one for one in choice.params.items() if one[0] != "segment")
 
 
 def _fastest(
-    call: Call, configs: list[AlgorithmConfig], predict: Callable[[Call, AlgorithmConfig], float]
+    call: Call, choices: list[AlgorithmConfig], predict: Callable[[Call, AlgorithmConfig], float]
 ) -> list[AlgorithmConfig]:
     """Return the algorithms that are possible, the fastest first."""
-    timed = [(_seconds_if_possible(predict, call, config), config) for config in configs]
-    possible = [(seconds, config) for seconds, config in timed if seconds is not None]
-    return [config for _, config in sorted(possible, key=lambda pair: rounded_seconds(pair[0]))]
+    timed = [(_seconds_if_possible(predict, call, choice), choice) for choice in choices]
+    possible = [(seconds, choice) for seconds, choice in timed if seconds is not None]
+    return [choice for _, choice in sorted(possible, key=lambda pair: rounded_seconds(pair[0]))]
 
 
 def _seconds_if_possible(
-    predict: Callable[[Call, AlgorithmConfig], float], call: Call, config: AlgorithmConfig
+    predict: Callable[[Call, AlgorithmConfig], float], call: Call, choice: AlgorithmConfig
 ) -> float | None:
     """Return the predicted seconds; None for an algorithm that cannot be simulated on this group.
 
     Messages staged through host memory may have no cost.
     """
     try:
-        return predict(call, config)
+        return predict(call, choice)
     except (InputError, ScheduleError):  # too large a call and a missing cost among them
         return None

@@ -133,8 +133,8 @@ def _factor_of_faster(
     """Return the time of a call with the same algorithm on a faster machine, over that on this."""
     there = workload.call_times(ranks, resource)
     timed = times.timed(call)
-    if timed.config is not None:
-        faster, now = (some.extrapolated(MOST_NODES, call, timed.config) for some in (there, times))
+    if timed.choice is not None:
+        faster, now = (some.extrapolated(MOST_NODES, call, timed.choice) for some in (there, times))
         return faster / max(now, SHORTEST)
     of_nccl = there.nccl(call.group)
     if of_nccl is None:

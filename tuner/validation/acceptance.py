@@ -282,7 +282,7 @@ def _default_rule(
 
 
 def _merge_neighbours(rules: Iterator[Rule]) -> list[Rule]:
-    """Return the rules with neighbours of the same config merged."""
+    """Return the rules with neighbours of the same choice merged."""
     return [_merge_rules(list(group)) for _, group in groupby(rules, key=lambda rule: rule.choice)]
 
 

@@ -63,7 +63,7 @@ class ConditionResult:
 class HeldoutResult:
     """The result of one call. Times are typical ones, in seconds.
 
-    algorithm   the table's config for the call
+    algorithm   the table's choice for the call
     default_s   geometric mean over the conditions, as is `tuned_s`
     ratio       default_s / tuned_s: above 1 the table is faster
     ci95        its 95 % interval, over rounds of launches

@@ -31,7 +31,7 @@ STAGED_COPIES = 2  # the send and the receive buffer go to the host
 class FixedDecision:
     """What coll/tuned runs by default from a number of ranks on.
 
-    thresholds  bytes from which on the config at the same position of `choices` is used
+    thresholds  bytes from which on the choice at the same position of `choices` is used
     """
 
     collective: Collective

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.base import c_compiler
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
-from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, COLLECTIVES, config_of
+from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, COLLECTIVES, choice_of
 from tuner.validation.validation import CallOutcome
 
 SOURCE = Path(__file__).with_name("openmpi_trace.c")
@@ -44,8 +44,8 @@ def _entered_algorithm(call: Sequence[int]) -> AlgorithmConfig:
     _, number, asked, faninout, segment, ran, shape = call
     collective = COLLECTIVE_OF[number]
     if ran not in (asked, -1):
-        return config_of(collective, ran, 0, 0)
-    choice = config_of(collective, asked, faninout, segment)
+        return choice_of(collective, ran, 0, 0)
+    choice = choice_of(collective, asked, faninout, segment)
     if "radix" in choice.params and shape != -1:
         return replace(choice, params={**choice.params, "radix": shape})
     return choice

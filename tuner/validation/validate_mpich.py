@@ -146,7 +146,7 @@ class Mpich:
         known = key.collective in ALGORITHMS and key.memory != CUDA
         trees = _generic_trees(launcher.libmpi())
         found = find_default_algorithms(trees, [call], max(sizes)) if known else ()
-        return (found[0].config_at(nbytes) if found else None for nbytes in sizes)
+        return (found[0].choice_at(nbytes) if found else None for nbytes in sizes)
 
     def _trees(self, python: Path) -> GenericTrees:
         return read_generic_trees(loaded_libmpi(self.profile.name, python))

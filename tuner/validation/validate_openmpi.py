@@ -24,7 +24,7 @@ from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, PlacedColl
 from tuner.mpi_libraries.openmpi import (
     COLLECTIVES,
     OVERRIDING_PATTERN,
-    canonical_config,
+    canonical_choice,
     substitution_reason,
 )
 from tuner.mpi_libraries.products import OPENMPI
@@ -307,10 +307,10 @@ def _validate_rule(
             reasons += _differences_without_file(where, trial, answer, without[trial])
         elif ran is None:
             reasons.append(f"{where} {why_unknown(answer)}")
-        elif ran != canonical_config(trial.collective, rule.choice):
+        elif ran != canonical_choice(trial.collective, rule.choice):
             reasons.append(
                 _substitution_reason(trial)
-                or f"{where} {ran} ran instead of {canonical_config(trial.collective, rule.choice)}"
+                or f"{where} {ran} ran instead of {canonical_choice(trial.collective, rule.choice)}"
             )
     sizes, confirmed = tuple(executed), bool(executed) and not reasons
     told = "; ".join(dict.fromkeys(reasons)) if executed else NO_CALL_SIZE

@@ -15,7 +15,7 @@ from tuner.whatif.study_result import TableRegret, TimedCandidate
 
 @dataclass(frozen=True)
 class TableLookup:
-    """A table's config for one call, and the key of the rules it comes from; None without rules."""
+    """A table's choice for one call, and the key of the rules it comes from; None without rules."""
 
     collective: Collective
     choice: AlgorithmConfig
@@ -60,7 +60,7 @@ def _closeness(key: RuleKey, call: RuleKey) -> tuple[bool, bool, int, bool]:
 
 
 def compute_table_regret(lookup: TableLookup, timings: Sequence[TimedCandidate]) -> TableRegret:
-    """Return the regret of the table's config, given the times of all simulated candidates."""
+    """Return the regret of the table's choice, given the times of all simulated candidates."""
     regret, reason = _regret(lookup, timings)
     nodes, ppn = (lookup.key.nodes, lookup.key.ppn) if lookup.key else (0, 0)
     return TableRegret(lookup.choice.algorithm, lookup.choice.params, nodes, ppn, regret, reason)

@@ -116,7 +116,7 @@ class MeasurementBatches:
     def _update_design(
         self, design: ExperimentDesign, grid: CandidateGrid, measurements: Measurements
     ) -> None:
-        """Pass the measurements to the design, and add sizes between two different configs."""
+        """Pass the measurements to the design, and add sizes between two different choices."""
         rows = build_observations(measurements, self.simulator)
         design.update(rows, incorrect_algorithms(measurements))
         added = {
@@ -127,7 +127,7 @@ class MeasurementBatches:
             grid.update(added)
 
     def _measurement_cost(self, seconds: float) -> float:
-        """Return the seconds of measuring one config, warm-up calls included.
+        """Return the seconds of measuring one choice, warm-up calls included.
 
         seconds     duration of one call
         """

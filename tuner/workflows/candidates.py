@@ -55,7 +55,7 @@ def candidate_points(
 
 @dataclass(frozen=True)
 class CandidateGenerator:
-    """A generator of the configs that may be measured at a point.
+    """A generator of the choices that may be measured at a point.
 
     These are all that the library's own rules can express there, except the one that the default
     is known to run itself.
@@ -66,7 +66,7 @@ class CandidateGenerator:
     default_algorithms: Sequence[DefaultAlgorithms] = ()
 
     def __call__(self, point: CallPoint) -> tuple[AlgorithmConfig, ...]:
-        """Return the candidate configs of a point, without the default."""
+        """Return the candidate choices of a point, without the default."""
         request, collective = self.request, Collective(point.collective)
         library = mpi_libraries.library_module(request.library)
         call = (collective, point.nodes, point.ppn, point.placement)
@@ -121,7 +121,7 @@ def bisection_points(
     """Return new points half way between measured ones with different winners.
 
     The two points differ in size alone, by a factor of `MIN_SIZE_RATIO` at least, and a table would
-    choose another config for each. Only a measurement tells where it should change, since the
+    choose another choice for each. Only a measurement tells where it should change, since the
     default may be slower in between than on either side.
     """
     measured = {row.point for row in rows}
@@ -156,7 +156,7 @@ def chosen_calls(tasks: Sequence[Experiment]) -> list[ExperimentRequest]:
             point.nodes,
             point.ppn,
             point.nbytes,
-            tuple(choice for choice in task.configs if not choice.is_default),
+            tuple(choice for choice in task.choices if not choice.is_default),
             point.placement,
         )
         for task in tasks

@@ -29,10 +29,10 @@ from tuner.formats import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
 from tuner.formats.openmpi import json_rules
 from tuner.formats.registry import FORMATS, ExportOptions, Format, detect_format
 from tuner.formats.rules_by_ranks import describe_rule
-from tuner.mpi_libraries.intelmpi import MAX_PRESETS, PER_RANK_COLLECTIVES, config_of
+from tuner.mpi_libraries.intelmpi import MAX_PRESETS, PER_RANK_COLLECTIVES, choice_of
 from tuner.mpi_libraries.mvapich2 import ALGORITHMS as MVAPICH2
 from tuner.mpi_libraries.nccl.names import algo_protos_of
-from tuner.mpi_libraries.nccl.names import config_of as nccl_choice
+from tuner.mpi_libraries.nccl.names import choice_of as nccl_choice
 from tuner.mpi_libraries.ucc import ALGORITHMS as UCC
 from tuner.mpi_libraries.ucc import UNSPLITTABLE_COLLECTIVES
 
@@ -48,13 +48,13 @@ Decide = Callable[[RuleKey, int], object]
 class Case:
     """One format, as one version of its library reads it.
 
-    choices             algorithm configs that a rule for any operator may have
+    choices             algorithm choices that a rule for any operator may have
     shapes              (nodes, ppn) that the format can tell apart
     options             options to export with
     read                returns what the library does with calls, given the text of a file
     expected            returns what it must do, given the rule of the table or None
     operators           kinds of operators that the file is for
-    reordering          further configs, for rules for commutative operators
+    reordering          further choices, for rules for commutative operators
     memories            kinds of memory that the format can tell apart
     """
 
@@ -128,7 +128,7 @@ def openmpi_expected(rule: Rule | None, key: RuleKey, nbytes: int) -> AlgorithmC
         return DEFAULT
     if nbytes == 0 and (key.collective is ALLGATHER or "segment" in rule.choice.params):
         return DEFAULT
-    return mpi_libraries.openmpi.canonical_config(key.collective, rule.choice)
+    return mpi_libraries.openmpi.canonical_choice(key.collective, rule.choice)
 
 
 def classic(text: str) -> Decide:
@@ -243,7 +243,7 @@ def numbers(text: str) -> Decide:
     return lambda key, n: mvapich2.DIALECT.decide(found, key.collective, key.p, n)
 
 
-PRESET = {c: [config_of(n) for n in range(most + 1)] for c, most in MAX_PRESETS.items()}
+PRESET = {c: [choice_of(n) for n in range(most + 1)] for c, most in MAX_PRESETS.items()}
 NUMBERED = {c: [AlgorithmConfig(name) for name in known] for c, known in MVAPICH2.items()}
 REORDERING = {
     ALLREDUCE: [

@@ -14,10 +14,10 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import intelmpi
 from tuner.formats.intelmpi import DIALECT
-from tuner.mpi_libraries.intelmpi import MAX_PRESETS, config_of
+from tuner.mpi_libraries.intelmpi import MAX_PRESETS, choice_of
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER
-ONE, FIVE = config_of(1), config_of(5)
+ONE, FIVE = choice_of(1), choice_of(5)
 
 
 def table(ladders: dict[tuple[Collective, int], Rungs]) -> TuningTable:
@@ -26,9 +26,9 @@ def table(ladders: dict[tuple[Collective, int], Rungs]) -> TuningTable:
 
 TABLE = table(
     {
-        (ALLREDUCE, 3): [(0, FIVE), (1024, config_of(16)), (4096, ONE)],
+        (ALLREDUCE, 3): [(0, FIVE), (1024, choice_of(16)), (4096, ONE)],
         (BCAST, 3): [(0, AlgorithmConfig())],
-        (ALLGATHER, 3): [(0, config_of(3)), (3000, config_of(2))],
+        (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
     }
 )
 FILE = """\
@@ -62,7 +62,7 @@ def test_golden_file() -> None:
     ],
 )
 def test_decisions(collective: Collective, nbytes: int, preset: int) -> None:
-    assert DIALECT.decide(DIALECT.parse(FILE), collective, 3, nbytes) == config_of(preset)
+    assert DIALECT.decide(DIALECT.parse(FILE), collective, 3, nbytes) == choice_of(preset)
 
 
 def test_a_file_forgets_what_another_one_has_set() -> None:
@@ -74,7 +74,7 @@ def test_a_file_forgets_what_another_one_has_set() -> None:
 
 
 def test_rules_for_less_than_a_byte_of_each_rank_get_no_entry() -> None:
-    rungs = [(0, FIVE), (3000, ONE), (3001, FIVE), (3002, ONE), (6000, config_of(2))]
+    rungs = [(0, FIVE), (3000, ONE), (3001, FIVE), (3002, ONE), (6000, choice_of(2))]
     text = DIALECT.emit(table({(ALLGATHER, 3): rungs}))
     assert "export I_MPI_ADJUST_ALLGATHER='5:0-999;1:1000-1000;1:1001-1999;2'" in text
 

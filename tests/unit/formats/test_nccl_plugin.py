@@ -32,7 +32,7 @@ from tuner.core.table import AlgorithmConfig, RuleKey, TuningTable
 from tuner.formats.nccl import emit_sparse
 from tuner.formats.nccl.plugin import with_digest_header
 from tuner.mpi_libraries.nccl.constants import AlgoProto
-from tuner.mpi_libraries.nccl.names import algo_protos_of, config_of
+from tuner.mpi_libraries.nccl.names import algo_protos_of, choice_of
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ def every_way() -> TuningTable:
     ladders = {}
     for i, collective in enumerate(COLLECTIVES):
         ways = [
-            config_of(way, channels)
+            choice_of(way, channels)
             for way in algo_protos_of(collective)
             for channels in (0, 1, 64)
         ]
@@ -123,7 +123,7 @@ CHOICES = {
     collective: st.sampled_from(
         [
             AlgorithmConfig(),
-            *(config_of(way, n) for way in algo_protos_of(collective) for n in (0, 1, 7, 64)),
+            *(choice_of(way, n) for way in algo_protos_of(collective) for n in (0, 1, 7, 64)),
         ]
     )
     for collective in COLLECTIVES
@@ -168,7 +168,7 @@ def test_rules_for_the_same_ranks_on_other_nodes_are_apart(caller: Caller) -> No
 @pytest.mark.parametrize("own", algo_protos_of(ALLREDUCE), ids=str)
 def test_what_nccl_cannot_run_is_left_alone(caller: Caller, version: int, own: AlgoProto) -> None:
     entry = 3 * ALGORITHMS.index(own.algorithm) + PROTOCOLS.index(own.protocol.lower())
-    caller.with_rows(emit_sparse(on_shapes({(ALLREDUCE, (1, 8)): [(0, config_of(own, 16))]})))
+    caller.with_rows(emit_sparse(on_shapes({(ALLREDUCE, (1, 8)): [(0, choice_of(own, 16))]})))
     every, alone = (1 << 21) - 1, 1 << entry
     said = caller.run(
         [

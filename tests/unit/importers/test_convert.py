@@ -93,7 +93,7 @@ def test_what_is_no_time_of_a_call_is_left_out() -> None:
 
 def test_a_selector_can_label_them() -> None:
     labelled = build_observations(as_measurements(rows(*ROWS)), lambda _point, _choice: 1e-6)
-    assert [row.config.algorithm for row in labelled] == ["default", "chain"]
+    assert [row.choice.algorithm for row in labelled] == ["default", "chain"]
 
 
 def test_pairs_are_of_their_path_class() -> None:

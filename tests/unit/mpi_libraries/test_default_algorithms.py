@@ -151,7 +151,7 @@ def test_a_table_of_kept_measurements_knows_it(tmp_path: Path) -> None:
     kept = {DEFAULT_ALGORITHMS_KEY: default_algorithms_record([known])}
     found = replace(on_four_hosts(), provenance=kept)
     rows, _ = make_table(found, calibration, topology=load_topology(path))
-    simulated = {(row.point.nbytes, row.config): row.simulated_seconds for row in rows}
+    simulated = {(row.point.nbytes, row.choice): row.simulated_seconds for row in rows}
     assert simulated[4096, AlgorithmConfig()] == simulated[4096, LINEAR]
     assert math.isnan(simulated[16384, AlgorithmConfig()])
 

@@ -85,8 +85,8 @@ def trained(machine: Machine, placement: Placement, collective: Collective) -> l
     times = CallTimes(placement, machine.calibration, "cuda", FastestKnown())
     chosen = [times.timed(Call(collective.value, nbytes, times.world)) for nbytes in SIZES]
     return [
-        Answer(one.config.algorithm, dict(one.config.params), one.seconds)
-        if one.config
+        Answer(one.choice.algorithm, dict(one.choice.params), one.seconds)
+        if one.choice
         else Answer(one.algorithm, {}, one.seconds)
         for one in chosen
     ]

@@ -30,7 +30,7 @@ def test_a_round_measures_just_what_was_chosen_beside_the_default() -> None:
     )
     (point,) = plan.points
     assert (point.launch, point.nodes, point.nbytes) == (3, 4, 65536)
-    assert [arm.config for arm in point.candidates] == [
+    assert [arm.choice for arm in point.candidates] == [
         AlgorithmConfig(),
         *CALL.choices,
         AlgorithmConfig("linear"),

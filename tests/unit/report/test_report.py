@@ -251,7 +251,7 @@ def test_curves_take_the_best_parameters_and_ascend() -> None:
     ((key, curves),) = measured_curves(probed).items()
     assert key == RuleKey(Collective.BCAST, 1, 4)
     assert [(call.nbytes, call.seconds) for call in curves["chain"]] == [(8, 1e-6), (64, 2e-6)]
-    assert curves["chain"][1].config.params == {"chains": 2}
+    assert curves["chain"][1].choice.params == {"chains": 2}
     record = {"collective": "bcast", "p": 4, "algorithm": "chain", "nbytes": 8, "seconds": 5.0}
     assert predicted_curves([record, {**record, "seconds": 4.0}], "bcast", 4) == {"chain": {8: 4.0}}
 

@@ -296,7 +296,7 @@ def test_a_choice_that_was_wrong_in_a_round_is_never_used(topology: Topology) ->
     found = designed(topology, rounds=ROUNDS, excluded=wrong)
     rows, table = make_table(found, CALIBRATION, topology=topology)
     assert {rule.choice for rule in rules_of(table, 4)} == {DEFAULT}
-    assert BINOMIAL not in {row.config for row in rows}
+    assert BINOMIAL not in {row.choice for row in rows}
 
 
 @pytest.mark.parametrize("designs", [{}, {"rounds": ROUNDS}])
@@ -559,7 +559,7 @@ def test_measuring_what_may_be_faster_saves_the_regret_of_not_knowing() -> None:
     belief = Posterior((DEFAULT, BINOMIAL), np.array([0.0, -0.2]), np.diag([0.09, 0.09]))
     normal = np.random.default_rng(1).standard_normal((2000, 2))
     outlook = RegretEstimate(belief, normal, frozenset([BINOMIAL]))
-    assert outlook.selection.config == DEFAULT
+    assert outlook.selection.choice == DEFAULT
     precise, rough, hopeless = (outlook.expected_saving([0, 1], [v, v]) for v in (1e-6, 0.03, 10.0))
     assert precise == pytest.approx(outlook.selection.regret, rel=0.05)
     assert 0.2 * precise < rough < 0.9 * precise
@@ -624,6 +624,6 @@ def test_many_shapes_are_learned_from_the_nearest(topology: Topology) -> None:
                 rows.append(Observation(point, choice, {}, time, time, time))
     selector = train(rows, lambda _point, _choice: math.nan)
     for row in rows[:: len(rows) // 40]:
-        assert selector.predict_seconds(row.point, row.config)[0] == pytest.approx(
+        assert selector.predict_seconds(row.point, row.choice)[0] == pytest.approx(
             row.seconds, rel=0.05
         )

@@ -43,7 +43,7 @@ def known(
 ) -> tuple[list[Comparison], Selector]:
     rows = {
         nbytes: [
-            replace(row, simulated_seconds=simulate(row.point, row.config))
+            replace(row, simulated_seconds=simulate(row.point, row.choice))
             for row in rows_at(times, nbytes)
         ]
         for nbytes in sizes
@@ -84,7 +84,7 @@ def test_an_algorithm_below_the_default_reaches_up_alike() -> None:
 def test_an_algorithm_that_was_not_tried_beside_the_default_is_not_used_in_between() -> None:
     (low, high), selector = known(gaining(1.0, 5.0), 64 * KIB, 256 * KIB)
     alone = compare_with_default(
-        low.point, [row for row in rows_at(gaining(1.0, 5.0), 64 * KIB) if row.config.is_default]
+        low.point, [row for row in rows_at(gaining(1.0, 5.0), 64 * KIB) if row.choice.is_default]
     )
     rows = [
         *rows_at({DEFAULT: lambda n: 1e-7 * n}, 64 * KIB),
@@ -138,9 +138,9 @@ def test_what_was_not_tried_at_one_size_is_off_there_as_at_the_other() -> None:
         return 0.5 * BENT[choice](point.nbytes)
 
     (low, high), selector = known(BENT, 64 * KIB, 256 * KIB, simulate=simulate)
-    lacking = [row for row in rows_at(BENT, 64 * KIB) if row.config != RING]
+    lacking = [row for row in rows_at(BENT, 64 * KIB) if row.choice != RING]
     alone = compare_with_default(
-        low.point, [replace(r, simulated_seconds=simulate(r.point, r.config)) for r in lacking]
+        low.point, [replace(r, simulated_seconds=simulate(r.point, r.choice)) for r in lacking]
     )
     both = crossover_size(low, high, TREE, RING, selector)
     assert (

@@ -85,17 +85,17 @@ def test_a_batch_keeps_to_its_seconds_and_compares_with_the_default() -> None:
     assert sum(task.seconds for task in batch) <= 1.0
     assert len({task.point for task in batch}) == len(batch)
     for task in batch:
-        assert task.configs[0] == DEFAULT
-        assert len(set(task.configs)) == len(task.configs) > 1
+        assert task.choices[0] == DEFAULT
+        assert len(set(task.choices)) == len(task.choices) > 1
     assert len(design.next_batch(1e-9)) == 1
 
 
 def test_what_cannot_be_had_is_asked_for_a_few_times_and_never_chosen() -> None:
     """Its result is wrong, or it does not run."""
     design, asked = ExperimentDesign(candidates(), simulated), Counter[CallPoint]()
-    had = [row for row in grid().rows if row.config != TREE]
+    had = [row for row in grid().rows if row.choice != TREE]
     for _ in range(10):
-        asked.update(task.point for task in design.next_batch(math.inf) if TREE in task.configs)
+        asked.update(task.point for task in design.next_batch(math.inf) if TREE in task.choices)
         design.update(had)
     assert 1 < max(asked.values()) < 5
     assert design.next_batch(math.inf) == ()
@@ -105,13 +105,13 @@ def test_what_cannot_be_had_is_asked_for_a_few_times_and_never_chosen() -> None:
 def test_what_is_believed_of_a_measured_call_is_not_chosen_but_measured() -> None:
     """A table chooses among what was measured there, however well the rest is known."""
     call = CallPoint("bcast", 8, 1, "host", 4**9)
-    rows = [row for row in grid().rows if (row.point, row.config) != (call, RING)]
+    rows = [row for row in grid().rows if (row.point, row.choice) != (call, RING)]
     design = ExperimentDesign(candidates(), simulated)
     design.update(rows)
     assert {design.choose(point) for point in points() if point.nbytes == 4**9} >= {RING}
     assert design.choose(call) == TREE
     assert (
-        next(task for task in design.next_batch(math.inf) if task.point == call).configs[1] == RING
+        next(task for task in design.next_batch(math.inf) if task.point == call).choices[1] == RING
     )
     design.update(row for row in rows if row.point != call)
     assert design.choose(call) == RING
@@ -163,9 +163,9 @@ def test_far_from_all_measurements_small_gains_of_a_simulation_that_is_right_so_
         while design.regret_bound().upper > 0.02 and (
             batch := design.next_batch(whole.seconds / 50)
         ):
-            asked = {(task.point, choice) for task in batch for choice in task.configs}
+            asked = {(task.point, choice) for task in batch for choice in task.choices}
             got |= {
-                (row.point, row.config): row for row in rows if (row.point, row.config) in asked
+                (row.point, row.choice): row for row in rows if (row.point, row.choice) in asked
             }
             design.update(got.values())
         slower = [p for p in grid if truth[p, design.choose(p)] > 1.02 * truth[p, DEFAULT]]
@@ -177,17 +177,17 @@ def test_what_was_wrong_somewhere_is_not_asked_for_again() -> None:
     design = ExperimentDesign(candidates(), simulated)
     first = frozenset({("bcast", "tree")})
     design.update([], first)
-    asked = {choice for task in design.next_batch(math.inf) for choice in task.configs}
+    asked = {choice for task in design.next_batch(math.inf) for choice in task.choices}
     assert TREE not in asked
     assert RING in asked
     design.add_points({CallPoint("bcast", 32, 1, "host", 64): CHOICES})
-    assert TREE not in {choice for task in design.next_batch(math.inf) for choice in task.configs}
+    assert TREE not in {choice for task in design.next_batch(math.inf) for choice in task.choices}
 
 
 def test_what_was_wrong_counts_in_no_bound() -> None:
     """However fast it is simulated to be: no table uses it."""
     whole = grid()
-    rows = [row for row in whole.rows if row.config != TREE]
+    rows = [row for row in whole.rows if row.choice != TREE]
     without = ExperimentDesign(dict.fromkeys(points(), (DEFAULT, RING, SLOW)), simulated)
     without.update(rows)
     design = ExperimentDesign(candidates(), simulated)
@@ -232,7 +232,7 @@ def test_what_jumps_between_two_times_is_measured_again_and_again() -> None:
     times = {DEFAULT: 8e-3, TREE: 7e-3, RING: 4e-2, SLOW: 5e-2}
     design, asked = ExperimentDesign({call: CHOICES}, blind), Counter[AlgorithmConfig]()
     for launch in range(1, 9):
-        asked.update(choice for task in design.next_batch(math.inf) for choice in task.configs)
+        asked.update(choice for task in design.next_batch(math.inf) for choice in task.choices)
         design.update(
             Observation(
                 call,

@@ -179,4 +179,4 @@ def test_lines_of_choices_are_found_and_what_they_leave_open_is_as_for_all() -> 
     for choice, line in LINES.items():
         assert found[choice] == pytest.approx(line, rel=0.5)
     slower = 7e-5 / float(design_row(once.point) @ common)
-    assert found[once.config] == pytest.approx(slower * common)
+    assert found[once.choice] == pytest.approx(slower * common)

@@ -47,7 +47,7 @@ def ladder(*gains: Mapping[AlgorithmConfig, float]) -> list[Comparison]:
 
 def chosen(contests: Sequence[Comparison]) -> list[str]:
     plan = smallest_within_loss(optimal_partitions(contests, lambda _: True))
-    return [str(min(group.configs, key=str)) for group in plan.groups]
+    return [str(min(group.choices, key=str)) for group in plan.groups]
 
 
 def test_an_algorithm_that_is_better_next_to_nowhere_gets_no_rule() -> None:
@@ -101,7 +101,7 @@ def test_more_rules_cost_less_and_the_fewest_stay_below_the_loss(
     for plan in found:
         assert [c for group in plan.groups for c in group.comparisons] == contests
         for group in plan.groups:
-            assert all(group.configs - {DEFAULT} <= c.winners for c in group.comparisons)
+            assert all(group.choices - {DEFAULT} <= c.winners for c in group.comparisons)
     assert smallest_within_loss(found).total_regret <= MAX_ADDED_REGRET * len(contests) + 1e-9
 
 

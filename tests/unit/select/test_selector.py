@@ -117,7 +117,7 @@ def test_a_row_is_a_call_and_a_choice_with_measured_and_simulated_time() -> None
     taken = [series(DEFAULT, 64, [3e-6, 1e-6, 2e-6]), series(TREE, 64, [4e-6] * 7)]
     pingpong = Measurement("pingpong", "node", 1, 2, 2, 64, (1e-6,))
     default, tree = build_observations(measured([pingpong, *taken]), simulate)
-    assert (default.point, default.config) == (point(64), DEFAULT)
+    assert (default.point, default.choice) == (point(64), DEFAULT)
     assert default.seconds == 2e-6
     assert (default.low, default.high) == pytest.approx((1e-6, 3e-6), rel=5e-3)
     assert math.isnan(default.simulated_seconds)
@@ -151,7 +151,7 @@ def test_the_selector_is_exact_where_measured_and_sensible_between() -> None:
     rows = build_observations(probe(CROSSING, noise=0.002), simulate)
     selector = train(rows, simulate)
     for row in rows:
-        assert selector.predict_seconds(row.point, row.config)[0] == pytest.approx(
+        assert selector.predict_seconds(row.point, row.choice)[0] == pytest.approx(
             row.seconds, rel=0.01
         )
     for nbytes in (100, 3000, 200_000):
@@ -736,7 +736,7 @@ def test_regret_compares_with_the_best_measured() -> None:
         for choice, seconds in zip((DEFAULT, TREE), times, strict=True)
     ]
     cases = [
-        EvaluationCase("ares", "", at, {row.config: row for row in own})
+        EvaluationCase("ares", "", at, {row.choice: row for row in own})
         for at, own in group_by_point(rows).items()
     ]
     assert [case.regret(DEFAULT) for case in cases] == [1.0, 0.0]

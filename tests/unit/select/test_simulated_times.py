@@ -125,7 +125,7 @@ def test_every_measured_point_is_predicted() -> None:
     )
     seconds = Simulator(CALIBRATION, TOPOLOGY)
     rows = build_observations(Measurements(CLUSTER, "openmpi", {}, taken), seconds)
-    assert [row.config.algorithm for row in rows] == ["default", "linear", "smp"]
+    assert [row.choice.algorithm for row in rows] == ["default", "linear", "smp"]
     assert rows[1].simulated_seconds == seconds(POINT, AlgorithmConfig("linear"))
     assert math.isnan(rows[0].simulated_seconds)
     assert math.isnan(rows[2].simulated_seconds)
@@ -139,7 +139,7 @@ def test_a_table_of_several_hosts_is_made_on_their_topology_of_what_rules_can_sa
     paths = {("network", "host"): PathCost.from_alpha_beta(1e-6, 1e-9)}
     calibration = Calibration("ares", "openmpi 5.0.11", paths)
     rows, table = make_table(on_four_hosts(), calibration, topology=load_topology(path))
-    assert {row.config.params.get("radix", 4) for row in rows} == {4}
+    assert {row.choice.params.get("radix", 4) for row in rows} == {4}
     assert not math.isnan(rows[-1].simulated_seconds)
     chosen = {(rule.choice.algorithm, rule.choice.params.get("radix")) for rule in table.rules}
     assert chosen == {("default", None), ("knomial", 4)}

@@ -67,9 +67,9 @@ def test_the_chosen_algorithm_is_nearly_the_fastest_of_all(nbytes: int) -> None:
     call = Call("allreduce", nbytes, here.world)
     chosen = here.seconds(call)
     possible = [
-        here.simulated(call, config)
-        for config in policy._candidates(call, here)
-        if config.algorithm not in ("shared_memory",)
+        here.simulated(call, choice)
+        for choice in policy._candidates(call, here)
+        if choice.algorithm not in ("shared_memory",)
     ]
     assert chosen <= 1.05 * min(possible)
 

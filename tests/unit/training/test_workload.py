@@ -226,9 +226,9 @@ def test_numbers_of_ranks_share_the_simulations_of_some_of_their_nodes(
     simulated = []
     own = groups.simulate_groups
 
-    def counted(call: Call, config: AlgorithmConfig, predictor: CallPredictor, *more: Any) -> float:
-        simulated.append((call, config, predictor.placement.p))
-        return own(call, config, predictor, *more)
+    def counted(call: Call, choice: AlgorithmConfig, predictor: CallPredictor, *more: Any) -> float:
+        simulated.append((call, choice, predictor.placement.p))
+        return own(call, choice, predictor, *more)
 
     monkeypatch.setattr("tuner.training.call_times.simulate_groups", counted)
     flat = {**FLAT["topology"], "nodes": 64}

@@ -16,7 +16,7 @@ from tuner.core.table import AlgorithmConfig
 from tuner.formats.intelmpi import DIALECT
 from tuner.formats.registry import ExportOptions
 from tuner.launch import CompletedRun
-from tuner.mpi_libraries.intelmpi import config_of
+from tuner.mpi_libraries.intelmpi import choice_of
 from tuner.validation.validate_intelmpi import LIBRARY
 from tuner.validation.validation import RuleValidation
 
@@ -89,10 +89,10 @@ def validated(
     )
 
     def validated(*rungs: tuple[int, int], stuck: int | None = None) -> list[RuleValidation]:
-        ladder = [(lo, AlgorithmConfig() if n == OWN else config_of(n)) for lo, n in rungs]
+        ladder = [(lo, AlgorithmConfig() if n == OWN else choice_of(n)) for lo, n in rungs]
         table = table_of({(BCAST, 2): ladder}, (64, 2048), "intelmpi 2021.18.1")
         file = tmp_path / "adjust.sh"
-        file.write_text(DIALECT.emit(table, fallback=config_of(8)))
+        file.write_text(DIALECT.emit(table, fallback=choice_of(8)))
         return LIBRARY.validate(
             table, file, Ranks(stuck), tmp_path, ExportOptions(fallback_algorithm="preset_8")
         )

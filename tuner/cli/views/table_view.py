@@ -41,7 +41,7 @@ def print_rules(table: TuningTable) -> None:
 def format_rule_count(table: TuningTable) -> str:
     """Return the number of rules of a table for people.
 
-    A rule is one config, the default included, for one range of sizes of one call and operator
+    A rule is one choice, the default included, for one range of sizes of one call and operator
     class: a line of `tuner table show`, and what `--max-rules` limits.
     """
     number = len(table.rules)

@@ -17,7 +17,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.formats import strict_parsing
 from tuner.formats.env_format import MAX_BOUND_BYTES, EnvDialect, EnvEntry
-from tuner.mpi_libraries.intelmpi import MAX_PRESETS, PER_RANK_COLLECTIVES, config_of, preset_of
+from tuner.mpi_libraries.intelmpi import MAX_PRESETS, PER_RANK_COLLECTIVES, choice_of, preset_of
 
 VARIABLE_PREFIX = "I_MPI_ADJUST_"
 MAX_ENTRIES = 1000
@@ -97,7 +97,7 @@ DIALECT = EnvDialect(
     {c: f"{VARIABLE_PREFIX}{c.upper()}" for c in MAX_PRESETS},
     PER_RANK_COLLECTIVES,
     preset_of,
-    lambda _, preset: config_of(preset),
+    lambda _, preset: choice_of(preset),
     format_value,
     parse_value,
 )

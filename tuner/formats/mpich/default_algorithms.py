@@ -14,7 +14,7 @@ from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.formats.mpich.device import DELEGATING_LEAVES, SHARED_MEMORY_LEAVES
-from tuner.formats.mpich.emitter import leaf_for_config
+from tuner.formats.mpich.emitter import leaf_for_choice
 from tuner.formats.mpich.generic import GenericTrees
 from tuner.formats.mpich.selection import (
     CselCall,
@@ -78,7 +78,7 @@ def _size_ranges(
         if nbytes <= max_bytes
     )
     for leaf, same in groupby(leaves, key=lambda step: step[1]):
-        yield next(same)[0], leaf and _config_of_leaf(collective, leaf)
+        yield next(same)[0], leaf and _choice_of_leaf(collective, leaf)
 
 
 def _leaf(trees: GenericTrees, collective: Collective, call: CselCall) -> Leaf | None:
@@ -118,11 +118,11 @@ def _boundary_sizes(trees: GenericTrees, collective: Collective, p: int) -> list
     return sorted(PROBE_ELEMENT_BYTES * n for n in items if n > 0)
 
 
-def _config_of_leaf(collective: Collective, leaf: Leaf) -> AlgorithmConfig | None:
-    """Return the config that forces this algorithm; None where it needs parameters or none does."""
+def _choice_of_leaf(collective: Collective, leaf: Leaf) -> AlgorithmConfig | None:
+    """Return the choice that forces this algorithm; None where it needs parameters or none does."""
     plain = (
         AlgorithmConfig(name)
         for name, known in ALGORITHMS[collective].items()
         if not known.segment_parameter
     )
-    return next((choice for choice in plain if leaf_for_config(collective, choice) == leaf), None)
+    return next((choice for choice in plain if leaf_for_choice(collective, choice) == leaf), None)

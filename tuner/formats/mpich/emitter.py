@@ -43,13 +43,13 @@ def leaf_for_rule(rule: Rule) -> Leaf | None:
             f" {shortened_repr(key.memory)} memory"
         )
     try:
-        return leaf_for_config(key.collective, rule.choice)
+        return leaf_for_choice(key.collective, rule.choice)
     except InputError as reason:
         raise InputError(f"{describe_rule(rule)}: {reason}") from None
 
 
-def leaf_for_config(collective: Collective, choice: AlgorithmConfig) -> Leaf:
-    """Return the leaf of a config other than the default; raises as `native_algorithm` does."""
+def leaf_for_choice(collective: Collective, choice: AlgorithmConfig) -> Leaf:
+    """Return the leaf of a choice other than the default; raises as `native_algorithm` does."""
     found = native_algorithm(collective, choice)
     parameters = leaf_parameters(found, choice)
     return Leaf(

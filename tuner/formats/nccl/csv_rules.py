@@ -21,7 +21,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.formats import strict_parsing
 from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto
-from tuner.mpi_libraries.nccl.names import MAX_CHANNELS, NCCL_COLLECTIVES, algo_protos_of, config_of
+from tuner.mpi_libraries.nccl.names import MAX_CHANNELS, NCCL_COLLECTIVES, algo_protos_of, choice_of
 
 NCCL, RCCL = "nccl", "rccl"
 COLLECTIVE_NAMES = {
@@ -90,12 +90,12 @@ class CsvRule:
 
 
 def decide(rows: Sequence[CsvRule], call: PluginCall) -> AlgorithmConfig | None:
-    """Return the config that the plugin makes NCCL run; None where no row matches.
+    """Return the choice that the plugin makes NCCL run; None where no row matches.
 
     NCCL then chooses itself, limited to one channel under NVIDIA's plugin.
     """
     row = next((row for row in rows if row.matches(call)), None)
-    return config_of(row.algo_proto, max(row.channels, 0)) if row else None
+    return choice_of(row.algo_proto, max(row.channels, 0)) if row else None
 
 
 def parse(text: str, family: str = NCCL) -> tuple[CsvRule, ...]:

@@ -39,7 +39,7 @@ from tuner.mpi_libraries.nccl.names import (
     DEFAULT_CHANNELS,
     algo_proto_and_channels,
     algo_protos_of,
-    config_of,
+    choice_of,
     name_of,
 )
 
@@ -186,7 +186,7 @@ def _differences(
             there = [r for r in mine if r.nodes in (ANY, nodes) and r.ranks in (ANY, p)]
             rule_list = rule_lists.get((collective, nodes, p), ())
             for nbytes in _boundary_sizes(rule_list, there):
-                wanted, said = _expected_config(collective, rule_list, nbytes, fallback, family)
+                wanted, said = _expected_choice(collective, rule_list, nbytes, fallback, family)
                 for call in _calls(there, PluginCall(collective, nodes, p, nbytes)):
                     found = decide(there, call)
                     if found != wanted:
@@ -218,23 +218,23 @@ def _calls(rows: list[CsvRule], call: PluginCall) -> list[PluginCall]:
     ]
 
 
-def _expected_config(
+def _expected_choice(
     collective: Collective,
     rule_list: tuple[Rule, ...],
     nbytes: int,
     fallback: AlgorithmConfig | None,
     family: str,
 ) -> tuple[AlgorithmConfig | None, str]:
-    """Return the config that a file must name, None for NCCL itself, and a phrase for it."""
+    """Return the choice that a file must name, None for NCCL itself, and a phrase for it."""
     rule = next((r for r in rule_list if r.start_bytes <= nbytes < r.stop_bytes), None)
     if rule is not None and not rule.choice.is_default:
-        choice = config_of(*algo_proto_and_channels(collective, rule.choice))
+        choice = choice_of(*algo_proto_and_channels(collective, rule.choice))
         return choice, f"says {choice}"
     if family != NCCL:
         return None, describe_default()
     if rule is not None and fallback is None:
         return None, describe_default(is_fallback_missing=True)
-    stand_in = config_of(*_fallback_algo_proto(collective, fallback))
+    stand_in = choice_of(*_fallback_algo_proto(collective, fallback))
     return stand_in, describe_default(stand_in)
 
 

@@ -19,7 +19,7 @@ from tuner.formats.openmpi.rules import (
     RuleLine,
     decide,
     decision_bounds,
-    expected_config,
+    expected_choice,
     min_decided_bytes,
     render,
 )
@@ -190,7 +190,7 @@ def _differences(
 ) -> Iterator[str]:
     _, sizes = decision_bounds(rules, collective)
     for nbytes in boundary_sizes(rule_list, sizes):
-        told = expected_config(collective, rule_list, nbytes)
+        told = expected_choice(collective, rule_list, nbytes)
         found = decide(rules, collective, p, nbytes)
         if found != told:
             yield (

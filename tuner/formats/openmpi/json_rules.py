@@ -19,7 +19,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
 from tuner.formats import strict_parsing
-from tuner.formats.openmpi.rules import expected_config, min_decided_bytes
+from tuner.formats.openmpi.rules import expected_choice, min_decided_bytes
 from tuner.formats.rules_by_ranks import (
     boundary_sizes,
     describe_rule,
@@ -27,7 +27,7 @@ from tuner.formats.rules_by_ranks import (
     rules_by_shape_and_ranks,
 )
 from tuner.mpi_libraries import require_safe_size
-from tuner.mpi_libraries.openmpi import COLLECTIVES, config_of, rule_parameters
+from tuner.mpi_libraries.openmpi import COLLECTIVES, choice_of, rule_parameters
 
 FIRST_MAJOR_VERSION = 6  # first major version that reads JSON rules
 ANY_DISTRIBUTION, SINGLE_NODE, ONE_PER_NODE = DISTRIBUTIONS = ("any", "single-node", "one-per-node")
@@ -39,7 +39,7 @@ _ROOT = {"rule_file_version": 3, "module": "tuned"}
 
 @dataclass(frozen=True)
 class MessageRule:
-    """The config for calls of `min_bytes` to `max_bytes` of the whole buffer, both included."""
+    """The choice for calls of `min_bytes` to `max_bytes` of the whole buffer, both included."""
 
     min_bytes: int
     max_bytes: float
@@ -226,7 +226,7 @@ def _parse_message_rule(where: str, collective: Collective, entry: Any) -> Messa
             f"JSON rules: {where}: algorithm {told.get('alg', 0)} of {collective} is not known;"
             " Open MPI leaves out a rule whose algorithm it does not know"
         )
-    choice = config_of(collective, number, chains, segment)
+    choice = choice_of(collective, number, chains, segment)
     try:
         require_safe_size("openmpi", choice, int(first))
     except InputError as reason:
@@ -274,7 +274,7 @@ def differences(table: TuningTable, rules: JsonRules, operators: str) -> Iterato
                     int(n) for m in held for n in (m.min_bytes, m.max_bytes + 1) if n < math.inf
                 }
                 for nbytes in boundary_sizes(rule_list, sizes):
-                    told = expected_config(collective, rule_list, nbytes)
+                    told = expected_choice(collective, rule_list, nbytes)
                     found = decide(rules, collective, nodes, ppn, nbytes)
                     if found != told:
                         yield (

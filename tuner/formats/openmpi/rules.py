@@ -21,8 +21,8 @@ from tuner.core.table import AlgorithmConfig, Rule
 from tuner.mpi_libraries.openmpi import (
     COLLECTIVE_OF,
     COLLECTIVES,
-    canonical_config,
-    config_of,
+    canonical_choice,
+    choice_of,
     min_call_bytes,
 )
 
@@ -52,7 +52,7 @@ def decide(rules: ClassicRules, collective: Collective, p: int, nbytes: int) -> 
     above = bisect.bisect_right([ranks for ranks, _ in entries], p)
     rows = entries[max(0, above - 1)][1]
     row = rows[bisect.bisect_right([row.min_bytes for row in rows], nbytes) - 1]
-    return config_of(collective, row.algorithm, row.chains, row.segment_bytes)
+    return choice_of(collective, row.algorithm, row.chains, row.segment_bytes)
 
 
 def decision_bounds(rules: ClassicRules, collective: Collective) -> tuple[set[int], set[int]]:
@@ -68,12 +68,12 @@ def min_decided_bytes(rule: Rule) -> int:
     return max(rule.start_bytes, 1 if blind else min_call_bytes(rule.choice))
 
 
-def expected_config(
+def expected_choice(
     collective: Collective, rule_list: Sequence[Rule], nbytes: int
 ) -> AlgorithmConfig:
     """Return what a file must name for a call, given the table's rule list."""
     rule = next((r for r in rule_list if min_decided_bytes(r) <= nbytes < r.stop_bytes), None)
-    return canonical_config(collective, rule.choice) if rule else AlgorithmConfig()
+    return canonical_choice(collective, rule.choice) if rule else AlgorithmConfig()
 
 
 def render(rules: ClassicRules) -> str:
@@ -88,6 +88,6 @@ def render(rules: ClassicRules) -> str:
             for row in rows:
                 lines.append(f"{row.min_bytes} {row.algorithm} {row.chains} {row.segment_bytes}")
                 if row.algorithm < len(COLLECTIVES[collective].algorithms):
-                    choice = config_of(collective, row.algorithm, row.chains, row.segment_bytes)
+                    choice = choice_of(collective, row.algorithm, row.chains, row.segment_bytes)
                     lines[-1] += f" # {choice}"
     return "\n".join(lines) + "\n"

@@ -15,7 +15,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.formats import strict_parsing
 from tuner.formats.openmpi.rules import ClassicRules, RuleLine
 from tuner.mpi_libraries import require_safe_size
-from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, config_of
+from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, choice_of
 
 _HEADER = re.compile(rf"rule-file-version-({strict_parsing.INTEGER_PATTERN})\s")
 MAX_INT = 2**31 - 1  # the library keeps sizes of communicators and segments in an int
@@ -121,7 +121,7 @@ def _require_safe_size(number: int, line: RuleLine) -> None:
     """Raise InputError for a line that ends programs which call with a datatype of size 0."""
     collective = COLLECTIVE_OF.get(number)
     if collective is not None:
-        choice = config_of(collective, line.algorithm, line.chains, line.segment_bytes)
+        choice = choice_of(collective, line.algorithm, line.chains, line.segment_bytes)
         require_safe_size("openmpi", choice, line.min_bytes)
 
 

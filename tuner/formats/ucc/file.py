@@ -87,7 +87,7 @@ class UccConfig:
 def decide(
     conf: UccConfig, collective: Collective, team: Team, memory: str, nbytes: int
 ) -> AlgorithmConfig:
-    """Return the config that `tl/ucp` is given for a call of `nbytes` of the whole buffer."""
+    """Return the choice that `tl/ucp` is given for a call of `nbytes` of the whole buffer."""
     found = (s for s in conf.sections if TUNE_VARIABLE in s.variables and s.matches(team))
     section = next(found, conf.default_section)
     for token in section.tune_tokens:

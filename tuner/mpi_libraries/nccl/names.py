@@ -68,9 +68,9 @@ def name_of(algo_proto: AlgoProto) -> str:
 def algo_proto_and_channels(
     collective: Collective, choice: AlgorithmConfig
 ) -> tuple[AlgoProto, int]:
-    """Return the pair and the channels of a config; `DEFAULT_CHANNELS` where it names none.
+    """Return the pair and the channels of a choice; `DEFAULT_CHANNELS` where it names none.
 
-    Raises InputError for a config that NCCL does not have.
+    Raises InputError for a choice that NCCL does not have.
     """
     named = {name_of(way): way for way in algo_protos_of(collective)}
     if not named:
@@ -89,8 +89,8 @@ def algo_proto_and_channels(
     return named[choice.algorithm], channels
 
 
-def config_of(algo_proto: AlgoProto, channels: int) -> AlgorithmConfig:
-    """Return the config that `algo_proto_and_channels` turns into these."""
+def choice_of(algo_proto: AlgoProto, channels: int) -> AlgorithmConfig:
+    """Return the choice that `algo_proto_and_channels` turns into these."""
     return AlgorithmConfig(
         name_of(algo_proto), {"channels": channels} if channels != DEFAULT_CHANNELS else {}
     )
