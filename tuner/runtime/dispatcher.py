@@ -18,6 +18,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import placed
 from tuner.base.units import parse_duration
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA, HOST
@@ -44,6 +45,7 @@ from tuner.runtime.table_binding import (
 from tuner.runtime.table_source import TableRequest, resolve_request, working_directory
 from tuner.runtime.tally import CallTally
 
+TUNE_AFTER_VARIABLE = "TUNER_TUNE_AFTER"
 DEFAULT_TUNE_AFTER = "1s"  # tuning takes 2.3 ms on two ranks (tests/bench/derived.py)
 
 
@@ -107,7 +109,9 @@ def make_tuned_comm(
     agreed = agree_on_table(consensus, source)
     known = isinstance(memory, str) and memory in (HOST, CUDA)
     wanted = os.environ.get("TUNER_FEEDBACK", "") not in ("", "0") if feedback is None else feedback
-    after = parse_duration(os.environ.get("TUNER_TUNE_AFTER") or DEFAULT_TUNE_AFTER)
+    after = placed(parse_duration)(
+        TUNE_AFTER_VARIABLE, os.environ.get(TUNE_AFTER_VARIABLE) or DEFAULT_TUNE_AFTER
+    )
     said = (memory if known else shortened_repr(memory), bool(wanted), after)
     consensus.check()
     memory, recorded, after = consensus.comm.bcast(said)

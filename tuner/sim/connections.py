@@ -307,8 +307,8 @@ def _cost(
         return ConnectionCost(PathCost.from_alpha_beta(latency, 1.0 / width), from_links=True)
     if topology.local_latency is None or topology.local_bandwidth is None:
         raise MissingCostError(
-            f"topology {topology.name} does not say what a message inside a node costs; use"
-            " --ppn 1 or add `local: {latency: ..., bandwidth: ...}`"
+            f"topology {topology.name} does not say what a message inside a node costs: take one"
+            " rank per node, or add `local: {latency: ..., bandwidth: ...}`"
         )
     return ConnectionCost(
         PathCost.from_alpha_beta(topology.local_latency, 1.0 / topology.local_bandwidth)
