@@ -135,5 +135,6 @@ def _others(library: Library, random: Random) -> list[Call]:
             for size in OTHER_BYTES if collective not in ruled else ():
                 nbytes = (2 * int(size * random.uniform(0.7, 1.4) / (2 * unit)) + 1) * unit
                 calls.append(Call(collective, ranks, nbytes, DEFAULT, "other"))
-        calls.append(Call("barrier", ranks, 0, DEFAULT, "other"))
+        if "barrier" not in ruled:
+            calls.append(Call("barrier", ranks, 0, DEFAULT, "other"))
     return calls

@@ -1,7 +1,7 @@
 """Barrier: every rank learns that all ranks have arrived.
 
-A schedule has one chunk, which stands for the ranks of whose arrival its holder knows. Knowledge is
-combined as by a reduction, in which a rank may count twice.
+A schedule has one chunk: the set of ranks that its holder knows to have arrived. Sets are united as
+operands of a reduction are combined, but a rank may be in both.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ def linear(p: int) -> Schedule:
 
 @algorithm(BARRIER, "binomial")
 def binomial(p: int) -> Schedule:
-    """Report to rank 0 over a binomial tree, which releases ranks over the same tree.
+    """Report to rank 0 over a binomial tree, and be released over the same tree.
 
     Cost: L (2 alpha + 2 m beta) + L (L+1)/2 m gamma, L = log2 p, p a power of two
     Source: Open MPI coll_base_barrier.c, tree

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import MISSING, dataclass, field, replace
 from functools import cache
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import parse_bandwidth, parse_size, parse_time
@@ -69,7 +69,8 @@ def declared_settings(record_type: type) -> Mapping[str, Setting]:
     return {
         name: Setting(name, kind, getattr(record_type, name, MISSING), "".join(about))
         for name, hint in get_type_hints(record_type, include_extras=True).items()
-        for _, kind, *about in [get_args(hint) or (hint, None)]
+        if get_origin(hint) is Annotated
+        for kind, *about in [hint.__metadata__]
         if isinstance(kind, Kind)
     }
 
@@ -222,12 +223,12 @@ def share(below: float = 1.0) -> Kind:
     """Return the kind of shares from 0 to `below`, written as a number or in percent."""
 
     def read(what: str, value: Any) -> float:
-        text = str(value).strip()
+        text = str(value).strip()[: MAX_TEXT + 1]
         try:
             found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
             found = math.nan
-        if isinstance(value, bool) or not 0 <= found < below:
+        if isinstance(value, bool) or len(text) > MAX_TEXT or not 0 <= found < below:
             raise InputError(
                 f"{what} is a share from 0 to {below:g}, such as 2%, not {shortened_repr(value)}"
             )
@@ -266,7 +267,7 @@ COUNT = whole()
 POSITIVE = positive()
 NAME = Kind("name", parse_name)
 ANY = Kind("any", lambda _what, value: value)  # checked later, with others
-TEXT = Kind("text", _read_text, {"type": "string", "maxLength": MAX_LINE})
+TEXT = Kind("text", _read_text, {"type": ["string", "number"], "maxLength": MAX_LINE})
 FILE = Kind("file", _read_file_name)
 NAMES = Kind("names", parse_names)
 

@@ -72,7 +72,7 @@ class Collective(StrEnum):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Return mpi4py's methods for such calls; without data that for objects does the same."""
+        """Return the names of mpi4py's methods for a call: `Bcast`, but `Barrier` and `barrier`."""
         name = self.spec.mpi
         return (name,) if self.has_data else (name, name.lower())
 

@@ -101,7 +101,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class RuleKey(PlacementMixin):
-    """The calls that a list of rules is for, without their message size."""
+    """The calls that a list of rules is for, without their message size.
+
+    memory      kind of memory that the buffers are in; always that of the host without data
+    """
 
     collective: Collective
     nodes: int
@@ -109,6 +112,10 @@ class RuleKey(PlacementMixin):
     memory: str = "host"
     operators: str = "any"
     placement: str = BLOCK
+
+    def __post_init__(self) -> None:
+        if not Collective(self.collective).has_data:
+            object.__setattr__(self, "memory", "host")
 
     @property
     def p(self) -> int:

@@ -62,7 +62,7 @@ class _ContributorSets:
         return self._bitmask(number) == (1 << self.base - 1) - 1
 
     def combine(self, left: IntArray, right: IntArray) -> IntArray:
-        """Return the numbers of `left op right`; -1 where a rank may not contribute twice."""
+        """Return the numbers of `left op right`; -1 for a rank in both that may be in one only."""
         first, meeting = np.divmod(left, self.base)
         after, last = np.divmod(right, self.base)
         result = self.encode_range(first, last)

@@ -19,17 +19,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.core.collective import Collective
 from tuner.importers import message_rows, text
 from tuner.importers.algorithm_names import algorithm_name, library_name
 from tuner.importers.reading import (
-    ALLTOALL,
     COLLECTIVE,
     EXCHANGE,
     Benchmark,
     BenchmarkResult,
     RankCounts,
     UserMetadata,
+    collective_subject,
 )
 from tuner.importers.text import TextLines
 from tuner.topology import CUDA, HOST
@@ -74,14 +73,6 @@ _MEMORIES = {
     "gpu": CUDA,
     "cuda": CUDA,
     "device": CUDA,
-}
-_COLLECTIVE_ALIASES = {
-    "all_reduce": "allreduce",
-    "all_gather": "allgather",
-    "broadcast": "bcast",
-    "reducescatter": "reduce_scatter",
-    "reduce_scatter_block": "reduce_scatter",
-    "all_to_all": ALLTOALL,
 }
 
 
@@ -278,11 +269,10 @@ def _benchmark(
             f" {metadata.missing_hint('collective')}"
         )
     plain = name.lower().removeprefix("mpi_").removesuffix("_perf")
-    subject = _COLLECTIVE_ALIASES.get(plain, plain)
-    if subject == "sendrecv" and shape.p == 2:
+    if plain == "sendrecv" and shape.p == 2:
         return Benchmark(name, EXCHANGE)
-    known = subject == ALLTOALL or subject in list(Collective)
-    return Benchmark(name, COLLECTIVE, subject) if known else Benchmark(name)
+    subject = collective_subject(plain)
+    return Benchmark(name, COLLECTIVE, subject) if subject else Benchmark(name)
 
 
 def _shape(

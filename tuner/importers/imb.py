@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError
-from tuner.core.collective import PROBE_ELEMENT_BYTES
 from tuner.importers import text
 from tuner.importers.reading import (
     COLLECTIVE,
@@ -105,7 +104,7 @@ def _reading(
         )
     shape = _shape(line, table.p, table.idle_ranks, metadata)
     has_sizes = table.columns[0] == "#bytes"
-    size = text.parse_int(words[0], "the size", line) if has_sizes else PROBE_ELEMENT_BYTES
+    size = text.parse_int(words[0], "the size", line) if has_sizes else 0
     whole = size * shape.p if benchmark.per_rank else size
     if len(words) > 1 and words[1].lower().startswith(NOT_RUN):
         return BenchmarkResult(

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError
-from tuner.core.collective import PROBE_ELEMENT_BYTES
 from tuner.importers import text
 from tuner.importers.reading import (
     BURST,
@@ -111,7 +110,7 @@ def _reading(
     text.require_fields(words, len(table.columns), line)
     row = dict(zip(table.columns, words, strict=True))
     shape = _shape(line, table, metadata)
-    size = text.parse_int(row["size"], "the size", line) if "size" in row else PROBE_ELEMENT_BYTES
+    size = text.parse_int(row["size"], "the size", line) if "size" in row else 0
     seconds, statistic = _seconds(line, row, size, table, shape)
     return BenchmarkResult(
         source,

@@ -71,7 +71,7 @@ class BenchmarkResult:
 
     line                    number of the line in the file `source`
     nbytes                  of one rank's whole buffer, as of a `Measurement`; None where the file
-                            does not say
+                            does not say; without data that of `Collective.call_bytes`
     samples                 all samples, or one that summarizes them, as `statistic` describes
     min_seconds             minimum of the samples that were summarized; None where unknown
     max_seconds             maximum of these samples; None where unknown
@@ -101,6 +101,12 @@ class BenchmarkResult:
     cluster: str = ""
     run: str = ""
     exclusion_reason: str = ""
+
+    def __post_init__(self) -> None:
+        subject = self.benchmark.subject
+        if subject in list(Collective) and not Collective(subject).has_data:
+            object.__setattr__(self, "nbytes", Collective(subject).call_bytes(0))
+            object.__setattr__(self, "memory", HOST)
 
 
 def option_of(name: str) -> str:

@@ -170,9 +170,8 @@ class CallPredictor:
         part = Placement(placement.topology, placement.node_of[:PART_RANKS])
         try:
             made = self.schedule(collective, choice, nbytes, part.p)
-            costs, item = self.calibration, self.itemsize
-            size, memory = self._data(collective, nbytes)
-            simulation = fast_engine.PreparedSimulation(made, part, costs, item, memory)
+            size, item, memory = self._data(collective, nbytes)
+            simulation = fast_engine.PreparedSimulation(made, part, self.calibration, item, memory)
             simulation.require_few_events(size, placement.p / part.p)
         except LimitExceededError as reason:
             return NoPrediction(reason)
@@ -233,10 +232,9 @@ class CallPredictor:
     ) -> list[float]:
         if longest is None:
             return [self.simulated_seconds(made, nbytes) for nbytes in sizes]
-        costs, item = self.calibration, self.itemsize
-        data = [self._data(made.collective, nbytes) for nbytes in sizes]
-        played, memory = [size for size, _ in data], data[0][1]
-        return sweep(made, self.placement, costs, played, item, memory, longest)
+        _, item, memory = self._data(made.collective, 0)
+        played = [self._data(made.collective, nbytes)[0] for nbytes in sizes]
+        return sweep(made, self.placement, self.calibration, played, item, memory, longest)
 
     def schedule(
         self, collective: Collective, choice: AlgorithmConfig, nbytes: int, p: int | None = None
@@ -265,20 +263,22 @@ class CallPredictor:
 
     def simulated_seconds(self, schedule: Schedule, nbytes: int) -> float:
         """Return the simulated seconds of any schedule; raises what `tuner.sim.simulate` does."""
-        size, memory = self._data(schedule.collective, nbytes)
+        size, item, memory = self._data(schedule.collective, nbytes)
         if self.simulations is not None:
             return self.simulations.seconds(schedule, self.placement, size, memory)
-        costs, item = self.calibration, self.itemsize
+        costs = self.calibration
         return simulate(schedule, self.placement, costs, size, item, self.engine, memory)
 
     def explain(self, schedule: Schedule, nbytes: int) -> Explanation:
         """Return where the time of a simulated call goes; raises what `explain` does."""
-        size, memory = self._data(schedule.collective, nbytes)
-        return explain(schedule, self.placement, self.calibration, size, self.itemsize, memory)
+        size, item, memory = self._data(schedule.collective, nbytes)
+        return explain(schedule, self.placement, self.calibration, size, item, memory)
 
-    def _data(self, collective: Collective, nbytes: int) -> tuple[int, str]:
-        """Return the bytes and the kind of memory that a call of `nbytes` is simulated with."""
-        return collective.call_bytes(nbytes), self.memory if collective.has_data else HOST
+    def _data(self, collective: Collective, nbytes: int) -> tuple[int, int, str]:
+        """Return bytes, bytes of an element, and memory with which a call is simulated."""
+        if collective.has_data:
+            return nbytes, self.itemsize, self.memory
+        return collective.call_bytes(nbytes), 1, HOST
 
 
 def _kept_schedule(

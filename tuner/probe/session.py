@@ -317,8 +317,8 @@ class ProbeSession:
                 choice,
                 ScratchPool(HOST_MEMORY),
             )
-        call = {collective.spec.mpi: self._schedule_calls[choice].call}
-        return SimpleNamespace(rank=self._comm.rank, size=self._comm.size, **call)
+        known = {name: getattr(self._comm, name) for name in ("rank", "size", "send", "recv")}
+        return SimpleNamespace(**known, **{collective.spec.mpi: self._schedule_calls[choice].call})
 
     def _release_schedules(self) -> None:
         """Free the resources of our schedules."""

@@ -113,16 +113,20 @@ class TimedCollective:
         made = [CollectiveRun(collective, nbytes).make_calls([comm])[0] for _ in range(number)]
         return cls(comm, made[0], cycle(made))
 
+    def _meet(self) -> None:
+        """Wait for all ranks, not by the Barrier that a table may have a rule for."""
+        self.comm.Ibarrier().Wait()
+
     def measure(self, fresh: bool, times: int, seconds: float) -> float:
         """Return the mean of the middle half of the times, each that of the slowest rank."""
         calls = self.fresh if fresh else cycle((self.reused,))
         self._run(calls, 3)
-        self.comm.Barrier()
+        self._meet()
         each = self.comm.allreduce(self._run(calls, 4) * times, MPI.MAX)
         fewest = MIN_ROW_SAMPLES if times > 1 else MIN_SAMPLES
         taken = np.zeros(min(max(int(seconds / each), fewest), MAX_SAMPLES))
         for number in range(len(taken)):
-            self.comm.Barrier()
+            self._meet()
             taken[number] = self._run(calls, times)
         self.comm.Allreduce(MPI.IN_PLACE, taken, MPI.MAX)
         return float(midmean(taken))

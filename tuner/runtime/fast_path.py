@@ -52,10 +52,10 @@ def fast_method(
 
 def make_synchronisation(table: DispatchTable) -> Action:
     """Return a method without buffers that follows a dispatch table."""
-    actions, place = table.actions, bisect_right(table.bounds, PROBE_ELEMENT_BYTES) - 1
+    action = table.action
 
     def call() -> None:
-        return actions[place]()
+        return action(PROBE_ELEMENT_BYTES)()
 
     return call
 
@@ -118,5 +118,5 @@ def uses_only_library(tables: Iterable[DispatchTable], library: Action) -> bool:
 
 def _first_tuned_bytes(table: DispatchTable, library: Action) -> float:
     """Return the smallest size, bytes, whose action is not the library's; inf without one."""
-    rungs = zip(table.bounds, table.actions, strict=True)
-    return next((low for low, action in rungs if action != library), math.inf)
+    lowest = zip(table.bounds, table.actions, strict=True)
+    return next((low for low, action in lowest if action != library), math.inf)

@@ -114,16 +114,16 @@ def table_attribute(collective: Collective, operators: str) -> str:
     return f"_{collective.value}_{operators}"
 
 
-def _method_of(collective: Collective) -> Callable[..., None]:
-    """Return the method of a collective, with the parameters of mpi4py's."""
-    made = _method_with_buffers(collective) if collective.has_data else _method_without(collective)
-    name = collective.spec.mpi
+def _method_of(collective: Collective, name: str) -> Callable[..., None]:
+    """Return the method of a collective, with name and parameters of mpi4py's."""
+    make = _method_with_buffers if collective.has_data else _method_without_buffers
+    made = make(collective)
     made.__name__, made.__qualname__ = name, f"CollectiveMethods.{name}"
     made.__doc__ = f"Make the call as `Comm.{name}` does."
     return made
 
 
-def _method_without(collective: Collective) -> Callable[..., None]:
+def _method_without_buffers(collective: Collective) -> Callable[..., None]:
     """Return the method of a collective without buffers."""
     name, attribute = collective.spec.mpi, table_attribute(collective, OPERATORS[0])
 
@@ -167,4 +167,4 @@ def _method_with_buffers(collective: Collective) -> Callable[..., None]:
 for _collective in Collective:
     for _name in _collective.methods:
         if not hasattr(CollectiveMethods, _name):
-            setattr(CollectiveMethods, _name, _method_of(_collective))
+            setattr(CollectiveMethods, _name, _method_of(_collective, _name))

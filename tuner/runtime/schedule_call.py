@@ -76,7 +76,8 @@ class ScheduleCall:
             Collective.ALLREDUCE: self._cached_allreduce,
         }
         self._is_cached = collective in known
-        self.call: Action = known.get(collective, self._prepare_and_run)
+        usual = self._prepare_and_run if collective.has_data else self._cached_synchronisation
+        self.call: Action = known.get(collective, usual)
 
     def release(self) -> None:
         """Free all requests."""
@@ -87,6 +88,11 @@ class ScheduleCall:
         if move is None:
             return self._library(*arguments)
         return move()
+
+    def _cached_synchronisation(self) -> None:
+        if () in self._cached_calls:
+            return self._cached_calls[()].schedule.run(MPI.BOR, MPI.INT32_T)
+        return self._prepare_and_run()
 
     def _cached_bcast(self, buf: Any, root: int = 0) -> None:
         call = (_buffer_key(buf), root_rank(root))
@@ -121,7 +127,10 @@ class ScheduleCall:
         """Prepare a call without buffers; the element that the schedule sends means nothing."""
         whole = self._workspace(PROBE_ELEMENT_BYTES)
         bound = self._cache.get_or_bind(whole, 1, PROBE_ELEMENT_BYTES, 0)
-        return None if bound is None else partial(bound.run, MPI.BOR, MPI.INT32_T)
+        if bound is None:
+            return None
+        self._store_call((), CachedCall(bound, MPI.INT32_T, None))
+        return partial(bound.run, MPI.BOR, MPI.INT32_T)
 
     def _prepare_moved(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Move | None:
         """Prepare a call that moves blocks of ranks.

@@ -128,7 +128,7 @@ class ShapeRules:
         self.tuned_sizes = {  # numbers of ranks for which some rule departs from the library
             rule.key.p
             for rule in table.rules
-            if rule.key.memory == memory and not rule.choice.is_default
+            if replace(rule.key, memory=memory) == rule.key and not rule.choice.is_default
         }
         self._candidates: dict[CommLayout | None, AgreedRules] = {None: NO_RULES}
 

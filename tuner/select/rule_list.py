@@ -326,8 +326,10 @@ def _rules(key: RuleKey, size_ranges: Sequence[SizeRange], bounds: Sequence[floa
     """Return the rules of the ranges, and rules for the default at both ends if needed.
 
     Beyond one step of the probed sizes, or where a gain is not certain to last, the default is
-    used.
+    used. Calls without data are all like the measured one, and have one rule.
     """
+    if not key.collective.has_data:
+        bounds = (0, math.inf)
     rules = [
         Rule(key, int(lo), hi if hi == math.inf else int(hi), run.choice, _evidence(run))
         for run, (lo, hi) in zip(size_ranges, pairwise(bounds), strict=True)

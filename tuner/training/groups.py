@@ -18,7 +18,7 @@ from tuner.training.recorded import ALLTOALL, SEND
 
 PAIRWISE = AlgorithmConfig("pairwise", runner=SCHEDULE)
 MESSAGE = AlgorithmConfig("message", runner=SCHEDULE)
-UNNAMED = Collective.BCAST  # of schedules that are no collective; their times do not depend on it
+UNNAMED = Collective.BCAST  # of schedules that are no collective; they are timed as its calls are
 OWN_OPERATIONS = {ALLTOALL: PAIRWISE, SEND: MESSAGE}  # operations that are no `Collective`
 
 

@@ -48,7 +48,7 @@ class PublishedSettings:
 
     ranks: Count
     source: Annotated[str, TEXT] = ""
-    rate: Annotated[float | None, POSITIVE] = None
+    rate: Annotated[float | None, POSITIVE, "samples per second of all ranks"] = None
     efficiency: Annotated[float | None, share(MAX_EFFICIENCY)] = None
     speedup: Annotated[float | None, POSITIVE] = None
 

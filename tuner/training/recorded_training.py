@@ -26,8 +26,6 @@ from tuner.training.recorded import COMPUTE, RecordedStep, RecordedWorkload
 from tuner.training.timeline import CALL, COMPUTATION, WAIT, Timeline
 from tuner.whatif.axes import GridPoint, apply_axes
 
-MAX_GROUP = 1 << 17
-
 
 @dataclass(frozen=True)
 class RecordedTraining:

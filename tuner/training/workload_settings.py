@@ -72,7 +72,6 @@ class GroupSettings:
     stride: Annotated[int, RANK] = 1
 
 
-RANK_RATE = optional(positive(MAX_RATE))
 RANKS = Kind("numbers", parse_ranks)
 FRAMEWORK = Kind("framework", _read_framework, {"type": ["string", "object"]})
 PUBLISHED = Kind("results", parse_published, {"type": "array", "maxItems": MAX_RESULTS})
@@ -87,7 +86,7 @@ class PlacedSettings:
     ranks: Annotated[tuple[int, ...], RANKS]
     name: Annotated[str | None, TEXT] = None
     calibration: Annotated[str | None, FILE] = None
-    memory: Annotated[str | None, choice((HOST, CUDA))] = None
+    memory: Annotated[str | None, choice((HOST, CUDA)), "memory of the buffers"] = None
     ppn: Annotated[int | None, RANK, "ranks of a node; by default its GPUs"] = None
     algorithms: Annotated[Any, ANY] = DEFAULT
     defaults: Annotated[str | None, FILE] = None
@@ -100,21 +99,21 @@ class WorkloadSettings(PlacedSettings):
     model: Annotated[Any, ANY]
     batch: Annotated[int, whole(MAX_BATCH), "samples of a rank in one pass"]
     framework: Annotated[Any, FRAMEWORK]
-    precision: Annotated[str, choice(PRECISIONS)] = FP32
+    precision: Annotated[str, choice(PRECISIONS), "precision of the computation"] = FP32
     rate: Annotated[
         float | None, optional(positive(MAX_RATE)), "samples per second of one rank"
     ] = None
     passes: Annotated[int, whole(MAX_PASSES), "passes whose gradients are accumulated"] = 1
     noise: Annotated[float, share(), "relative standard deviation of compute times"] = 0.0
     published: Annotated[tuple[PublishedResult, ...], PUBLISHED] = ()
-    scaling: Annotated[str, choice((WEAK, STRONG))] = WEAK
+    scaling: Annotated[str, choice((WEAK, STRONG)), "whether the batch of all ranks grows"] = WEAK
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedSettings(PlacedSettings):
     """The settings of a workload with a recorded iteration."""
 
-    recorded: Annotated[str, TEXT]
+    recorded: Annotated[str, FILE]
     batch: Annotated[float, POSITIVE] = 0.0
     groups: Annotated[Any, GROUPS] = None
 

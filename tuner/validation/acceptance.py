@@ -125,6 +125,8 @@ def timed_sizes(rule: Rule) -> tuple[int, ...]:
     Sizes are whole elements, for every rank where a collective has blocks. Sizes inside a range are
     not powers of two, at which libraries and caches behave unlike elsewhere.
     """
+    if not rule.key.collective.has_data:
+        return (PROBE_ELEMENT_BYTES,)
     item = PROBE_ELEMENT_BYTES * (rule.key.p if rule.key.collective.has_blocks else 1)
     low = -(-max(rule.start_bytes, 1) // item) * item
     probed = max(rule.evidence.nbytes, default=rule.start_bytes)
@@ -206,7 +208,7 @@ def _accepted_parts(
         own = [trial for trial in found.calls if trial.rule == rule]
         if rule.choice.is_default:
             yield rule
-        elif rule.key.collective in whole:
+        elif rule.key.collective in whole or not rule.key.collective.has_data:
             if own and found.accepted.issuperset(own):
                 yield replace(rule, evidence=_evidence(rule, own, found.times))
             else:

@@ -125,7 +125,13 @@ def heldout_calls(
 
 
 def _heldout_calls_of(rule: Rule, number: int, used: Collection[TimedCall]) -> Iterator[RuleCall]:
-    """Yield calls of a rule, spread evenly between the sizes already used."""
+    """Yield calls of a rule, spread evenly between the sizes already used.
+
+    Without data all calls are alike, and one of them is compared again.
+    """
+    if not rule.key.collective.has_data:
+        yield from (RuleCall(rule, nbytes) for nbytes in timed_sizes(rule))
+        return
     least = rule if not rule.choice.is_default else _control_range(rule)
     before = {call.nbytes for call in used if RuleCall(rule, call.nbytes).timed_call == call}
     known = sorted({*timed_sizes(least), *rule.evidence.nbytes, *_bounds(least), *before})

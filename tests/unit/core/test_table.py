@@ -78,7 +78,7 @@ def test_calls_without_a_size_have_one_rule() -> None:
     whole, *parts = (
         replace(one, key=key) for one in (rule(0, math.inf), rule(0, 10), rule(10, math.inf))
     )
-    assert TuningTable(LAB, "x", (whole,)).lookup(key, 4) == whole
+    assert TuningTable(LAB, "x", (whole,)).lookup(replace(key, memory="cuda"), 4) == whole
     with pytest.raises(InputError, match="barrier on 1x4 ranks: its calls have no size: give one"):
         TuningTable(LAB, "x", tuple(parts))
 

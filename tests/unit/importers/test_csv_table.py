@@ -109,6 +109,12 @@ def test_pairs_of_nodes_are_runs() -> None:
     assert (pair.library, pair.memory) == ("nccl 2.28.7", "cuda")
 
 
+def test_barriers_are_calls_of_one_size_in_host_memory() -> None:
+    row = ROW.replace("allgather", "MPI_Barrier").replace("host", "gpu")
+    reading = only(f"{HEAD}\n{row}\n")
+    assert (reading.benchmark.subject, reading.nbytes, reading.memory) == ("barrier", 4, "host")
+
+
 def test_unknown_collectives_and_empty_times_are_read_all_the_same() -> None:
     assert only(SMALL.replace("bcast", "scan")).benchmark.kind == ""
     assert only(SMALL.replace("5.25", "")).exclusion_reason == "no time is told"

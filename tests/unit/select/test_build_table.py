@@ -129,6 +129,29 @@ def test_node_counts_that_were_not_probed_get_rules_that_say_so(topology: Topolo
     assert {rule.evidence.basis for rule in rules_of(table, 8)} == {MEASURED, "none"}
 
 
+def test_calls_without_a_size_get_one_rule(topology: Topology) -> None:
+    draw = np.random.default_rng(1)
+    series = tuple(
+        Measurement(
+            "collective",
+            "barrier",
+            4,
+            1,
+            4,
+            4,
+            tuple(map(float, 1e-5 * slower * np.exp(0.01 * draw.standard_normal(12)))),
+            choice.algorithm,
+            choice.params,
+        )
+        for choice, slower in ((DEFAULT, 10.0), (BINOMIAL, 1.0))
+    )
+    _, table = make_table(
+        Measurements(CLUSTER, LIBRARY, {}, series), CALIBRATION, topology=topology
+    )
+    (rule,) = table.rules
+    assert (rule.choice, rule.start_bytes, rule.stop_bytes) == (BINOMIAL, 0, math.inf)
+
+
 def test_beyond_all_node_counts_the_library_decides(topology: Topology) -> None:
     _, table = make_table(
         measured(topology, (2, 4)), CALIBRATION, topology=topology, shapes=[(8, 1)]

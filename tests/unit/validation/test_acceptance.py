@@ -116,6 +116,17 @@ def test_a_rule_that_wins_everywhere_keeps_its_bounds() -> None:
     ]
 
 
+def test_a_rule_for_calls_without_data_is_tried_once_and_kept_or_not() -> None:
+    table = table_of({(Collective.BARRIER, 4): [(0, RING)]}, probed=(4,))
+    assert timed_sizes(table.rules[0]) == (4,)
+    assert [call.nbytes for call in heldout_calls(table)] == [4]
+    for kept, name in (({4}, "ring"), (set[int](), "default")):
+        rules = accepted_table(table, "any", acceptance_of(table, kept)).rules
+        assert [(str(r.choice), r.start_bytes, r.stop_bytes) for r in rules] == [
+            (name, 0, math.inf)
+        ]
+
+
 def test_a_collective_that_may_not_be_cut_keeps_all_or_nothing() -> None:
     table = table_of({(GATHER, 4): [(0, RING)]}, probed=(4000, 40_000))
     sizes = timed_sizes(table.rules[0])

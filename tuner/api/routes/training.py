@@ -28,10 +28,11 @@ from tuner.api.schemas import API_PREFIX, Identifier, Name, RequestBody, example
 from tuner.api.service import ServiceDep
 from tuner.api.setting_models import settings_model
 from tuner.api.training_answers import begin_prediction, training_trace
-from tuner.base.file_settings import declared_settings
+from tuner.base.file_settings import MAX_TEXT, declared_settings
 from tuner.machines.loader import machine_from_record
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.training.models.transformers import Architecture
+from tuner.training.published import MAX_RESULTS, PublishedSettings
 from tuner.training.published_workloads import (
     PUBLISHED_PREFIX,
     published_machine,
@@ -48,6 +49,7 @@ MAX_RANKS = 1 << 15
 MAX_TABLE_CHARACTERS = 200_000
 
 Ranks = Annotated[int, Field(ge=1, le=MAX_RANKS)]
+SettingValue = bool | int | float | Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 class Transformer(settings_model(Architecture)):  # type: ignore[misc]  # made from the settings
@@ -67,10 +69,15 @@ class LayerTable(RequestBody):
     name: Name = "layers"
 
 
-_IN_ANOTHER_FORM = {"topology", "model", "ranks", "algorithms", "name", "calibration", "defaults"}
+class Published(settings_model(PublishedSettings)):  # type: ignore[misc]  # made from the settings
+    """A published result to compare with; one of rate, efficiency and speedup."""
 
 
-class TrainingQuestion(settings_model(WorkloadSettings, _IN_ANOTHER_FORM)):  # type: ignore[misc]
+_OF_FILES = {"calibration", "defaults"}  # settings that name files
+_IN_ANOTHER_FORM = {"name", "topology", "model", "framework", "ranks", "algorithms", "published"}
+
+
+class TrainingQuestion(settings_model(WorkloadSettings, _OF_FILES | _IN_ANOTHER_FORM)):  # type: ignore[misc]
     """A workload as `tuner training` reads it, on a machine with its axes at certain values."""
 
     model_config = example_config(
@@ -94,6 +101,10 @@ class TrainingQuestion(settings_model(WorkloadSettings, _IN_ANOTHER_FORM)):  # t
         examples=[{"bandwidth": "400Gb/s"}],
     )
     model: Identifier | Transformer | LayerTable = Field(examples=["resnet50"])
+    framework: Identifier | dict[Identifier, SettingValue] = Field(
+        description="name of a framework of the catalogue, or a mapping with it and settings",
+        examples=[{"name": "horovod", "fusion_threshold": "64MiB"}],
+    )
     ranks: list[Ranks] = Field(
         min_length=1, max_length=MAX_POINTS, description="of the scaling curve", examples=[[8, 64]]
     )
@@ -101,6 +112,7 @@ class TrainingQuestion(settings_model(WorkloadSettings, _IN_ANOTHER_FORM)):  # t
         None, description="ranks that are shown in detail; by default the most", examples=[64]
     )
     algorithms: Literal["default", "best"] | list[Identifier] | None = None
+    published: list[Published] | None = Field(None, max_length=MAX_RESULTS)
 
     def record(self) -> dict[str, Any]:
         """Return the record that `LiveTraining` takes, whose topology may be an id."""

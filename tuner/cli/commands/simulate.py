@@ -224,7 +224,8 @@ def _asked_calls(options: argparse.Namespace, machine: Machine) -> AskedCalls:
     placement = Placement.block(machine.topology, options.ppn, options.ranks)
     if not 0 <= options.root < placement.p:
         raise InputError(f"--root {options.root}: expected a rank from 0 to {placement.p - 1}")
-    memory = options.memory or _default_memory(options, placement)
+    has_data = options.collective.has_data
+    memory = (options.memory or _default_memory(options, placement)) if has_data else HOST
     with_nccl = options.runner == LIBRARY and not (options.gantt or options.calibration)
     predictor = replace(
         CallPredictor.of_machine(placement, machine.calibration, memory, with_nccl=with_nccl),
@@ -238,7 +239,7 @@ def _asked_calls(options: argparse.Namespace, machine: Machine) -> AskedCalls:
         machine,
         predictor,
         options.collective,
-        options.sizes,
+        tuple(dict.fromkeys(map(options.collective.call_bytes, options.sizes))),
         options.algorithm or (),
         dict(options.param),
         options.runner if options.calibration else SCHEDULE,

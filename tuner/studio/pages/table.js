@@ -495,7 +495,7 @@ function publicationState(table, inForce) {
 
 /** Say how many rules leave the default, and what came of them. */
 function rulesSentence(table, overview) {
-  const rules = [...table.ladders.values()].flat();
+  const rules = [...table.ruleLists.values()].flat();
   const changing = rules.filter((rule) => rule.algorithm !== DEFAULT);
   if (!changing.length) {
     return `All ${plural(rules.length, "rule")} leave calls to the library's default: nothing was surely faster.`;

@@ -9,7 +9,7 @@ export function rulesCsv(table) {
     "collective", "nodes", "ppn", "memory", "operators", "placement", "start_bytes", "stop_bytes", "algorithm", "basis",
     "gain", "gain_low", "gain_high", "runner_up",
   ]];
-  for (const [id, rules] of table.ladders) {
+  for (const [id, rules] of table.ruleLists) {
     const { collective, nodes, ppn, memory, operators, placement } = table.keys.get(id);
     for (const { start, stop, name, evidence } of rules) {
       const [low, high] = evidence.gain_ci95 ?? [];

@@ -31,13 +31,13 @@ export class Table {
     this.cluster = record.cluster.name;
     this.library = record.library;
     this.provenance = record.provenance;
-    this.ladders = new Map(); // JSON of a key -> its rules
+    this.ruleLists = new Map(); // JSON of a key -> its rules
     this.keys = new Map();
     for (const each of record.rules) {
       const key = { memory: "host", operators: "any", placement: "consecutive", ...each.key };
       const id = keyId(key);
-      if (!this.ladders.has(id)) this.ladders.set(id, []);
-      this.ladders.get(id).push(ruleOf(each));
+      if (!this.ruleLists.has(id)) this.ruleLists.set(id, []);
+      this.ruleLists.get(id).push(ruleOf(each));
       this.keys.set(id, key);
     }
   }
@@ -50,7 +50,7 @@ export class Table {
   /** The rules that calls under a key follow; those for any operator where it has none itself. */
   rulesFor(key) {
     return (
-      this.ladders.get(keyId(key)) ?? this.ladders.get(keyId({ ...key, operators: "any" })) ?? UNKNOWN
+      this.ruleLists.get(keyId(key)) ?? this.ruleLists.get(keyId({ ...key, operators: "any" })) ?? UNKNOWN
     );
   }
 
@@ -106,7 +106,7 @@ export function ruleAt(rules, nbytes) {
 /** Return the limits of the axis of sizes, in powers of two, with room beyond what is known. */
 export function sizeLimits(tables) {
   const sizes = tables
-    .flatMap((table) => [...table.ladders.values()].flat())
+    .flatMap((table) => [...table.ruleLists.values()].flat())
     .flatMap((rule) => [rule.start, ...rule.evidence.nbytes])
     .filter((size) => size > 0);
   const [low, high] = sizes.length ? [Math.min(...sizes), Math.max(...sizes)] : [1, 1 << 20];

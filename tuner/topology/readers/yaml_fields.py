@@ -26,6 +26,7 @@ from tuner.base.file_settings import (
     Kind,
     Rate,
     Seconds,
+    declared_settings,
     parse_int,
     parse_name,
     parse_names,
@@ -70,7 +71,7 @@ def _link(number: int, entry: Any) -> list[Link]:
     own = LinkSettings(**read_settings(LinkSettings, entry, what, END_KEYS))
     return [
         Link(a, b, own.bandwidth * own.count, own.latency, "network", own.count)
-        for a, b in parse_link_ends(what, entry, END_KEYS | {"latency", "bandwidth", "count"})
+        for a, b in parse_link_ends(what, entry, END_KEYS | declared_settings(LinkSettings).keys())
     ]
 
 

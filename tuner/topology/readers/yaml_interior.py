@@ -31,6 +31,7 @@ from tuner.base.file_settings import (
     NAME,
     Count,
     choice,
+    declared_settings,
     parse_name,
     read_record,
     read_settings,
@@ -42,7 +43,6 @@ from tuner.topology.readers.yaml_fields import END_KEYS, MAX_DEVICES, LinkSettin
 
 MAX_INTERIOR_LINKS = 1 << 16  # in one direction: more than all pairs of the devices
 INTERIOR_END_KEYS = END_KEYS | {"attach", "among", "pairs"}
-INTERIOR_LINK_KEYS = INTERIOR_END_KEYS | {"latency", "bandwidth", "count", "kind"}
 DeviceGroups = Mapping[str, Sequence[str]]  # name in YAML -> names of the devices
 Ends = tuple[str, str]
 
@@ -52,6 +52,9 @@ class InteriorLink(LinkSettings):
     """The settings of a link inside a node beside its ends."""
 
     kind: Annotated[str, choice(LINK_KINDS)] = "network"
+
+
+INTERIOR_LINK_KEYS = INTERIOR_END_KEYS | declared_settings(InteriorLink).keys()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,7 +135,7 @@ def topology_from_yaml(record: Any) -> Topology:
     form = FabricSettings if "fabric" in has and "links" not in has else linked
     own = read_record(form, record, "the topology")
     devices = own.interior.devices if own.interior else ()
-    cores = own.cores or sum(device.cores for device in devices) or 1
+    cores = parse_int("cores", own.cores or sum(device.cores for device in devices) or 1)
     nodes = [Node(name, cores, own.interior) for name in own.nodes]
     fields = {**(own.local or {}), "capabilities": frozenset(own.offers)}
     if isinstance(own, FabricSettings):

@@ -16,7 +16,6 @@ active_experts: 2       # optional, 1 if left out; llama and mixtral
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
@@ -50,13 +49,11 @@ def model_from_record(record: Any) -> Model:
     known = declared_settings(Architecture).keys() - foreign
     require_keys(f"model {kind}", record, {"kind", "name", *known}, set())
     numbers = read_settings(Architecture, record, "model", {"kind", "name"})
-    return KINDS[kind](name, _architecture(kind, Architecture(**numbers)))
+    return KINDS[kind](name, _checked_architecture(kind, Architecture(**numbers)))
 
 
-def _architecture(kind: str, architecture: Architecture) -> Architecture:
-    """Return the numbers after checking how they go together."""
-    if not architecture.feed_forward:
-        architecture = replace(architecture, feed_forward=4 * architecture.width)
+def _checked_architecture(kind: str, architecture: Architecture) -> Architecture:
+    """Return the numbers; raise InputError unless they go together."""
     _check_multiple("width", architecture.width, "heads", architecture.heads)
     if architecture.kv_heads:
         _check_multiple("heads", architecture.heads, "kv_heads", architecture.kv_heads)

@@ -51,6 +51,9 @@ class Architecture:
     experts: Annotated[int, EXPERTS] = 1
     active_experts: Annotated[int, EXPERTS] = 1
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "feed_forward", self.feed_forward or 4 * self.width)
+
     @property
     def kv_width(self) -> int:
         """Elements of the keys of a token over all heads, and as many of the values."""
