@@ -114,6 +114,7 @@ class RuleKey(PlacementMixin):
     placement: str = BLOCK
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not Collective(self.collective).has_data:
             object.__setattr__(self, "memory", "host")
 
