@@ -116,7 +116,7 @@ class RuleKey(PlacementMixin):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not Collective(self.collective).has_data:
-            object.__setattr__(self, "memory", "host")
+            vars(self)["memory"] = "host"
 
     @property
     def p(self) -> int:
