@@ -16,6 +16,7 @@ from tuner.base.progress import progress_from_counts
 from tuner.calibrate import CalibrationFit, fit_calibration
 from tuner.calibrate.drift import ParameterDrift, compare_calibrations
 from tuner.calibrate.refine import Refinement, refine
+from tuner.cli.options.argument_types import file_option
 from tuner.cli.options.host_options import read_with_topology
 from tuner.cli.terminal.output import (
     add_json_option,
@@ -61,19 +62,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"NDJSON written by `tuner probe`; or the word {COMPARE} and two calibrations",
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write")
-    parser.add_argument(
+    file_option(parser, "--out", "JSON file to write")
+    file_option(
+        parser,
         "--topology",
-        type=Path,
-        metavar="FILE",
-        help="topology of the probed cluster, in any format that `tuner topology` reads; gives the"
+        "topology of the probed cluster, in any format that `tuner topology` reads; gives the"
         " latency of its links, and every distance costs of its own",
     )
-    parser.add_argument(
+    file_option(
+        parser,
         "--plots",
-        type=Path,
+        "draw measured times, lines, breaks and residuals of every path (SVG and PNG)",
         metavar="DIR",
-        help="draw measured times, lines, breaks and residuals of every path (SVG and PNG)",
     )
     parser.add_argument(
         "--refine",

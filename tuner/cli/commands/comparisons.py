@@ -9,6 +9,7 @@ from pathlib import Path
 from tuner.base.atomic_io import require_writable_file
 from tuner.base.errors import InputError
 from tuner.cli.options import host_options, native_options
+from tuner.cli.options.argument_types import file_option
 from tuner.cli.terminal.output import (
     add_subcommand,
     console,
@@ -58,11 +59,11 @@ def add_subcommands(actions: argparse._SubParsersAction[argparse.ArgumentParser]
     for action in (accept, compare):
         host_options.add_host_options(action)
         native_options.add_ppn_option(action)
-        action.add_argument(
+        file_option(
+            action,
             "--python",
-            type=Path,
+            "interpreter of the environment with the table's library",
             metavar="PYTHON",
-            help="interpreter of the environment with the table's library",
         )
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import argparse
 import signal
 from dataclasses import asdict
-from pathlib import Path
 from typing import NoReturn
 
 from tuner.base.signals import DEFERRED_INTERRUPT
 from tuner.base.units import format_time, parse_duration
-from tuner.cli.options import argument_types
+from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import add_subcommand, print_result, print_table, print_text, warn
 from tuner.cli.terminal.parser import Parser
 from tuner.emulation import (
@@ -57,12 +56,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _action(actions, "status", "show the hosts and what each link has carried", run_status)
     _action(actions, "down", "end what runs on the hosts, and remove them", run_down)
     run = _action(actions, "run", "run a command on the first host", run_command)
-    run.add_argument(
+    count_option(
+        run,
         "--ppn",
-        type=argument_types.positive_int,
+        "ranks that mpirun starts on each host before the next (default: 1)",
         default=1,
         metavar="N",
-        help="ranks that mpirun starts on each host before the next (default: 1)",
     )
     run.add_argument(
         "--timeout",
@@ -84,12 +83,7 @@ def _action(
     run: object,
 ) -> argparse.ArgumentParser:
     action = add_subcommand(actions, name, summary, EXAMPLES, run)
-    action.add_argument(
-        "topology",
-        metavar="FILE",
-        type=Path,
-        help="topology to emulate; see docs/how-to/describe-a-machine.md",
-    )
+    file_option(action, "topology", "topology to emulate; see docs/how-to/describe-a-machine.md")
     action.add_argument(
         "--id", metavar="tlNAME", help="prefix of the names of the cluster's namespaces"
     )

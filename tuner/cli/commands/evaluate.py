@@ -17,7 +17,7 @@ from tuner.base.progress import subtask_progress, with_eta
 from tuner.base.spelling import unknown_name
 from tuner.base.units import plural
 from tuner.cli.commands.import_results import add_format_option
-from tuner.cli.options.argument_types import name_list
+from tuner.cli.options.argument_types import file_option, name_list
 from tuner.cli.terminal.output import (
     add_json_option,
     console,
@@ -108,28 +108,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help=f"simple selectors to compare with: {', '.join(BASELINES)} (default: all)",
     )
-    parser.add_argument("--table", type=Path, metavar="FILE", help="tuning table to score, too")
-    parser.add_argument(
+    file_option(parser, "--table", "tuning table to score, too")
+    file_option(
+        parser,
         "--calibration",
-        type=Path,
-        metavar="FILE",
-        help="calibration to simulate calls with, on --topology (default: no simulation)",
+        "calibration to simulate calls with, on --topology (default: no simulation)",
     )
-    parser.add_argument(
-        "--topology", type=Path, metavar="FILE", help="topology of the cluster, for simulation"
-    )
+    file_option(parser, "--topology", "topology of the cluster, for simulation")
     add_json_option(parser)
     parser.set_defaults(run=run)
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options for input files and how to read them."""
-    parser.add_argument(
+    file_option(
+        parser,
         "files",
-        type=Path,
+        "measurements of a probe (.ndjson), or results that `tuner import-results` reads",
         nargs="+",
-        metavar="FILE",
-        help="measurements of a probe (.ndjson), or results that `tuner import-results` reads",
     )
     parser.add_argument(
         "--pooled",

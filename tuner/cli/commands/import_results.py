@@ -13,6 +13,7 @@ from tuner.base.errors import UsageError
 from tuner.base.progress import with_eta
 from tuner.base.units import format_size, humanize
 from tuner.cli.options import argument_types
+from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import (
     add_json_option,
     console,
@@ -56,17 +57,14 @@ What a file says needs no option; what it leaves open is asked for. Options hold
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
+    file_option(
+        parser,
         "files",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help="files to read; a folder stands for the files of NCCL's Inspector in it, which are of"
+        "files to read; a folder stands for the files of NCCL's Inspector in it, which are of"
         " one job",
+        nargs="+",
     )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="NDJSON file to write"
-    )
+    file_option(parser, "--out", "NDJSON file to write", required=True)
     add_format_option(parser)
     _add_metadata_options(parser)
     add_json_option(parser)
@@ -75,18 +73,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_metadata_options(parser: argparse.ArgumentParser) -> None:
     """Declare what a user may add to what the files say."""
-    parser.add_argument(
-        "--ranks", type=argument_types.positive_int, metavar="N", help="ranks that took part"
-    )
-    parser.add_argument(
-        "--nodes",
-        type=argument_types.positive_int,
-        metavar="N",
-        help="nodes that these ranks were on",
-    )
-    parser.add_argument(
-        "--ppn", type=argument_types.positive_int, metavar="N", help="ranks on each node"
-    )
+    count_option(parser, "--ranks", "ranks that took part", metavar="N")
+    count_option(parser, "--nodes", "nodes that these ranks were on", metavar="N")
+    count_option(parser, "--ppn", "ranks on each node", metavar="N")
     parser.add_argument(
         "--collective", default="", metavar="NAME", help="collective, such as allreduce"
     )
@@ -125,12 +114,7 @@ def _add_source_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name of the cluster; selects one where a file has several",
     )
-    parser.add_argument(
-        "--cores",
-        type=argument_types.positive_int,
-        metavar="N",
-        help="cores per node (default: the number of ranks)",
-    )
+    count_option(parser, "--cores", "cores per node (default: the number of ranks)", metavar="N")
 
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:

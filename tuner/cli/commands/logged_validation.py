@@ -12,6 +12,7 @@ from typing import Any
 from tuner.base.errors import InputError, UsageError
 from tuner.base.progress import with_eta
 from tuner.base.units import format_size, plural
+from tuner.cli.options.argument_types import file_option
 from tuner.cli.terminal.output import console, warn
 from tuner.cli.terminal.progress import Display
 from tuner.core.table import TuningTable
@@ -45,15 +46,14 @@ _SHAPE = re.compile(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})")
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options for logs."""
-    parser.add_argument(
+    file_option(
+        parser,
         "--log",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="logs of programs that ran under a table for nccl or rccl with NCCL_DEBUG=INFO"
+        "logs of programs that ran under a table for nccl or rccl with NCCL_DEBUG=INFO"
         " NCCL_DEBUG_SUBSYS=INIT,TUNING (with COLL, too, where a process is in communicators of"
         " several shapes), or files of NCCL's Inspector; a folder stands for the logs in it",
+        nargs="+",
+        default=[],
     )
     parser.add_argument(
         "--log-shape",

@@ -11,6 +11,7 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.base.units import format_size, format_time, plural
 from tuner.cli.options import argument_types
+from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import (
     add_subcommand,
     print_cautions,
@@ -69,9 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         run_install,
     )
     installing.add_argument("table", type=Path, nargs="?", help="tuning table for nccl or rccl")
-    installing.add_argument(
-        "--out", type=Path, required=True, metavar="FOLDER", help="directory to install to"
-    )
+    file_option(installing, "--out", "directory to install to", required=True, metavar="FOLDER")
     installing.add_argument(
         "--service", metavar="URL", help="take the table that this service publishes"
     )
@@ -102,12 +101,8 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology", required=True, metavar="FILE", help="topology file, or preset:NAME[:NODES]"
     )
-    parser.add_argument(
-        "--ppn", type=argument_types.positive_int, help="GPUs per node (default: all)"
-    )
-    parser.add_argument(
-        "--ranks", type=argument_types.positive_int, help="ranks (default: all nodes)"
-    )
+    count_option(parser, "--ppn", "GPUs per node (default: all)")
+    count_option(parser, "--ranks", "ranks (default: all nodes)")
     parser.add_argument(
         "--collective",
         type=argument_types.collective,

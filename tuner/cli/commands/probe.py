@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError, UsageError
 from tuner.base.progress import StageCallback
 from tuner.base.units import format_time, humanize, parse_duration, plural
 from tuner.cli.options import argument_types, host_options
+from tuner.cli.options.argument_types import count_option, file_option, measured_sizes_option
 from tuner.cli.options.interpreters import (
     add_library_options,
     add_thread_level_option,
@@ -73,31 +73,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", nargs="?", choices=ACTIONS, help="action (default: run, on this computer)"
     )
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="files to merge")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="NDJSON file to write")
+    file_option(parser, "files", "files to merge", nargs="*")
+    file_option(parser, "--out", "NDJSON file to write")
     add_library_options(parser)
     add_thread_level_option(parser)
-    parser.add_argument(
-        "--ranks",
-        type=argument_types.positive_int,
-        help="number of ranks (default: the cores, at least 4; mpich: 2)",
-    )
+    count_option(parser, "--ranks", "number of ranks (default: the cores, at least 4; mpich: 2)")
     parser.add_argument(
         "--budget",
         type=parse_duration,
         help="measuring time, such as 90s (default: 90s, mpich: 30s, several hosts: 300s)",
     )
-    parser.add_argument(
-        "--sizes",
-        type=argument_types.size_list,
-        help="buffer sizes to measure (default: 4B to 4.69MiB)",
-    )
-    parser.add_argument(
+    measured_sizes_option(parser)
+    count_option(
+        parser,
         "--launches",
-        type=argument_types.positive_int,
-        default=DEFAULT_LAUNCHES,
-        help="number of launches on this computer; with two, only very stable gains are significant"
+        "number of launches on this computer; with two, only very stable gains are significant"
         f" (default: {DEFAULT_LAUNCHES}; on several hosts: 1)",
+        default=DEFAULT_LAUNCHES,
     )
     parser.add_argument(
         "--ci-width",

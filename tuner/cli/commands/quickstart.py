@@ -15,7 +15,7 @@ from tuner.base.errors import InputError, ProbeError, UsageError
 from tuner.base.file_lock import hold_lock
 from tuner.base.spelling import unknown_name
 from tuner.base.units import parse_duration
-from tuner.cli.options import argument_types
+from tuner.cli.options.argument_types import count_option, file_option, measured_sizes_option
 from tuner.cli.options.interpreters import add_thread_level_option
 from tuner.cli.quickstart_files import DATABASE, OUT, REPORT
 from tuner.cli.terminal.output import add_json_option, console
@@ -60,11 +60,7 @@ DEFAULT_BUDGET_S = 85.0  # seconds of probing Open MPI: with everything else wel
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIRECTORY")
-    parser.add_argument(
-        "--ranks",
-        type=argument_types.positive_int,
-        help="number of ranks (default: the cores, at least 4; mpich: 2)",
-    )
+    count_option(parser, "--ranks", "number of ranks (default: the cores, at least 4; mpich: 2)")
     parser.add_argument(
         "--budget",
         type=parse_duration,
@@ -72,28 +68,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"time to probe Open MPI (default: {DEFAULT_BUDGET_S:.0f}s), and a third of"
         " it MPICH; all else takes two to three minutes, whatever the budget",
     )
-    parser.add_argument(
-        "--sizes",
-        type=argument_types.size_list,
-        help="buffer sizes to measure, such as 1KiB,64KiB (default: 4B to 4.69MiB)",
-    )
+    measured_sizes_option(parser, ", such as 1KiB,64KiB")
     parser.add_argument(
         "--libraries",
         metavar="NAME,...",
         help="libraries to tune: openmpi, mpich or both (default: the MPI of this interpreter, and"
         " MPICH where .venv-mpich holds it)",
     )
-    parser.add_argument(
+    file_option(
+        parser,
         "--python",
-        type=Path,
+        "tune the MPI that this interpreter's mpi4py loads, and no other by default",
         metavar="PYTHON",
-        help="tune the MPI that this interpreter's mpi4py loads, and no other by default",
     )
-    parser.add_argument(
+    file_option(
+        parser,
         "--mpich-python",
-        type=Path,
+        "interpreter of the environment with MPICH (default: .venv-mpich/bin/python)",
         metavar="PYTHON",
-        help="interpreter of the environment with MPICH (default: .venv-mpich/bin/python)",
     )
     add_thread_level_option(parser)
     parser.add_argument("--restart", action="store_true", help="measure again instead of going on")

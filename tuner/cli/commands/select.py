@@ -18,6 +18,7 @@ from tuner.base.units import (
     plural,
 )
 from tuner.cli.options import argument_types
+from tuner.cli.options.argument_types import count_option
 from tuner.cli.terminal.output import (
     add_json_option,
     print_cautions,
@@ -68,23 +69,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "table", type=Path, help="table written by `tuner tune`, or a directory by `tuner train`"
     )
     parser.add_argument("--collective", type=argument_types.collective, required=True)
-    parser.add_argument(
-        "--ranks",
-        type=argument_types.positive_int,
-        help="ranks of the communicator (default: --nodes times --ppn)",
-    )
-    parser.add_argument(
+    count_option(parser, "--ranks", "ranks of the communicator (default: --nodes times --ppn)")
+    count_option(
+        parser,
         "--nodes",
-        type=argument_types.positive_int,
-        metavar="N",
-        help="number of nodes, each with the same number of ranks (default: --ranks divided by"
+        "number of nodes, each with the same number of ranks (default: --ranks divided by"
         " --ppn; without --ppn 1)",
-    )
-    parser.add_argument(
-        "--ppn",
-        type=argument_types.positive_int,
         metavar="N",
-        help="ranks per node (default: --ranks divided by --nodes)",
+    )
+    count_option(
+        parser, "--ppn", "ranks per node (default: --ranks divided by --nodes)", metavar="N"
     )
     _add_call_options(parser)
     add_json_option(parser)

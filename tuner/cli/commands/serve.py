@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.base.errors import InputError, UsageError, shortened_repr
 from tuner.base.units import parse_size
 from tuner.cli.options import argument_types
+from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.options.database import add_database_option, add_retention_options, retention_of
 from tuner.cli.quick_imports import quick_imports
 from tuner.cli.terminal.output import print_text
@@ -39,12 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=8765, help="port, 0 for any free one (default: 8765)"
     )
     add_database_option(parser)
-    parser.add_argument(
-        "--processes",
-        type=argument_types.positive_int,
-        default=1,
-        metavar="N",
-        help="processes that answer requests (default: 1)",
+    count_option(
+        parser, "--processes", "processes that answer requests (default: 1)", default=1, metavar="N"
     )
     jobs = parser.add_mutually_exclusive_group()
     jobs.add_argument("--no-jobs", action="store_true", help="leave jobs to other services")
@@ -57,12 +53,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _add_access(parser)
     _add_limits(parser)
     add_retention_options(parser)
-    parser.add_argument(
+    file_option(
+        parser,
         "--mpich-python",
-        type=Path,
-        metavar="PYTHON",
-        help="interpreter of the environment with MPICH, whose own rules complete tables in its"
+        "interpreter of the environment with MPICH, whose own rules complete tables in its"
         " format (default: .venv-mpich/bin/python)",
+        metavar="PYTHON",
     )
     parser.set_defaults(run=run)
 

@@ -14,6 +14,7 @@ from tuner.base.errors import InputError, LimitExceededError, UsageError
 from tuner.base.progress import with_eta
 from tuner.base.units import format_size, format_time
 from tuner.cli.options import argument_types
+from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import (
     add_json_option,
     console,
@@ -90,19 +91,15 @@ class AlgorithmTime(NamedTuple):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
+    file_option(
+        parser,
         "--topology",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="topology: preset:NAME, YAML, or a file of lstopo, NCCL, nvidia-smi, ibnetdiscover or"
+        "topology: preset:NAME, YAML, or a file of lstopo, NCCL, nvidia-smi, ibnetdiscover or"
         " Slurm",
+        required=True,
     )
-    parser.add_argument(
-        "--node-topology",
-        type=Path,
-        metavar="FILE",
-        help="topology file of one computer: the inside of every node",
+    file_option(
+        parser, "--node-topology", "topology file of one computer: the inside of every node"
     )
     parser.add_argument("--collective", type=argument_types.collective, required=True)
     parser.add_argument(
@@ -121,12 +118,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="print where the time goes (latency, bandwidth, contention, reduction), too, and"
         " which resource would have to be faster",
     )
-    parser.add_argument(
-        "--gantt",
-        type=Path,
-        metavar="FILE",
-        help="draw the run of one algorithm at one size, as .svg or .png",
-    )
+    file_option(parser, "--gantt", "draw the run of one algorithm at one size, as .svg or .png")
     add_json_option(parser)
     parser.set_defaults(run=run)
 
@@ -148,11 +140,10 @@ def _add_cost_options(parser: argparse.ArgumentParser) -> None:
         default="fast",
         help="engine: fast (numpy and numba, default) or events (the SimPy reference)",
     )
-    parser.add_argument(
+    file_option(
+        parser,
         "--calibration",
-        type=Path,
-        metavar="FILE",
-        help="measured costs instead of the latencies and bandwidths in the topology file",
+        "measured costs instead of the latencies and bandwidths in the topology file",
     )
     parser.add_argument(
         "--runner",
@@ -170,19 +161,10 @@ def _add_cost_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _shape(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--ppn", type=argument_types.positive_int, default=1, help="ranks per node (default: 1)"
-    )
-    parser.add_argument(
-        "--ranks", type=argument_types.positive_int, help="ranks (default: all that fit)"
-    )
+    count_option(parser, "--ppn", "ranks per node (default: 1)", default=1)
+    count_option(parser, "--ranks", "ranks (default: all that fit)")
     parser.add_argument("--root", type=int, default=0, help="root rank (default: 0)")
-    parser.add_argument(
-        "--itemsize",
-        type=argument_types.positive_int,
-        default=1,
-        help="bytes of one element (default: 1)",
-    )
+    count_option(parser, "--itemsize", "bytes of one element (default: 1)", default=1)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tuner.base.atomic_io import require_writable_dir, require_writable_file, write_atomically
 from tuner.base.errors import InputError
 from tuner.base.progress import with_eta
+from tuner.cli.options.argument_types import file_option
 from tuner.cli.terminal.output import add_json_option, console, print_result, warn
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views import study_answers, study_view
@@ -68,14 +69,12 @@ FILE_KEYS = ("topology", "calibration", "table")
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("study", type=Path, help="YAML or JSON file")
-    parser.add_argument(
-        "--csv", type=Path, metavar="FILE", help="CSV file for every time of every candidate"
-    )
-    parser.add_argument(
+    file_option(parser, "--csv", "CSV file for every time of every candidate")
+    file_option(
+        parser,
         "--plots",
-        type=Path,
+        "directory for plots (SVG and PNG) of the best algorithms and of where the time goes",
         metavar="DIR",
-        help="directory for plots (SVG and PNG) of the best algorithms and of where the time goes",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(

@@ -12,7 +12,7 @@ from tuner.base.errors import InputError, UsageError
 from tuner.base.units import humanize, plural
 from tuner.cli.commands import comparisons, logged_validation
 from tuner.cli.options import host_options, native_options
-from tuner.cli.options.argument_types import require_image_suffix
+from tuner.cli.options.argument_types import file_option, require_image_suffix
 from tuner.cli.terminal.output import (
     add_subcommand,
     console,
@@ -75,12 +75,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     diff.add_argument("old", type=Path)
     diff.add_argument("new", type=Path)
-    diff.add_argument(
-        "--plot",
-        type=Path,
-        metavar="FILE",
-        help="picture to draw: .svg, .png, or both without a suffix",
-    )
+    file_option(diff, "--plot", "picture to draw: .svg, .png, or both without a suffix")
     _add_native_actions(actions)
     comparisons.add_subcommands(actions)
 
@@ -95,9 +90,7 @@ def _add_native_actions(actions: argparse._SubParsersAction[argparse.ArgumentPar
     export.add_argument(
         "--format", choices=FORMATS, required=True, metavar="FORMAT", help=f"format: {names}"
     )
-    export.add_argument(
-        "--out", type=Path, metavar="FILE", help="file to write (default: standard output)"
-    )
+    file_option(export, "--out", "file to write (default: standard output)")
     native_options.add_export_options(export)
     check = add_subcommand(
         actions, "check", "parse an exported file and compare its decisions", EXAMPLES, run_check

@@ -10,6 +10,7 @@ from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError
 from tuner.base.spelling import unknown_name
 from tuner.cli.options import argument_types
+from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import add_subcommand, print_result, print_table, warn
 from tuner.cli.views.machine_view import machine_record, print_machine
 from tuner.machines import PRESETS, Machine, MachineSpec, preset_spec, with_nodes
@@ -41,16 +42,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     for action in (show, draw):
         action.add_argument("machine", metavar="NAME|FILE")
-        action.add_argument(
-            "--nodes",
-            type=argument_types.positive_int,
-            help="number of nodes to keep (default: all)",
-        )
-        action.add_argument(
-            "--node-topology",
-            type=Path,
-            metavar="FILE",
-            help="topology file of one computer: the inside of every node",
+        count_option(action, "--nodes", "number of nodes to keep (default: all)")
+        file_option(
+            action, "--node-topology", "topology file of one computer: the inside of every node"
         )
     draw.add_argument(
         "-o",

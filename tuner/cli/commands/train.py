@@ -17,6 +17,7 @@ from tuner.base.errors import InputError
 from tuner.base.progress import StageCallback, subtask_progress, with_eta
 from tuner.base.units import format_size, plural
 from tuner.cli.commands.evaluate import NOTHING_TO_CHOOSE, add_input_options, read_cases
+from tuner.cli.options.argument_types import file_option
 from tuner.cli.terminal.output import (
     add_json_option,
     console,
@@ -68,9 +69,7 @@ and of whole machines where several have algorithms of the same names."""
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_input_options(parser)
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIRECTORY", help="directory to write"
-    )
+    file_option(parser, "--out", "directory to write", required=True, metavar="DIRECTORY")
     add_json_option(parser)
     parser.set_defaults(run=run)
 

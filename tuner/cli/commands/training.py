@@ -13,7 +13,7 @@ from tuner.base.atomic_io import require_writable_dir, require_writable_file, wr
 from tuner.base.errors import InputError
 from tuner.base.progress import with_eta
 from tuner.base.units import plural
-from tuner.cli.options.argument_types import positive_int
+from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import add_subcommand, console, print_result, warn
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views import training_sweep_view, training_view
@@ -65,43 +65,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     what = "compare the time and the cost of an epoch on machines that vary along axes"
     vary = add_subcommand(actions, "sweep", what, EXAMPLES, run_sweep)
     for action in (run, tune, vary):
-        action.add_argument("workload", type=Path, metavar="FILE", help="YAML or JSON file")
+        file_option(action, "workload", "YAML or JSON file")
     drawn = "the scaling, the timeline and where the time goes"
     _add_outputs(run, "number of ranks", drawn)
     _add_outputs(vary, "configuration", "time and cost over each axis")
-    run.add_argument(
+    file_option(
+        run,
         "--trace",
-        type=Path,
-        metavar="FILE",
-        help="write a Perfetto trace of the last iteration, for the largest number of ranks",
+        "write a Perfetto trace of the last iteration, for the largest number of ranks",
     )
-    run.add_argument(
+    file_option(
+        run,
         "--profile",
-        type=Path,
-        metavar="FILE",
-        help="write the collective calls of an iteration for the largest number of ranks, for"
+        "write the collective calls of an iteration for the largest number of ranks, for"
         " `tuner tune --profile` and `tuner probe --profile`",
     )
     run.add_argument(
         "--no-limits", action="store_true", help="leave out what limits the iterations"
     )
-    tune.add_argument(
-        "--ranks", type=positive_int, help="number of ranks to optimise for (default: the largest)"
-    )
-    tune.add_argument(
-        "--out", type=Path, metavar="FILE", help="file for the workload with the best settings"
-    )
+    count_option(tune, "--ranks", "number of ranks to optimise for (default: the largest)")
+    file_option(tune, "--out", "file for the workload with the best settings")
     what = "processes on this computer (default: all cores)"
-    vary.add_argument("--jobs", type=positive_int, metavar="N", help=what)
+    count_option(vary, "--jobs", what, metavar="N")
 
 
 def _add_outputs(action: argparse.ArgumentParser, row: str, drawn: str) -> None:
-    action.add_argument(
-        "--csv", type=Path, metavar="FILE", help=f"write a line for each {row} there"
-    )
-    action.add_argument(
-        "--plots", type=Path, metavar="DIR", help=f"draw {drawn} there, as SVG and PNG"
-    )
+    file_option(action, "--csv", f"write a line for each {row} there")
+    file_option(action, "--plots", f"draw {drawn} there, as SVG and PNG", metavar="DIR")
 
 
 def run_run(options: argparse.Namespace) -> None:

@@ -20,6 +20,7 @@ from tuner.base.progress import progress_from_counts
 from tuner.base.units import parse_duration, plural
 from tuner.calibrate import calibrate
 from tuner.cli.options import argument_types, host_options
+from tuner.cli.options.argument_types import count_option, file_option, measured_sizes_option
 from tuner.cli.options.interpreters import (
     add_library_options,
     add_thread_level_option,
@@ -77,22 +78,11 @@ MEASURING_OPTIONS = (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--measurements",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="NDJSON file to read, or to write with --hosts",
+    file_option(
+        parser, "--measurements", "NDJSON file to read, or to write with --hosts", required=True
     )
-    parser.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="FILE",
-        help="JSON file to read, or to write with --hosts",
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="JSON file to write"
-    )
+    file_option(parser, "--calibration", "JSON file to read, or to write with --hosts")
+    file_option(parser, "--out", "JSON file to write", required=True)
     add_library_options(parser)
     add_thread_level_option(parser)
     parser.add_argument(
@@ -108,11 +98,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="stop when the mean regret is below this, such as 2%% (default)",
     )
-    parser.add_argument(
-        "--sizes",
-        type=argument_types.size_list,
-        help="buffer sizes to measure (default: 4B to 4.69MiB)",
-    )
+    measured_sizes_option(parser)
     _add_constraint_options(parser.add_argument_group("what the table may say"))
     host_options.add_measurement_options(parser.add_argument_group("several hosts"))
     add_json_option(parser)
@@ -139,11 +125,11 @@ def _add_constraint_options(group: argparse._ArgumentGroup) -> None:
         help="use only reductions that combine every element in the same order, so that results do"
         " not depend on where in the buffer it is",
     )
-    group.add_argument(
+    count_option(
+        group,
         "--max-rules",
-        type=argument_types.positive_int,
+        "maximum number of rules, default rules included; the most valuable are kept",
         metavar="K",
-        help="maximum number of rules, default rules included; the most valuable are kept",
     )
     group.add_argument(
         "--commutative-only",

@@ -1,8 +1,10 @@
-"""Argument types that several verbs share."""
+"""Argument types that several verbs share, and the options that have them."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
+from typing import Any
 
 from tuner.base.errors import InputError, UsageError, shortened_repr
 from tuner.base.spelling import unknown_name
@@ -10,6 +12,24 @@ from tuner.base.units import parse_size
 from tuner.core.collective import Collective
 
 MAX_FRACTION = 10.0  # as a share; larger numbers were meant as percent
+Options = argparse._ActionsContainer  # a parser, or a group of its options
+
+
+def file_option(options: Options, name: str, text: str, metavar: str = "FILE", **more: Any) -> None:
+    """Declare an option, or an argument, that is a path; `text` is its help."""
+    options.add_argument(name, type=Path, metavar=metavar, help=text, **more)
+
+
+def count_option(options: Options, name: str, text: str, **more: Any) -> None:
+    """Declare an option that is an integer of at least 1; `text` is its help."""
+    options.add_argument(name, type=positive_int, help=text, **more)
+
+
+def measured_sizes_option(options: Options, example: str = "") -> None:
+    """Declare the option for the sizes that a probe measures."""
+    options.add_argument(
+        "--sizes", type=size_list, help=f"buffer sizes to measure{example} (default: 4B to 4.69MiB)"
+    )
 
 
 def positive_int(text: str) -> int:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from tuner import db
 from tuner.base.errors import InputError
 from tuner.base.units import parse_duration
-from tuner.cli.options import argument_types
+from tuner.cli.options.argument_types import count_option
 
 DEFAULT_DATABASE = "sqlite:///tuner.db"
 
@@ -30,11 +30,11 @@ def add_retention_options(parser: argparse.ArgumentParser) -> None:
         "What is deleted, if anything: what exceeds one of the limits that are given. Versions that"
         " were ever published are kept, and those that programs have reported on in 30 days.",
     )
-    group.add_argument(
+    count_option(
+        group,
         "--keep-jobs",
-        type=argument_types.positive_int,
+        "keep the newest N ended jobs with their results (default: all)",
         metavar="N",
-        help="keep the newest N ended jobs with their results (default: all)",
     )
     group.add_argument(
         "--keep-jobs-for",
@@ -42,11 +42,11 @@ def add_retention_options(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         help="keep jobs for this long after their end, such as 90d (default: for ever)",
     )
-    group.add_argument(
+    count_option(
+        group,
         "--keep-tables",
-        type=argument_types.positive_int,
+        "keep the newest N versions for each cluster and library (default: all)",
         metavar="N",
-        help="keep the newest N versions for each cluster and library (default: all)",
     )
     group.add_argument(
         "--keep-tables-for",

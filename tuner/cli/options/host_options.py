@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tuner.base.errors import InputError
 from tuner.cli.options import argument_types
+from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import warn
 from tuner.core.call_profile import read_call_profile, typical_sizes
 from tuner.core.collective import Collective
@@ -30,11 +31,7 @@ from tuner.topology import Topology
 def add_measurement_options(group: argparse._ArgumentGroup) -> None:
     """Declare the options of a measurement on hosts."""
     add_host_options(group)
-    group.add_argument(
-        "--ppn",
-        type=argument_types.positive_int,
-        help="ranks per host (default: what the list says, or 1)",
-    )
+    count_option(group, "--ppn", "ranks per host (default: what the list says, or 1)")
     group.add_argument(
         "--shapes",
         type=_shapes,
@@ -53,11 +50,10 @@ def add_measurement_options(group: argparse._ArgumentGroup) -> None:
         " consecutive (default), or cyclic (dealt to the hosts one by one); without --hosts,"
         " rules are made for those that were measured",
     )
-    group.add_argument(
+    file_option(
+        group,
         "--topology",
-        type=Path,
-        metavar="FILE",
-        help="topology of the hosts, in any format that `tuner topology` reads: a pair of hosts"
+        "topology of the hosts, in any format that `tuner topology` reads: a pair of hosts"
         " for every distance and pairs for every kind of uplink are then measured",
     )
     _add_what_is_measured(group)
@@ -67,11 +63,10 @@ def add_measurement_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
+    file_option(
+        group,
         "--profile",
-        type=Path,
-        metavar="FILE",
-        help="calls of an application, as `tuner training run --profile` writes them: their"
+        "calls of an application, as `tuner training run --profile` writes them: their"
         " collectives, sizes and shapes are measured unless these options say otherwise",
     )
     group.add_argument(
@@ -90,12 +85,12 @@ def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
         help="algorithms of ours to measure beside the library's, as `tuner algorithms` lists them,"
         f" or {probe_spec.ALL_SCHEDULES}",
     )
-    group.add_argument(
+    count_option(
+        group,
         "--repetitions",
-        type=argument_types.positive_int,
-        default=probe_spec.MULTI_HOST_MIN_REPETITIONS,
-        help="minimum repetitions of every algorithm"
+        "minimum repetitions of every algorithm"
         f" (default: {probe_spec.MULTI_HOST_MIN_REPETITIONS})",
+        default=probe_spec.MULTI_HOST_MIN_REPETITIONS,
     )
 
 
@@ -105,12 +100,7 @@ def add_host_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -
     where.add_argument(
         "--hosts", type=hosts.parse_hosts, help="hosts, such as node1,node2:4 or n[0-511]"
     )
-    where.add_argument(
-        "--hostfile",
-        type=Path,
-        metavar="FILE",
-        help="file with one host per line, as NAME, NAME:4 or NAME slots=4",
-    )
+    file_option(where, "--hostfile", "file with one host per line, as NAME, NAME:4 or NAME slots=4")
     group.add_argument(
         "--launcher",
         type=LauncherTemplate.parse,

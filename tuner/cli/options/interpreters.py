@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
+from tuner.cli.options.argument_types import file_option
 from tuner.launch import inspect_interpreter
 from tuner.launch.interpreters import find_interpreter
 from tuner.mpi_libraries import LIBRARY_MODULES
@@ -18,12 +18,12 @@ def add_library_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--library", choices=LIBRARIES, help="MPI library (default: the one that --python has)"
     )
-    parser.add_argument(
+    file_option(
+        parser,
         "--python",
-        type=Path,
-        metavar="PYTHON",
-        help="interpreter of the environment that holds this library (default: this one, or with"
+        "interpreter of the environment that holds this library (default: this one, or with"
         " --library mpich .venv-mpich/bin/python where it exists)",
+        metavar="PYTHON",
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from tuner.base.errors import UsageError
-from tuner.cli.options import argument_types
+from tuner.cli.options.argument_types import count_option, file_option
 from tuner.core.table import TuningTable, read_table
 from tuner.formats.registry import FORMATS, ExportOptions, Format
 from tuner.workflows.native_files import generic_rules_loader
@@ -28,39 +28,38 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         help="algorithm for nccl, intelmpi and mvapich2 where the table leaves the choice to the"
         " library and its format cannot, such as ring_simple or preset_1",
     )
-    parser.add_argument(
+    count_option(
+        parser,
         "--ranks",
-        type=argument_types.positive_int,
-        metavar="P",
-        help="ranks of the communicators that environment variables are for; required where the"
+        "ranks of the communicators that environment variables are for; required where the"
         " table has several",
+        metavar="P",
     )
     add_ppn_option(parser)
-    parser.add_argument(
+    file_option(
+        parser,
         "--python",
-        type=Path,
-        metavar="PYTHON",
-        help="interpreter of the environment with the table's library (default: this one for Open"
+        "interpreter of the environment with the table's library (default: this one for Open"
         " MPI, else .venv-mpich/bin/python or .venv-intelmpi/bin/python, which `make"
         " .venv-intelmpi/ready` creates)",
+        metavar="PYTHON",
     )
-    parser.add_argument(
+    file_option(
+        parser,
         "--base-rules",
-        type=Path,
-        metavar="FILE",
-        help="JSON with the library's own rules of this layer, which the exported file must"
+        "JSON with the library's own rules of this layer, which the exported file must"
         " contain, for mpich, mpich-device and mvapich (default: those in MPICH's libmpi)",
     )
 
 
 def add_ppn_option(parser: argparse.ArgumentParser) -> None:
     """Declare the option that selects a part of a table."""
-    parser.add_argument(
+    count_option(
+        parser,
         "--ppn",
-        type=argument_types.positive_int,
-        metavar="N",
-        help="ranks per node of the rules to export: required where rules for equally many ranks"
+        "ranks per node of the rules to export: required where rules for equally many ranks"
         " differ by it, since most formats do not distinguish nodes",
+        metavar="N",
     )
 
 
