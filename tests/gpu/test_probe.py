@@ -9,7 +9,7 @@ from tuner.calibrate import calibrate
 from tuner.core.measurement import Measurements
 from tuner.launch import Launcher
 from tuner.probe.device_points import COPY_SUBJECTS
-from tuner.probe.driver import probe
+from tuner.probe.driver import SingleHostSpec, probe
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +18,14 @@ def measured(
 ) -> Measurements:
     return probe(
         tmp_path_factory.mktemp("probe") / "gpus.ndjson",
-        ranks=2,
-        launches=1,
+        SingleHostSpec(
+            ranks=2,
+            launches=1,
+            ci_half_width=9.0 if stands_in else 0.03,  # its speed means nothing
+            sizes=(1024,) if stands_in else (1024, 1 << 20),
+            parts=("devices",),
+        ),
         budget=patience(20.0) if stands_in else 30.0,
-        ci_half_width=9.0 if stands_in else 0.03,  # its speed means nothing
-        sizes=(1024,) if stands_in else (1024, 1 << 20),
-        parts=("devices",),
     )
 
 

@@ -16,7 +16,7 @@ from tuner.core.measurement import Measurements, read_measurements
 from tuner.launch import Launcher
 from tuner.probe import driver
 from tuner.probe.device_points import COPY_SUBJECTS
-from tuner.probe.driver import probe
+from tuner.probe.driver import SingleHostSpec, probe
 
 PROGRAM = ROOT / "tests" / "gpu" / "probe_program.py"
 Probed = Callable[..., Measurements]
@@ -32,12 +32,10 @@ def probed(launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(driver, "RANK_MODULE", PROGRAM.stem)
         return probe(
             tmp_path / out,
-            ranks=ranks,
+            SingleHostSpec(
+                ranks=ranks, sizes=(1024,), launches=1, parts=("devices",), ci_half_width=0.5
+            ),
             budget=30.0,
-            sizes=(1024,),
-            launches=1,
-            parts=("devices",),
-            ci_half_width=0.5,
         )
 
     return measured

@@ -20,9 +20,9 @@ from tuner.core.measurement import read_measurements, read_partial
 from tuner.core.table import AlgorithmConfig
 from tuner.launch import Launcher
 from tuner.probe.driver import (
-    DEFAULT_LAUNCHES,
     ProbeProgress,
     RunLimits,
+    SingleHostSpec,
     plan_single_host,
     probe,
     run_plan,
@@ -34,14 +34,16 @@ UNDECIDED = (
     "import mpi4py.MPI; from tuner.runtime.override_check import require_default_selection;"
     " require_default_selection('openmpi')"
 )
-QUICK: dict[str, Any] = {"ranks": 3, "budget": 40.0, "sizes": [64], "ci_half_width": 0.5}
+QUICK = SingleHostSpec(ranks=3, sizes=(64,), ci_half_width=0.5)
+BUDGET = 40.0
+SLOW = replace(QUICK, ci_half_width=1e-4)  # so that something is left to resume
+SLOW_BUDGET = 18.0
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A complete probe, interrupted by Ctrl-C on its way, and what it had by then."""
     out = tmp_path_factory.mktemp("probe") / "measurements.ndjson"
-    slow = {**QUICK, "budget": 18.0, "ci_half_width": 1e-4}  # so that something is left to resume
     seen: list[ProbeProgress] = []
 
     def interrupt(progress: ProbeProgress) -> None:
@@ -50,19 +52,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        probe(out, on_progress=interrupt, **slow)
+        probe(out, SLOW, budget=SLOW_BUDGET, on_progress=interrupt)
     with out.open("a", encoding="utf-8") as file:
         file.write('{"kind": "pingpong", "subject": "no')  # as a killed rank leaves it
     _, before, _ = read_partial(out)
     resumed: list[ProbeProgress] = []
-    measurements = probe(out, on_progress=resumed.append, **slow)
+    measurements = probe(out, SLOW, budget=SLOW_BUDGET, on_progress=resumed.append)
     return {
         "out": out,
         "before": before,
         "measurements": measurements,
         "seen": seen,
         "resumed": resumed,
-        "arguments": slow,
     }
 
 
@@ -77,7 +78,7 @@ def test_an_interrupted_probe_resumes_and_measures_everything_once(whole: dict[s
     )
     assert launches == set(range(len(launches)))
     assert before < launches  # by how many, the budget and the load of the machine decide
-    assert len(launches) <= 2 * DEFAULT_LAUNCHES
+    assert len(launches) <= 2 * SLOW.launches
     assert whole["resumed"][0].done >= 7
     assert whole["resumed"][0].total == whole["seen"][0].total
 
@@ -108,7 +109,7 @@ def test_samples_of_one_point_are_paired_and_positive(whole: dict[str, Any]) -> 
 
 def test_a_finished_probe_is_not_repeated(whole: dict[str, Any]) -> None:
     told: list[ProbeProgress] = []
-    again = probe(whole["out"], on_progress=told.append, **whole["arguments"])
+    again = probe(whole["out"], SLOW, budget=SLOW_BUDGET, on_progress=told.append)
     assert told == []
     assert again == whole["measurements"]
 
@@ -116,13 +117,13 @@ def test_a_finished_probe_is_not_repeated(whole: dict[str, Any]) -> None:
 def test_a_probe_that_lacks_only_its_end_is_ended(whole: dict[str, Any], tmp_path: Path) -> None:
     cut = tmp_path / "m.ndjson"
     cut.write_text("".join(whole["out"].read_text().splitlines(keepends=True)[:-1]))
-    assert probe(cut, **whole["arguments"]).series == whole["measurements"].series
+    assert probe(cut, SLOW, budget=SLOW_BUDGET).series == whole["measurements"].series
 
 
 def test_a_file_of_another_plan_is_refused_and_left_alone(whole: dict[str, Any]) -> None:
     content = whole["out"].read_bytes()
     with pytest.raises(InputError, match="choose another file or delete it"):
-        probe(whole["out"], **{**whole["arguments"], "sizes": [128]})
+        probe(whole["out"], replace(SLOW, sizes=(128,)), budget=SLOW_BUDGET)
     assert whole["out"].read_bytes() == content
 
 
@@ -137,8 +138,8 @@ def test_the_probe_is_enough_for_a_calibration(whole: dict[str, Any]) -> None:
 
 @pytest.mark.extended
 def test_mpich_is_probed_from_its_own_environment(mpich_launcher: Launcher, tmp_path: Path) -> None:
-    wanted = {**QUICK, "ranks": 2, "library": "mpich", "python": mpich_launcher.python}
-    measurements = probe(tmp_path / "m.ndjson", **wanted)
+    wanted, python = replace(QUICK, ranks=2, library="mpich"), mpich_launcher.python
+    measurements = probe(tmp_path / "m.ndjson", wanted, python=python, budget=BUDGET)
     timed = {s.algorithm for s in measurements.series if s.subject == "allreduce"}
     assert {"default", "ring", "recursive_doubling"} <= timed
     assert measurements.provenance["excluded"] == []
@@ -148,8 +149,8 @@ def test_mpich_is_probed_from_its_own_environment(mpich_launcher: Launcher, tmp_
 @pytest.mark.extended
 def test_an_algorithm_with_a_wrong_result_is_named_and_not_timed(tmp_path: Path) -> None:
     """Open MPI's ring reorders operands: wrong for an operator that does not commute."""
-    wanted = {**QUICK, "sizes": [4096], "operators": "any"}
-    measurements = probe(tmp_path / "m.ndjson", **wanted)
+    wanted = replace(QUICK, sizes=(4096,), operators="any")
+    measurements = probe(tmp_path / "m.ndjson", wanted, budget=BUDGET)
     timed = {(s.p, s.algorithm) for s in measurements.series if s.subject == "allreduce"}
     assert (3, "ring") not in timed
     assert {(3, "default"), (3, "linear"), (3, "recursive_doubling")} <= timed
@@ -162,7 +163,9 @@ def test_an_algorithm_that_ends_the_ranks_without_data_is_named_and_the_rest_mea
     tmp_path: Path,
 ) -> None:
     """Open MPI's `split_binary` with a segment, under a name that hides the segment."""
-    made = plan_single_host("openmpi", 3, [4096, 8192], 0.5, 1, "commutative", ("collectives",))
+    made = plan_single_host(
+        SingleHostSpec("openmpi", 3, (4096, 8192), 0.5, 1, parts=("collectives",))
+    )
     points = [q for q in made.points if (q.subject, q.p) == ("bcast", 3)]
     ending = ProbeCandidate(
         "split_binary",
@@ -196,7 +199,7 @@ def test_an_algorithm_that_ends_the_ranks_without_data_is_named_and_the_rest_mea
 
 @pytest.mark.extended
 def test_a_point_all_of_whose_algorithms_are_wrong_is_passed_over(tmp_path: Path) -> None:
-    made = plan_single_host("openmpi", 3, [4096], 0.5, 1, "any", ("collectives",))
+    made = plan_single_host(SingleHostSpec("openmpi", 3, (4096,), 0.5, 1, "any", ("collectives",)))
     wrong, right = (
         next(q for q in made.points if (q.subject, q.p) == (subject, 3))
         for subject in ("allreduce", "bcast")
@@ -215,14 +218,14 @@ def test_a_plan_that_finds_no_room_is_a_sentence(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(InputError, match="cannot be written: No such file or directory; make room"):
-        probe(tmp_path / "m.ndjson", **QUICK)
+        probe(tmp_path / "m.ndjson", QUICK, budget=BUDGET)
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ({"ranks": 1}, "at least 2"),
-        ({"sizes": [6]}, "multiples of 4"),
+        ({"sizes": (6,)}, "multiples of 4"),
         ({"operators": "some"}, "operators are"),
     ],
 )
@@ -230,7 +233,7 @@ def test_arguments_that_cannot_be_used(
     tmp_path: Path, arguments: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
-        probe(tmp_path / "m.ndjson", **{**QUICK, **arguments})
+        probe(tmp_path / "m.ndjson", replace(QUICK, **arguments), budget=BUDGET)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -290,7 +293,7 @@ def test_what_a_parameter_file_decides_is_not_taken_for_the_default(
         parameters.write_text(f"{name} = {value}")
         said = f"^{name} is {re.escape(value)} in a parameter file.*or set OMPI_MCA_{name}=0? for"
         with pytest.raises(ProbeError, match=said):
-            probe(tmp_path / "m.ndjson", **QUICK)
+            probe(tmp_path / "m.ndjson", QUICK, budget=BUDGET)
     monkeypatch.setenv("OMPI_MCA_coll_tuned_bcast_algorithm", "0")
     Launcher.find("openmpi").run(1, ["-c", UNDECIDED])
 

@@ -23,6 +23,7 @@ from tuner.core.measurement import Measurement, read_measurements, read_partial
 from tuner.core.table import read_table
 from tuner.db import load_heldout, load_table, load_validations, open_database, transaction
 from tuner.launch import Launcher
+from tuner.probe.single_host import SingleHostSpec
 from tuner.validation.validate_openmpi import activation
 from tuner.workflows.checkpoint import StageCheckpoint
 from tuner.workflows.quickstart import LibraryPipeline
@@ -191,14 +192,11 @@ def test_without_a_calibration_there_are_the_rules_of_what_was_measured(
     measured = read_measurements(finished / "openmpi/measurements.ndjson")
     calls = tuple(one for one in measured.series if one.kind == "collective")
     pipeline = LibraryPipeline(
-        "openmpi",
+        SingleHostSpec(),
+        10.0,
         Path(sys.executable),
         StageCheckpoint(tmp_path),
         Display(Console(file=StringIO())),
-        None,
-        None,
-        10.0,
-        "single",
     )
     vars(pipeline)["measurements"] = replace(measured, series=calls)
     pipeline.path_of("measurements.ndjson").parent.mkdir()

@@ -14,7 +14,7 @@ import pytest
 from tests.support.waiting import expiring
 from tuner.base import processes
 from tuner.launch import Launcher
-from tuner.probe.driver import ProbeProgress, probe
+from tuner.probe.driver import ProbeProgress, SingleHostSpec, probe
 from tuner.validation.validation import VALIDATION_PROGRAM
 
 LOOK_INTERVAL_S = 0.005
@@ -71,11 +71,9 @@ def test_an_interrupted_probe_leaves_no_shared_memory(
     with pytest.raises(KeyboardInterrupt):
         probe(
             out,
-            library="mpich",
+            SingleHostSpec("mpich", ranks=2, sizes=(64,)),
             python=mpich_launcher.python,
-            ranks=2,
             budget=3.0,
-            sizes=(64,),
             on_progress=interrupt,
         )
     require_gone(mpich_launcher, names)

@@ -76,7 +76,7 @@ def messages_of(points: Sequence[ProbePoint], request: ProbeSpec) -> Measurement
         REQUESTED_CALLS_KEY: [omit_default_placement(asdict(call)) for call in found],
         "hosts": ["a", "b", "c", "d"],
     }
-    cluster = provisional_cluster(request, "")
+    cluster = provisional_cluster(request)
     return Measurements(cluster, "openmpi 5.0.11", about, tuple(series))
 
 

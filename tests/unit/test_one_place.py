@@ -132,7 +132,7 @@ LIBRARIES = OnePlace(
         "tuner/cli/commands/serve.py": "the option that names an interpreter with MPICH",
         "tuner/diagnosis/library.py": "files and packages of distributions",
         "tuner/importers/algorithm_names.py": "spellings in files of other programs",
-        "tuner/probe/driver.py": "the default of a parameter",
+        "tuner/probe/single_host.py": "the default of a field",
         "tuner/rank_programs/default_algorithms.py": "traces calls of Open MPI alone",
     },
     advice=(

@@ -49,14 +49,14 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> Non
         _replace_file(Path(os.path.realpath(path)), path, data, mode)
 
 
-def require_writable_file(path: Path, *inputs: Path) -> None:
+def require_writable_file(path: Path, *inputs: Path | None) -> None:
     """Raise InputError if `write_atomically` could not write `path` or would overwrite an input.
 
     It writes nothing to `path`.
 
-    inputs  files that are read and must not be overwritten
+    inputs  files that are read and must not be overwritten; None: not given
     """
-    for other in inputs:
+    for other in filter(None, inputs):
         if _is_same_file(path, other) and not _is_stream(path):
             raise InputError(f"{path} is read as well: give another name to write to")
     if _is_folder(path):

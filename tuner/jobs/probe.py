@@ -56,7 +56,6 @@ def work(engine: db.Engine, spec: JobSpec, report: JobReport) -> StoreResult:
             _probe_spec(spec),
             launcher,
             StoppingRule(spec["budget"], spec["target_regret"]),
-            name=here,
             callbacks=_callbacks(report),
         )
     report.log(describe_table(found.table), None)
@@ -75,6 +74,7 @@ def _probe_spec(spec: JobSpec) -> ProbeSpec:
         spec["ranks"],
         sizes=tuple(spec["sizes"]),
         collectives=tuple(map(Collective, spec["collectives"])),
+        name=spec["cluster"],
     )
 
 

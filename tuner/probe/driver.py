@@ -14,32 +14,22 @@ from typing import Any
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
 from tuner.base.processes import available_cores
-from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
+from tuner.base.thread_levels import THREAD_LEVELS
 from tuner.core.measurement import Cluster, Measurements, read_measurements
 from tuner.launch import Hosts, Launcher
 from tuner.launch.rank_program import rank_arguments
-from tuner.mpi_libraries.products import OPENMPI
 from tuner.mpi_libraries.profiles import profile_of
 from tuner.probe.deadline import format_deadline
 from tuner.probe.heartbeat import HEARTBEAT_INTERVAL_S
 from tuner.probe.monitor import STARTUP_TIMEOUT_S, ProbeMonitor, ProbeProgress
 from tuner.probe.probe_file import BEGAN_KEY, ProbeFile
 from tuner.probe.probe_plan import ProbePlan, write_plan
-from tuner.probe.probe_spec import check_parts
+from tuner.probe.probe_spec import check_operators, check_parts, check_sizes
 from tuner.probe.probed_machine import collect_provenance, local_cluster
-from tuner.probe.single_host import COLLECTIVE_SIZES, make_plan
+from tuner.probe.single_host import DEFAULT_PARTS, SingleHostSpec, make_plan
 
-__all__ = [
-    "DEFAULT_LAUNCHES",
-    "ProbeProgress",
-    "RunLimits",
-    "plan_single_host",
-    "probe",
-    "run_plan",
-]
+__all__ = ["ProbeProgress", "RunLimits", "SingleHostSpec", "plan_single_host", "probe", "run_plan"]
 
-DEFAULT_LAUNCHES = 6  # launches of the ranks: core assignment, and times with it, change with each
-DEFAULT_PARTS = ("messages", "collectives")
 SINGLE_HOST_PARTS = {*DEFAULT_PARTS, "devices"}  # parts that one computer has
 DEFAULT_BUDGET_S = 90.0  # seconds for Open MPI
 RANK_MODULE = "tuner.rank_programs.probe"
@@ -66,42 +56,25 @@ class RunLimits:
 
 def probe(
     out: Path,
+    spec: SingleHostSpec,
     *,
-    library: str = OPENMPI,
     python: Path = Path(sys.executable),
-    ranks: int | None = None,
     budget: float | None = None,
-    sizes: Sequence[int] | None = None,
-    ci_half_width: float = 0.03,
-    launches: int = DEFAULT_LAUNCHES,
-    operators: str = "commutative",
-    parts: Sequence[str] = DEFAULT_PARTS,
-    thread_level: str = THREAD_SINGLE,
     on_progress: Callable[[ProbeProgress], None] = lambda _: None,
 ) -> Measurements:
-    """Measure this computer with `library` and write `out`; resume what `out` already holds.
+    """Measure this computer and write `out`; resume what `out` already holds.
 
-    ranks       default: the cores, at least 4 for Open MPI (oversubscribed), at least 2 for MPICH
     budget      seconds of measuring; default 90 for Open MPI, 30 for MPICH
-    sizes       bytes of the collectives' buffers, multiples of 4
-    ci_half_width   relative half-width of the 95 % interval of a median at which a point is done
-    launches    how often the ranks are started, for every number of them; each launch measures
-                every algorithm
-    operators   `commutative`, or `any` to time only algorithms that keep the operands' order
-    parts       `messages`, `collectives` and `devices`; other parts need several hosts
-    thread_level    of MPI_Init_thread, as in the programs that the table is for
     on_progress     called with the progress
 
-    Raises InputError for unusable arguments, for an `out` of another probe, and where the
+    Raises InputError for an unusable specification, for an `out` of another probe, and where the
     environment decides what the library runs. Raises ProbeError when the ranks cannot be started or
     fail; what was measured until then stays in `out`.
     """
+    library = spec.library
     launcher = Launcher.find(library, python)
     capabilities = launcher.capabilities
-    plan = plan_single_host(
-        library, ranks, sizes, ci_half_width, launches, operators, parts, thread_level
-    )
-    plan = plan.drop_unsupported(capabilities)
+    plan = plan_single_host(spec).drop_unsupported(capabilities)
     mpi_libraries.require_no_override(mpi_libraries.library_module(library).OVERRIDING_PATTERN)
     about = {
         **collect_provenance(launcher.version(), python),
@@ -216,51 +189,29 @@ def _add_resume_hint(
     )
 
 
-def plan_single_host(
-    library: str,
-    ranks: int | None,
-    sizes: Sequence[int] | None,
-    ci_half_width: float,
-    launches: int,
-    operators: str,
-    parts: Sequence[str] = DEFAULT_PARTS,
-    thread_level: str = THREAD_SINGLE,
-) -> ProbePlan:
-    """Return the plan of a probe of this computer; raise InputError for unusable arguments."""
-    if thread_level not in THREAD_LEVELS:
+def plan_single_host(spec: SingleHostSpec) -> ProbePlan:
+    """Return the plan of a probe of this computer; raise InputError where it cannot be measured."""
+    if spec.thread_level not in THREAD_LEVELS:
         raise InputError(
-            f"expected a thread level, got {thread_level!r}: choose from {', '.join(THREAD_LEVELS)}"
+            f"expected a thread level, got {spec.thread_level!r}: choose from"
+            f" {', '.join(THREAD_LEVELS)}"
         )
     cores = available_cores()
-    wanted = max(profile_of(library).min_probe_ranks, cores) if ranks is None else ranks
-    if wanted < 2:
+    usual = max(profile_of(spec.library).min_probe_ranks, cores)
+    ranks = usual if spec.ranks is None else spec.ranks
+    if ranks < 2:
         raise InputError("one rank exchanges no messages: ask for at least 2")
-    if launches < 1:
-        raise InputError(f"{launches} launches measure nothing: ask for at least 1")
-    if operators not in ("any", "commutative"):
-        raise InputError(f"operators are `any` or `commutative`, not {operators!r}")
-    listed = COLLECTIVE_SIZES if sizes is None else tuple(sizes)
-    odd = [size for size in listed if size < 4 or size % 4]
-    if odd or not listed:
-        raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
-    check_parts(parts)
-    if not {*parts} & SINGLE_HOST_PARTS:
+    if spec.launches < 1:
+        raise InputError(f"{spec.launches} launches measure nothing: ask for at least 1")
+    check_operators(spec.operators)
+    check_sizes(spec.sizes)
+    check_parts(spec.parts)
+    if not {*spec.parts} & SINGLE_HOST_PARTS:
         raise InputError(
-            f"{', '.join(parts)}: of this computer there is {', '.join(sorted(SINGLE_HOST_PARTS))}"
+            f"{', '.join(spec.parts)}: of this computer there is"
+            f" {', '.join(sorted(SINGLE_HOST_PARTS))}"
         )
-    return make_plan(
-        library,
-        wanted,
-        cores,
-        ci_half_width,
-        operators,
-        launches,
-        listed,
-        mpi_libraries.library_module(library).candidates,
-        mpi_libraries.library_module(library).settings,
-        parts,
-        thread_level,
-    )
+    return make_plan(spec, ranks, cores)
 
 
 def _launch(

@@ -76,7 +76,6 @@ def probe_cluster(
     spec: ProbeSpec,
     launcher: Launcher,
     *,
-    name: str = "",
     budget: float = DEFAULT_BUDGET_S,
     default_algorithms: Sequence[DefaultAlgorithms] = (),
     requested_calls: Sequence[Mapping[str, Any]] = (),
@@ -87,8 +86,6 @@ def probe_cluster(
 ) -> Measurements:
     """Measure a cluster and write `out`; resume what `out` already holds, batches included.
 
-    name        of the cluster; default: its name in the batch system, else the common prefix of its
-                host names
     budget      seconds of measuring; points that do not fit are left out, and measured by a later
                 call with a larger budget
     default_algorithms  what the library runs by default, stored with the measurements
@@ -104,7 +101,7 @@ def probe_cluster(
     }
     known = {**extra_provenance, **{name: records for name, records in kept.items() if records}}
     limits = RunLimits(budget, deadline, retry_skipped)
-    return _run_probe(out, spec, launcher, read_batches(out), name, known, limits, on_progress)
+    return _run_probe(out, spec, launcher, read_batches(out), known, limits, on_progress)
 
 
 def probe_experiments(
@@ -113,7 +110,6 @@ def probe_experiments(
     launcher: Launcher,
     experiments: Sequence[ExperimentRequest],
     *,
-    name: str = "",
     budget: float = DEFAULT_BUDGET_S,
     ci_half_width: float | None = None,
     extra_provenance: Mapping[str, Any] = MappingProxyType({}),
@@ -135,7 +131,7 @@ def probe_experiments(
     only = len(rounds) if skip_first_plan else None
     limits = RunLimits(budget, deadline, retry_skipped=False, only_launch=only)
     return _run_probe(
-        out, spec, launcher, rounds, name, extra_provenance, limits, on_progress, ci_half_width
+        out, spec, launcher, rounds, extra_provenance, limits, on_progress, ci_half_width
     )
 
 
@@ -144,7 +140,6 @@ def _run_probe(
     spec: ProbeSpec,
     launcher: Launcher,
     rounds: Sequence[Sequence[ExperimentRequest]],
-    name: str,
     extra_provenance: Mapping[str, Any],
     limits: RunLimits,
     on_progress: Callable[[ProbeProgress], None],
@@ -176,8 +171,7 @@ def _run_probe(
     wanted = spec.ci_half_width if ci_half_width is None else ci_half_width
     plan = replace(first, points=(*first.points, *further), ci_half_width=wanted)
     capable = plan.drop_unsupported(launcher.capabilities)
-    cluster = provisional_cluster(spec, name)
-    return run_plan(capable, launcher, out, cluster, about, limits, on_progress)
+    return run_plan(capable, launcher, out, provisional_cluster(spec), about, limits, on_progress)
 
 
 @dataclass(frozen=True)
@@ -228,7 +222,7 @@ def _has_samples(out: Path) -> bool:
         raise unreadable_file_error(out, reason) from None
 
 
-def check_probe(out: Path, spec: ProbeSpec, launcher: Launcher, *, name: str = "") -> None:
+def check_probe(out: Path, spec: ProbeSpec, launcher: Launcher) -> None:
     """Raise InputError where `probe_cluster` would, as far as this can be found without ranks.
 
     This covers unusable arguments, a topology of other hosts, an environment that decides what the
@@ -239,15 +233,13 @@ def check_probe(out: Path, spec: ProbeSpec, launcher: Launcher, *, name: str = "
     mpi_libraries.require_no_override(mpi_libraries.library_module(spec.library).OVERRIDING_PATTERN)
     plan_experiments(spec, [one for chosen in read_batches(out) for one in chosen])
     about = {"plan": plan.fingerprint, "budget": 0.0}
-    ProbeFile(
-        out, provisional_cluster(spec, name), launcher.version(), plan, about
-    ).check_same_probe()
+    ProbeFile(out, provisional_cluster(spec), launcher.version(), plan, about).check_same_probe()
 
 
-def provisional_cluster(spec: ProbeSpec, name: str) -> Cluster:
+def provisional_cluster(spec: ProbeSpec) -> Cluster:
     """Return the cluster as it is known before its ranks have described it."""
     here = local_cluster()
-    return replace(here, name=name or default_cluster_name(spec.hosts), nodes=spec.nodes)
+    return replace(here, name=spec.name or default_cluster_name(spec.hosts), nodes=spec.nodes)
 
 
 def _measure_loopback(spec: ProbeSpec, launcher: Launcher, timeout: float) -> dict[str, Any]:

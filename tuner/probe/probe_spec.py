@@ -58,6 +58,8 @@ class ProbeSpec:
     thread_level    thread level that MPI is initialised with, named as for MPI_Init_thread
     schedules       names of our algorithms to measure beside the library's; `all` for all of them
     topology        of the hosts, to choose pairs that represent paths; None: unknown
+    name            of the cluster; default: its name in the batch system, else the common prefix of
+                    its host names
     """
 
     library: str
@@ -76,6 +78,7 @@ class ProbeSpec:
     thread_level: str = THREAD_SINGLE
     schedules: tuple[str, ...] = ()
     topology: Topology | None = None
+    name: str = ""
 
     @property
     def nodes(self) -> int:
@@ -131,6 +134,19 @@ def check_placements(placements: Collection[str]) -> None:
         )
 
 
+def check_sizes(sizes: Collection[int]) -> None:
+    """Raise InputError for sizes that are no positive multiples of 4 bytes, and for none at all."""
+    odd = [size for size in sizes if size < 4 or size % 4]
+    if odd or not sizes:
+        raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
+
+
+def check_operators(operators: str) -> None:
+    """Raise InputError for an unknown class of operators."""
+    if operators not in ("any", "commutative"):
+        raise InputError(f"operators are `any` or `commutative`, not {operators!r}")
+
+
 def check_spec(spec: ProbeSpec) -> None:
     """Raise InputError for a specification that cannot be measured."""
     if spec.nodes < 2 and spec.ppn < 2:
@@ -145,12 +161,9 @@ def check_spec(spec: ProbeSpec) -> None:
             f"shape {large[0]} does not fit {plural(spec.nodes, 'host')} with"
             f" {plural(spec.ppn, 'rank')} each"
         )
-    odd = [size for size in spec.sizes if size < 4 or size % 4]
-    if odd or not spec.sizes:
-        raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
+    check_sizes(spec.sizes)
     _check_collectives(spec)
-    if spec.operators not in ("any", "commutative"):
-        raise InputError(f"operators are `any` or `commutative`, not {spec.operators!r}")
+    check_operators(spec.operators)
 
 
 def _check_collectives(spec: ProbeSpec) -> None:

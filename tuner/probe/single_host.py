@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from tuner import mpi_libraries
 from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
-from tuner.core.table import AlgorithmConfig
+from tuner.mpi_libraries.products import OPENMPI
 from tuner.probe.device_points import device_collective_points, device_points
 from tuner.probe.probe_plan import COLLECTIVE_KINDS, ProbeCandidate, ProbePlan, ProbePoint
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED
 
 DEFAULT_COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
+DEFAULT_LAUNCHES = 6  # launches of the ranks: core assignment, and times with it, change with each
+DEFAULT_PARTS = ("messages", "collectives")
 # No powers of two: libraries switch algorithms there, so they are not typical of other sizes.
 COLLECTIVE_SIZES = (4, 64, *(1200 * 2**k for k in range(13)))
 PINGPONG_SIZES = (
@@ -55,23 +58,32 @@ def communicator_sizes(ranks: int) -> tuple[int, ...]:
     return tuple(sorted(p for p in sizes if 2 <= p <= ranks))
 
 
-CandidateFunction = Callable[[Collective, int, int], Sequence[AlgorithmConfig]]
-SettingsFunction = Callable[[Collective, AlgorithmConfig], Mapping[str, int | str]]
+@dataclass(frozen=True)
+class SingleHostSpec:
+    """A description of what to measure on this computer.
+
+    ranks           default: the cores, at least 4 for Open MPI (oversubscribed), at least 2 for
+                    MPICH
+    sizes           bytes of the collectives' buffers, multiples of 4
+    ci_half_width   relative half-width of the 95 % interval of a median at which a point is done
+    launches        how often the ranks are started, for every number of them; each launch measures
+                    every algorithm
+    operators       `commutative`, or `any` to time only algorithms that keep the operands' order
+    parts           `messages`, `collectives` and `devices`; other parts need several hosts
+    thread_level    of MPI_Init_thread, as in the programs that the table is for
+    """
+
+    library: str = OPENMPI
+    ranks: int | None = None
+    sizes: tuple[int, ...] = COLLECTIVE_SIZES
+    ci_half_width: float = 0.03
+    launches: int = DEFAULT_LAUNCHES
+    operators: str = "commutative"
+    parts: tuple[str, ...] = DEFAULT_PARTS
+    thread_level: str = THREAD_SINGLE
 
 
-def make_plan(
-    library: str,
-    ranks: int,
-    cores: int,
-    ci_half_width: float,
-    operators: str,
-    launches: int,
-    sizes: Sequence[int],
-    candidates: CandidateFunction,
-    settings: SettingsFunction,
-    parts: Collection[str],
-    thread_level: str = THREAD_SINGLE,
-) -> ProbePlan:
+def make_plan(spec: SingleHostSpec, ranks: int, cores: int) -> ProbePlan:
     """Return a plan of `launches` repetitions, each with a launch for every number of ranks.
 
     A communicator of p ranks is thus measured as a user has it, with p ranks started. Points that
@@ -79,31 +91,31 @@ def make_plan(
     reductions. Both are in the first repetition only. Then come collectives, from coarse to fine
     sizes.
     """
-    once = tuple(_collective_points(ranks, sizes, candidates, settings))
+    once = tuple(_collective_points(spec, ranks))
     share = (
         MESSAGES_TIME_FRACTION
         / (1 - MESSAGES_TIME_FRACTION)
-        * launches
+        * spec.launches
         * sum(q.weight for q in once)
     )
     first: list[ProbePoint] = []
     calls: list[ProbePoint] = []
-    if "devices" in parts:
+    if "devices" in spec.parts:
         first += _with_total_weight(list(device_points(1, ranks)), share)
         calls += device_collective_points(once)
-    if "messages" in parts:
+    if "messages" in spec.parts:
         first += _with_total_weight(list(_message_points(ranks, cores)), share)
-    if "collectives" in parts:
+    if "collectives" in spec.parts:
         calls += once
     return ProbePlan(
-        library,
+        spec.library,
         ranks,
         cores,
-        ci_half_width,
-        operators,
-        tuple(_over_launches(first, calls, communicator_sizes(ranks), launches)),
-        detect_gpus="devices" in parts,
-        thread_level=thread_level,
+        spec.ci_half_width,
+        spec.operators,
+        tuple(_over_launches(first, calls, communicator_sizes(ranks), spec.launches)),
+        detect_gpus="devices" in spec.parts,
+        thread_level=spec.thread_level,
     )
 
 
@@ -163,17 +175,18 @@ def _size_candidates(sizes: Sequence[int]) -> tuple[ProbeCandidate, ...]:
     return tuple(ProbeCandidate(nbytes=nbytes) for nbytes in sizes)
 
 
-def _collective_points(
-    ranks: int, sizes: Sequence[int], candidates: CandidateFunction, settings: SettingsFunction
-) -> Iterator[ProbePoint]:
+def _collective_points(spec: SingleHostSpec, ranks: int) -> Iterator[ProbePoint]:
+    library = mpi_libraries.library_module(spec.library)
     for p in communicator_sizes(ranks):
-        for nbytes in coarse_to_fine(sizes):
+        for nbytes in coarse_to_fine(spec.sizes):
             for collective in DEFAULT_COLLECTIVES:
                 tried = tuple(
                     ProbeCandidate(
-                        choice.algorithm, dict(choice.params), dict(settings(collective, choice))
+                        choice.algorithm,
+                        dict(choice.params),
+                        dict(library.settings(collective, choice)),
                     )
-                    for choice in candidates(collective, p, nbytes)
+                    for choice in library.candidates(collective, p, nbytes)
                 )
                 sample = SECONDS_PER_SAMPLE + p * (SECONDS_PER_MESSAGE + SECONDS_PER_BYTE * nbytes)
                 yield ProbePoint(

@@ -129,7 +129,6 @@ def run_active_tuning(
     launcher: Launcher,
     stopping_rule: StoppingRule,
     *,
-    name: str = "",
     constraints: Constraints = UNCONSTRAINED,
     limit: TimeLimit | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
@@ -145,9 +144,7 @@ def run_active_tuning(
     them.
     """
     limit = limit or TimeLimit(stopping_rule.budget)
-    return _ActiveTuning(
-        out, request, launcher, stopping_rule, limit, name, constraints, callbacks
-    ).run()
+    return _ActiveTuning(out, request, launcher, stopping_rule, limit, constraints, callbacks).run()
 
 
 @dataclass
@@ -159,7 +156,6 @@ class _ActiveTuning:
     launcher: Launcher
     stopping_rule: StoppingRule
     limit: TimeLimit
-    name: str
     constraints: Constraints
     callbacks: Callbacks
     measurements: Measurements | None = None
@@ -176,7 +172,6 @@ class _ActiveTuning:
             self.out,
             asked,
             self.launcher,
-            self.name,
             self.limit,
             self.provenance,
             lambda progress: self._report_step(progress.text),
@@ -196,7 +191,7 @@ class _ActiveTuning:
 
     def _check(self) -> None:
         """Raise InputError for every error that can be found without starting ranks."""
-        check_probe(self.out, self.launches.request, self.launcher, name=self.name)
+        check_probe(self.out, self.launches.request, self.launcher)
         choices = ((one, AlgorithmConfig()) for one in self.request.collectives)
         self.constraints.check_excluded_names(self.request.library, choices)
         keys = {point.key() for point in candidate_points(self.full_request)}
@@ -382,10 +377,8 @@ class _ActiveTuning:
         """Return the content of the file, or empty measurements if there is none."""
         if earlier.measured_points + earlier.measured_calls:
             return _without_run_record(read_measurements(self.out))
-        cluster = provisional_cluster(self.request, self.name)
-        return _without_run_record(
-            Measurements(cluster, self.launcher.version(), self.provenance, ())
-        )
+        cluster, version = provisional_cluster(self.request), self.launcher.version()
+        return _without_run_record(Measurements(cluster, version, self.provenance, ()))
 
 
 def _without_run_record(measurements: Measurements) -> Measurements:

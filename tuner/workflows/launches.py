@@ -41,7 +41,6 @@ class ProbeLaunches:
     out: Path
     request: ProbeSpec
     launcher: Launcher
-    name: str
     limit: TimeLimit
     provenance: Mapping[str, Any]
     on_progress: Callable[[ProbeProgress], None]
@@ -73,7 +72,6 @@ class ProbeLaunches:
             self.out,
             self.request,
             self.launcher,
-            name=self.name,
             budget=seconds,
             default_algorithms=decisions,
             extra_provenance=self.provenance,
@@ -117,7 +115,6 @@ class ProbeLaunches:
             self.request,
             self.launcher,
             chosen,
-            name=self.name,
             budget=seconds,
             ci_half_width=TARGET_CI_HALF_WIDTH,
             extra_provenance=self.provenance,

@@ -22,7 +22,7 @@ from tuner.core.table import TuningTable, read_table, write_table
 from tuner.mpi_libraries import library_module
 from tuner.mpi_libraries.products import title_of
 from tuner.mpi_libraries.profiles import profile_of
-from tuner.probe.driver import probe
+from tuner.probe.driver import SingleHostSpec, probe
 from tuner.probe.monitor import forward_progress
 from tuner.report import LibraryResult
 from tuner.select.build_table import default_table, make_table
@@ -54,20 +54,19 @@ STAGE_FILES = {  # files that a stage reads, and files that it writes
 class LibraryPipeline:
     """The stages of one library, whose files are in `stages.out / name`.
 
-    ranks           number of ranks; None: as the probe decides
-    sizes           bytes of the collectives' buffers; None: the sizes of the probe
+    spec            what the probe measures
     budget          seconds of measuring in the probe
-    thread_level    thread level with which the programs initialise MPI
     """
 
-    name: str
+    spec: SingleHostSpec
+    budget: float
     python: Path
     stages: StageCheckpoint
     display: StageDisplay
-    ranks: int | None
-    sizes: tuple[int, ...] | None
-    budget: float
-    thread_level: str
+
+    @property
+    def name(self) -> str:
+        return self.spec.library
 
     @property
     def expected_seconds(self) -> float:
@@ -132,12 +131,9 @@ class LibraryPipeline:
         with self.display.stage(f"probing {self.title}", self._probe_seconds) as report:
             probe(
                 self.path_of("measurements.ndjson"),
-                library=self.name,
+                self.spec,
                 python=self.python,
-                ranks=self.ranks,
-                sizes=self.sizes,
                 budget=self.budget,
-                thread_level=self.thread_level,
                 on_progress=forward_progress(report),
             )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.cli.commands.tune import arguments, constraints_of
+from tuner.cli.commands.tune import arguments
 from tuner.cli.main import main
 from tuner.cli.options import argument_types, host_options
 from tuner.core.call_profile import ProfiledCall, write_call_profile
@@ -16,7 +16,7 @@ from tuner.core.collective import Collective
 from tuner.launch import LOCAL_HOST, LauncherTemplate, template
 from tuner.probe import probe_spec
 from tuner.probe.single_host import DEFAULT_COLLECTIVES
-from tuner.select.constraints import Constraints
+from tuner.select.constraints import Constraints, constraints_from_options
 
 FLAT = "{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}"
 WORDS = ["--measurements", "m.ndjson", "--out", "t.json"]
@@ -30,7 +30,7 @@ def parsed(*words: str) -> argparse.Namespace:
 
 
 def test_wishes_for_the_table() -> None:
-    assert constraints_of(parsed()) == Constraints()
+    assert constraints_from_options(vars(parsed())) == Constraints()
     options = parsed(
         "--exclude-algorithms",
         "ring, bcast:chain",
@@ -39,9 +39,11 @@ def test_wishes_for_the_table() -> None:
         "7",
         "--commutative-only",
     )
-    assert constraints_of(options) == Constraints(True, True, frozenset({"ring", "bcast:chain"}), 7)
+    assert constraints_from_options(vars(options)) == Constraints(
+        True, True, frozenset({"ring", "bcast:chain"}), 7
+    )
     with pytest.raises(InputError, match="default cannot be excluded"):
-        constraints_of(parsed("--exclude-algorithms", "default"))
+        constraints_from_options(vars(parsed("--exclude-algorithms", "default")))
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
         "--topology",
         str(tmp_path / "flat.yaml"),
     )
-    found = host_options.build_request(options, host_options.resolve_hosts(options))
+    found = host_options.probe_spec_of(options, host_options.resolve_hosts(options))
     assert (found.hosts.names, found.ppn) == (("a", "b"), 2)
     assert found.shapes == (probe_spec.ProbeShape(2, 1), probe_spec.ProbeShape(2, 2))
     assert found.sizes == (1024, 65536)
@@ -109,29 +111,28 @@ def test_a_profile_says_what_to_measure(tmp_path: Path) -> None:
     ]
     write_call_profile(profile, "made up", calls)
     options = parsed(*HOSTS, "--ppn", "2", "--profile", str(profile))
-    host_options.apply_profile(options)
-    found = host_options.build_request(options, options.hosts)
+    found = host_options.probe_spec_of(options, options.hosts)
     assert found.collectives == (Collective.REDUCE, Collective.ALLREDUCE)
     assert found.sizes == (1000, 1 << 20)
     assert found.shapes == (probe_spec.ProbeShape(2, 1), probe_spec.ProbeShape(2, 2))
     said = parsed(*HOSTS, "--profile", str(profile), "--sizes", "64", "--collectives", "bcast")
-    host_options.apply_profile(said)
-    assert (said.sizes, said.collectives) == ((64,), (Collective.BCAST,))
+    asked = host_options.asked_calls(said)
+    assert (asked.sizes, asked.collectives) == ((64,), (Collective.BCAST,))
 
 
 def test_a_profile_without_calls_is_refused(tmp_path: Path) -> None:
     write_call_profile(tmp_path / "none.json", "made up", [])
     with pytest.raises(InputError, match="has no calls of collectives"):
-        host_options.apply_profile(parsed(*HOSTS, "--profile", str(tmp_path / "none.json")))
+        host_options.asked_calls(parsed(*HOSTS, "--profile", str(tmp_path / "none.json")))
 
 
 def test_what_is_asked_where_nothing_is_said() -> None:
     options = parsed("--hosts", "a,b")
-    found = host_options.build_request(options, options.hosts)
+    found = host_options.probe_spec_of(options, options.hosts)
     assert (found.ppn, found.shapes, found.topology) == (1, (), None)
     assert (found.collectives, found.sizes) == (DEFAULT_COLLECTIVES, probe_spec.ProbeSpec.sizes)
     assert (options.budget, options.target_regret) == (600.0, 0.02)
-    assert host_options.build_request(parsed(*HOSTS, "--ppn", "1"), options.hosts).ppn == 1
+    assert host_options.probe_spec_of(parsed(*HOSTS, "--ppn", "1"), options.hosts).ppn == 1
 
 
 @pytest.mark.usefixtures("nowhere")

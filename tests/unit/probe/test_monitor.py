@@ -28,7 +28,7 @@ from tuner.core.path_classes import CYCLIC
 from tuner.launch import Hosts
 from tuner.probe import monitor as watching
 from tuner.probe.all_pairs import MAX_SEQUENTIAL_HOSTS, describe_slow_pairs, round_robin
-from tuner.probe.driver import DEFAULT_LAUNCHES, plan_single_host
+from tuner.probe.driver import SingleHostSpec, plan_single_host
 from tuner.probe.heartbeat import HEARTBEAT_INTERVAL_S
 from tuner.probe.merge import merge_files
 from tuner.probe.monitor import SILENCE_TIMEOUT_S, STARTING_TEXT, ProbeMonitor, ProbeProgress
@@ -173,7 +173,7 @@ def test_the_plan_for_this_computer_has_what_can_be_measured_on_it(
     printed = capsys.readouterr()
     shown = json.loads(printed.out)
     points = shown["points"]
-    whole = plan_single_host("openmpi", 2, [1024], 0.03, DEFAULT_LAUNCHES, "commutative", PARTS)
+    whole = plan_single_host(SingleHostSpec(ranks=2, sizes=(1024,), parts=PARTS))
     assert shown["fingerprint"] == whole.fingerprint  # as in the file
     assert sum(row["seconds"] for row in points) == pytest.approx(60, rel=0.01)
     assert {row["memory"] for row in points} == ({"host", "cuda"} if there else {"host"})

@@ -6,11 +6,9 @@ The ranks are played by a launcher that writes what ranks write and fails where 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +23,7 @@ from tuner.core.measurement import (
 )
 from tuner.launch import Launcher
 from tuner.mpi_libraries.capabilities import Capabilities
-from tuner.probe.driver import probe
+from tuner.probe.driver import SingleHostSpec, probe
 from tuner.probe.probe_plan import ProbeCandidate, ProbePlan, ProbePoint, read_plan
 
 ARMS = (ProbeCandidate("default"), ProbeCandidate("ring"))
@@ -121,8 +119,7 @@ def probed(
 ) -> tuple[Measurements, Mortal]:
     ranks = Mortal(dies)
     monkeypatch.setattr(Launcher, "find", lambda *_: ranks)
-    arguments: dict[str, Any] = {"ranks": 2, "budget": 1.0, "sizes": [4096], "launches": 3}
-    return probe(out, python=Path(sys.executable), **arguments), ranks
+    return probe(out, SingleHostSpec(ranks=2, sizes=(4096,), launches=3), budget=1.0), ranks
 
 
 def test_ranks_that_die_in_the_second_launch_lose_nothing(

@@ -8,6 +8,7 @@ import pytest
 from tuner.base.errors import InputError
 from tuner.cli.terminal.output import console
 from tuner.cli.terminal.progress import Display
+from tuner.probe.single_host import SingleHostSpec
 from tuner.workflows.checkpoint import CHECKPOINT_FILE, StageCheckpoint
 from tuner.workflows.quickstart import STAGE_FILES, STAGE_SECONDS, LibraryPipeline
 
@@ -70,14 +71,11 @@ def test_an_out_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path)
 def test_only_what_is_not_finished_is_expected_to_take_time(tmp_path: Path) -> None:
     def loop() -> LibraryPipeline:
         return LibraryPipeline(
-            "openmpi",
+            SingleHostSpec(),
+            60.0,
             Path(sys.executable),
             StageCheckpoint(tmp_path),
             Display(console()),
-            None,
-            None,
-            60.0,
-            "single",
         )
 
     whole = 60.0 + sum(STAGE_SECONDS.values())
@@ -101,14 +99,7 @@ def test_only_what_is_not_finished_is_expected_to_take_time(tmp_path: Path) -> N
 @pytest.mark.parametrize("content", ["{", "5"])
 def test_a_damaged_result_of_an_earlier_run_is_named(tmp_path: Path, content: str) -> None:
     loop = LibraryPipeline(
-        "openmpi",
-        Path(sys.executable),
-        StageCheckpoint(tmp_path),
-        Display(console()),
-        None,
-        None,
-        1.0,
-        "single",
+        SingleHostSpec(), 1.0, Path(sys.executable), StageCheckpoint(tmp_path), Display(console())
     )
     (tmp_path / "openmpi").mkdir()
     (tmp_path / "openmpi" / "validation.json").write_text(content)

@@ -373,7 +373,7 @@ def test_ranks_are_not_started_again_without_time_for_as_long_a_start_as_before(
     tmp_path: Path,
 ) -> None:
     launches = ProbeLaunches(
-        tmp_path / "m.ndjson", TWO, Never(), "", TimeLimit(10.0), {}, lambda _: None
+        tmp_path / "m.ndjson", TWO, Never(), TimeLimit(10.0), {}, lambda _: None
     )
     launches.limit.record_step("start", 12.0)
     assert launches.measure_without_messages(()) is None
@@ -465,7 +465,6 @@ def test_what_ranks_take_to_start_is_learned_and_kept_free(tmp_path: Path) -> No
             tmp_path / f"{start}.ndjson",
             replace(TWO, parts=("messages",)),
             Slow(start=start),
-            "",
             limit,
             {},
             lambda _: None,

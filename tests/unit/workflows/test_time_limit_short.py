@@ -19,7 +19,7 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, read_measurements, read_partial
 from tuner.core.path_classes import NODE
 from tuner.core.table import AlgorithmConfig
-from tuner.probe.driver import RunLimits, plan_single_host, run_plan
+from tuner.probe.driver import RunLimits, SingleHostSpec, plan_single_host, run_plan
 from tuner.probe.monitor import ProbeProgress
 from tuner.probe.multi_host import probe_cluster
 from tuner.probe.probe_file import BEGAN_KEY
@@ -127,7 +127,7 @@ class Busy:
 def rounds_of_slow_simulations(out: Path, seconds: float) -> tuple[MeasurementBatches, Busy]:
     simulator = Busy(Simulator(calibrate(messages_of(plan_of(TWO).points, TWO), FLAT), FLAT))
     limit = TimeLimit(seconds)
-    launches = ProbeLaunches(out, TWO, Never(), "", limit, {}, lambda _: None)
+    launches = ProbeLaunches(out, TWO, Never(), limit, {}, lambda _: None)
     batches = MeasurementBatches(
         CandidateGenerator(TWO),
         simulator.simulator(),
@@ -193,7 +193,7 @@ def test_a_start_of_an_earlier_command_says_nothing_about_the_next(tmp_path: Pat
     def launches(ranks: Ranks) -> ProbeLaunches:
         request = replace(TWO, parts=("messages",))
         return ProbeLaunches(
-            tmp_path / "m.ndjson", request, ranks, "", TimeLimit(100.0), {}, lambda _: None
+            tmp_path / "m.ndjson", request, ranks, TimeLimit(100.0), {}, lambda _: None
         )
 
     launches(Slow(start=60.0)).measure_messages((), True)
@@ -209,7 +209,7 @@ def here() -> Cluster:
 
 def one_computer(out: Path, here: Cluster, ranks: Ranks, budget: float) -> list[ProbeProgress]:
     shown = list[ProbeProgress]()
-    plan = plan_single_host("openmpi", 4, (1024,), 0.03, 2, "commutative")
+    plan = plan_single_host(SingleHostSpec(ranks=4, sizes=(1024,), launches=2))
     run_plan(plan, ranks, out, here, {}, RunLimits(budget), shown.append)
     return shown
 
@@ -218,7 +218,7 @@ def test_on_one_computer_a_larger_budget_is_for_what_was_left_out(
     tmp_path: Path, here: Cluster
 ) -> None:
     out = tmp_path / "m.ndjson"
-    last = plan_single_host("openmpi", 4, (1024,), 0.03, 2, "commutative").points[-1]
+    last = plan_single_host(SingleHostSpec(ranks=4, sizes=(1024,), launches=2)).points[-1]
 
     def fits(point: ProbePoint) -> bool:
         return point.key != last.key

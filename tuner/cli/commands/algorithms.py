@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
     found = [
         describe(owner, name) for owner in wanted for name in algorithm_names(owner, REQUIREMENTS)
     ]
-    print_result(options, [_record(algorithm) for algorithm in found], lambda: _print(found))
+    print_result(options.json, [_record(algorithm) for algorithm in found], lambda: _print(found))
 
 
 def _record(algorithm: Algorithm) -> dict[str, Any]:

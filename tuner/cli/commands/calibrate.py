@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> None:
         if options.out and _can_tune(measurements):
             print_command("next:", _tune_command(options))
 
-    print_result(options, calibration_record(calibration), text)
+    print_result(options.json, calibration_record(calibration), text)
 
 
 def _refine(
@@ -195,7 +195,7 @@ def _compare(options: argparse.Namespace) -> None:
         raise UsageError(f"`tuner calibrate {COMPARE}` only prints: use --json and redirect it")
     before, after = (read_calibration(Path(name)) for name in options.files[1:])
     changes = compare_calibrations(before, after)
-    print_result(options, [_record(change) for change in changes], lambda: _print(changes))
+    print_result(options.json, [_record(change) for change in changes], lambda: _print(changes))
 
 
 def _record(change: ParameterDrift) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tuner.cli.terminal.progress import Display
 from tuner.cli.views.comparison_view import print_comparison
 from tuner.cli.views.table_view import format_rule_count
 from tuner.core.table import TuningTable, table_record, write_table
-from tuner.launch import Hosts, Launcher
+from tuner.launch import Hosts, Launcher, LauncherTemplate
 from tuner.launch.interpreters import find_interpreter
 from tuner.report import split_control
 from tuner.report.cautions import comparison_cautions, is_slower, table_cautions
@@ -72,7 +72,9 @@ def run_accept(options: argparse.Namespace) -> None:
     from tuner.workflows import acceptance  # SciPy, which other actions of `table` do without
 
     require_writable_file(options.out, options.table)
-    table, launcher, there = _opened(options)
+    there = host_options.resolve_hosts(options)
+    asked = native_options.read_table_part(options.table, options.ppn)
+    table, launcher = _opened(asked, options.table, options.python, there, options.launcher)
     with Display(console(error=True)).stage(f"trying the rules of {table.library}") as report:
         accepted = acceptance.accept_winning_rules(table, launcher, report, there, warn)
     with Display(console(error=True)).stage(f"comparing them again, {table.library}") as report:
@@ -89,14 +91,16 @@ def run_accept(options: argparse.Namespace) -> None:
             f" other than the default (of {asked} that were tried)"
         )
 
-    print_result(options, table_record(found), show)
+    print_result(options.json, table_record(found), show)
 
 
 def run_compare(options: argparse.Namespace) -> int:
     """Print tuned against default; return 1 when a call is slower or wrong."""
     from tuner.workflows import acceptance  # as above
 
-    table, launcher, there = _opened(options)
+    there = host_options.resolve_hosts(options)
+    asked = native_options.read_table_part(options.table, options.ppn)
+    table, launcher = _opened(asked, options.table, options.python, there, options.launcher)
     with Display(console(error=True)).stage(f"timing {table.library}") as report:
         records = acceptance.time_against_default(table, launcher, report, there, warn)
     changed, control = split_control(records)
@@ -107,29 +111,34 @@ def run_compare(options: argparse.Namespace) -> int:
         print_cautions(cautions)
         print_text(describe_outcome(records))
 
-    print_result(options, {"cautions": cautions, "calls": records}, show)
+    print_result(options.json, {"cautions": cautions, "calls": records}, show)
     return int(any(is_slower(record) or record["wrong"] for record in records))
 
 
-def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
+def _opened(
+    asked: TuningTable,
+    path: Path,
+    given: Path | None,
+    there: Hosts,
+    template: LauncherTemplate | None,
+) -> tuple[TuningTable, Launcher]:
+    """Return the rules of a table that can be tried, and a launcher of its library.
+
+    Warns of what cannot be tried. Raises InputError for a table without such rules.
+    """
     from tuner.validation.libraries import TUNED_LIBRARIES  # as above
 
     importlib.import_module("scipy.special")  # if it is missing, say so before anything is measured
 
-    asked = native_options.read_table_part(options.table, options)
     table = asked.with_block_placement()
     library = table.library.partition(" ")[0]
     if library not in TUNED_LIBRARIES:
-        raise InputError(f"{options.table} is for {table.library}: expected Open MPI or MPICH")
+        raise InputError(f"{path} is for {table.library}: expected Open MPI or MPICH")
     if not table.rules:
-        raise InputError(f"{options.table}: the table has no rules")
-    python, there = find_interpreter(library, options.python), host_options.resolve_hosts(options)
+        raise InputError(f"{path}: the table has no rules")
+    python = find_interpreter(library, given)
     warn(TUNED_LIBRARIES[library].limitation(python))
     warn(native_files.omitted_rules_note(asked).removeprefix("; "))
     if there.is_local:
-        return table, validation.local_launcher(table, python), there
-    return (
-        table,
-        validation.multi_host_launcher(table, python, there, options.launcher).launcher,
-        there,
-    )
+        return table, validation.local_launcher(table, python)
+    return table, validation.multi_host_launcher(table, python, there, template).launcher

@@ -46,7 +46,7 @@ def run_prune(options: argparse.Namespace) -> None:
     engine.dispose()
     verb = "would delete" if options.dry_run else "deleted"
     record = {**asdict(found), "dry_run": options.dry_run}
-    print_result(options, record, lambda: print_text(f"{verb} {_listed(found)}"))
+    print_result(options.json, record, lambda: print_text(f"{verb} {_listed(found)}"))
 
 
 def _sum(steps: Sequence[db.Prunable]) -> db.Prunable:

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     python = find_interpreter(options.library or "", options.python)
     there = host_options.resolve_hosts(options)
     diagnosis = diagnose(python, there, options.launcher or template.batch_template())
-    print_result(options, diagnosis.to_record(), lambda: _print(diagnosis))
+    print_result(options.json, diagnosis.to_record(), lambda: _print(diagnosis))
     return 0 if diagnosis.is_usable else 1
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import signal
 from dataclasses import asdict
+from pathlib import Path
 from typing import NoReturn
 
 from tuner.base.signals import DEFERRED_INTERRUPT
@@ -92,11 +93,11 @@ def _action(
 
 def run_up(options: argparse.Namespace) -> None:
     """Bring the cluster up, and print whether it was up already."""
-    cluster = _cluster(options)
+    cluster = _cluster(options.topology, options.id)
     made = _up(cluster)
     record = {"id": cluster.cluster_id, "made": made, "hosts": list(cluster.network.hosts)}
     print_result(
-        options,
+        options.json,
         record,
         lambda: print_text(f"{_describe_cluster(cluster)} {'is up' if made else 'was up already'}"),
     )
@@ -104,11 +105,11 @@ def run_up(options: argparse.Namespace) -> None:
 
 def run_down(options: argparse.Namespace) -> None:
     """Take the cluster down, whatever its file says by now, and print whether it was up."""
-    prefix = _emulation_id(options)
+    prefix = options.id or cluster_id_for(options.topology)
     removed = take_down(prefix)
     record = {"id": prefix, "removed": removed}
     print_result(
-        options,
+        options.json,
         record,
         lambda: print_text(f"cluster {prefix} {'is down' if removed else 'was not up'}"),
     )
@@ -116,15 +117,15 @@ def run_down(options: argparse.Namespace) -> None:
 
 def run_status(options: argparse.Namespace) -> None:
     """Print one line per link."""
-    cluster = _cluster(options)
+    cluster = _cluster(options.topology, options.id)
     status = cluster.status()
     record = {"id": cluster.cluster_id, "hosts": list(cluster.network.hosts), **asdict(status)}
-    print_result(options, record, lambda: _print_status(cluster, status))
+    print_result(options.json, record, lambda: _print_status(cluster, status))
 
 
 def run_command(options: argparse.Namespace) -> int:
     """Run a command on the first host, and return its exit status."""
-    cluster = _cluster(options)
+    cluster = _cluster(options.topology, options.id)
     signal.signal(signal.SIGHUP, DEFERRED_INTERRUPT.handler)  # as Ctrl-C: nothing may stay behind
     made = _up(cluster)
     try:
@@ -134,14 +135,9 @@ def run_command(options: argparse.Namespace) -> int:
             cluster.down()
 
 
-def _cluster(options: argparse.Namespace) -> EmulatedCluster:
-    return EmulatedCluster(
-        _emulation_id(options), emulated_network(load_topology(options.topology))
-    )
-
-
-def _emulation_id(options: argparse.Namespace) -> str:
-    return str(options.id or cluster_id_for(options.topology))
+def _cluster(file: Path, given: str | None) -> EmulatedCluster:
+    """Return the cluster of a topology file, with the given prefix or the file's own."""
+    return EmulatedCluster(given or cluster_id_for(file), emulated_network(load_topology(file)))
 
 
 def _up(cluster: EmulatedCluster) -> bool:

@@ -179,7 +179,9 @@ def run(options: argparse.Namespace) -> None:
         warn(f"{'; '.join(names_of)}: {reason}")
     record = {name: list(_records(scores)) for name, scores in found.items()}
     protocol = options.cv
-    print_result(options, {"protocol": protocol, "sets": record}, lambda: _print(found, protocol))
+    print_result(
+        options.json, {"protocol": protocol, "sets": record}, lambda: _print(found, protocol)
+    )
 
 
 def _warn_of_own(table: TuningTable, options: argparse.Namespace) -> None:

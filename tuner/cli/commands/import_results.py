@@ -146,7 +146,7 @@ def run(options: argparse.Namespace) -> None:
     found = as_measurements(readings, options.library, options.cluster, options.cores)
     write_measurements(found, options.out)
     record = _summary(found) | {"readings": len(readings), "out": str(options.out)}
-    print_result(options, record, lambda: _print(found, len(readings), options.out))
+    print_result(options.json, record, lambda: _print(found, len(readings), options.out))
 
 
 def _read(options: argparse.Namespace, told: UserMetadata) -> list[BenchmarkResult]:

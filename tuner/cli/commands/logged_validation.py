@@ -31,7 +31,7 @@ SKIPPED_RULES_NOTE = (
     "passed over: left to NCCL, where no log tells who chose, or not in NCCL's file."
 )
 LARGE_INPUT_BYTES = 32 << 20  # bytes; reading more takes seconds
-_LAUNCH_OPTIONS = (
+LAUNCH_OPTIONS = (
     "hosts",
     "hostfile",
     "launcher",
@@ -72,21 +72,20 @@ def _shape(text: str) -> CommunicatorShape:
     return int(found[1]) * int(found[2]), int(found[1])
 
 
-def check_log_options(options: argparse.Namespace, library: str) -> None:
-    """Raise InputError for logs of another library, and for options that start ranks."""
+def check_log_options(given: Sequence[str], library: str) -> None:
+    """Raise InputError for logs of another library, and for options that start ranks (`given`)."""
     if library not in LIBRARIES:
         raise InputError(
             f"--log is for tables for NCCL and RCCL: rules for {library} are validated in the"
             " library itself, so leave it out"
         )
-    for name in _LAUNCH_OPTIONS:
-        if getattr(options, name):
-            option = name.replace("_", "-")
-            raise UsageError(f"--log starts no ranks and writes no file: leave --{option} out")
+    for name in given:
+        option = name.replace("_", "-")
+        raise UsageError(f"--log starts no ranks and writes no file: leave --{option} out")
 
 
 def validate_from_logs(
-    table: TuningTable, options: argparse.Namespace
+    table: TuningTable, logs: Sequence[Path], shape: CommunicatorShape | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Validate the rules of a table for NCCL with logs of programs.
 
@@ -95,16 +94,16 @@ def validate_from_logs(
     """
     if all(rule.choice.is_default for rule in table.rules):
         raise InputError("no rule of the table names an algorithm, so no log can tell of any")
-    named, found = _files(options.log)
+    named, found = _files(logs)
     files = [*named, *found]
     if sum(map(file_size, files)) < LARGE_INPUT_BYTES:
-        evidence = validate_nccl.read_logs(files, options.log_shape, discovered=found)
+        evidence = validate_nccl.read_logs(files, shape, discovered=found)
     else:
         with Display(console(error=True)).stage("reading logs") as report:
             tell = with_eta(report)
             evidence = validate_nccl.read_logs(
                 files,
-                options.log_shape,
+                shape,
                 lambda done, total: tell(
                     done / total, f"{format_size(done)} of {format_size(total)}"
                 ),

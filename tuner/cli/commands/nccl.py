@@ -33,16 +33,10 @@ from tuner.runtime.table_source import resolve_request
 from tuner.topology import GPU, Placement
 from tuner.workflows.native_files import omitted_rules_note
 
-FIRST_PLUGIN_VERSION = (
-    2,
-    21,
-)  # first NCCL that loads the plugin; it does not check what the plugin returns
-FIRST_VERSION_ALGORITHMS = (
-    "ring_ll",
-    "ring_simple",
-    "tree_ll",
-    "tree_simple",
-)  # algorithms that the plugin therefore returns to it
+# First NCCL that loads the plugin; it does not check what the plugin returns.
+FIRST_PLUGIN_VERSION = (2, 21)
+# Algorithms that the plugin therefore returns to it.
+FIRST_VERSION_ALGORITHMS = ("ring_ll", "ring_simple", "tree_ll", "tree_simple")
 EXAMPLES = """examples:
   tuner nccl install table.json --out ~/tuner-nccl
   tuner nccl install --service http://head:8765 --library "nccl 2.30.7" --out ~/tuner-nccl
@@ -126,7 +120,7 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
 
 def run_install(options: argparse.Namespace) -> None:
     """Install the plugin and print how programs load it."""
-    table = _table(options)
+    table = _table(options.table, options.service, options.library, options.cluster)
     FORMATS["nccl"].require_library(table)
     held = table.with_block_placement()
     installed = install(held, options.out)
@@ -148,7 +142,7 @@ def run_install(options: argparse.Namespace) -> None:
         print_command("use it, on every node:", usage_command(installed))
         print_text(f"(with NCCL_DEBUG=INFO each rank logs the rules' digest, {installed.digest})")
 
-    print_result(options, record, show)
+    print_result(options.json, record, show)
 
 
 def _cautions(table: TuningTable, installed: Installed) -> Iterator[str]:
@@ -187,18 +181,19 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _table(options: argparse.Namespace) -> TuningTable:
+def _table(
+    path: Path | None, service: str | None, library: str, cluster: str | None
+) -> TuningTable:
     """Return the table of the file or the service; raise InputError."""
-    if (options.table is None) == (options.service is None):
+    if (path is None) == (service is None):
         raise InputError("give either a table or --service")
-    if options.table is not None:
-        if options.library or options.cluster:
+    if path is not None:
+        if library or cluster:
             raise InputError("--library and --cluster belong to --service: leave them out")
-        return read_table(options.table)
-    if not options.library:
+        return read_table(path)
+    if not library:
         raise InputError("--service needs --library, such as --library 'nccl 2.30.7'")
-    request = resolve_request(options.library, service=options.service, cluster=options.cluster)
-    fetched = service_client.fetch_table(request)
+    fetched = service_client.fetch_table(resolve_request(library, service=service, cluster=cluster))
     warn(fetched.note)
     return parse_table(fetched.text)
 
@@ -214,48 +209,50 @@ def run_estimate(options: argparse.Namespace) -> None:
     ppn = gpus if options.ppn is None else options.ppn
     placement = Placement.block(topology, ppn, options.ranks)
     predictor = nccl.NcclPredictor(placement, options.collnet)
-    records = list(_records(options, predictor))
+    collective, version = options.collective, options.version
+    records = [
+        record
+        for nbytes in options.sizes
+        for record in _records(predictor, collective, nbytes, version)
+        if options.all or options.json or record["chosen"]
+    ]
 
     def show() -> None:
-        _print(options, predictor.system, topology.name, records)
-        if options.version == nccl.CURRENT_VERSION:
+        rings = predictor.system.ring
+        title = (
+            f"NCCL {version}, {collective} of {placement.p} GPUs on {topology.name}:"
+            f" {rings.channels} rings of {rings.bw_inter / 1e9:g} GB/s"
+        )
+        _print(title, records, all_listed=options.all)
+        if version == nccl.CURRENT_VERSION:
             print_text(machine.accuracy_sentence({NCCL}))
 
-    print_result(options, records, show)
+    print_result(options.json, records, show)
 
 
 def _records(
-    options: argparse.Namespace, predictor: nccl.NcclPredictor
+    predictor: nccl.NcclPredictor, collective: Collective, nbytes: int, version: str
 ) -> Iterator[dict[str, Any]]:
     """Yield what NCCL expects, and what is predicted for the current version."""
-    system, collective, version = predictor.system, options.collective, options.version
-    for nbytes in options.sizes:
-        times = nccl.estimate_times(system, collective, nbytes, version)
-        chosen = nccl.default_algo_proto(system, collective, nbytes, version)
-        predicted = (
-            predictor.predicted_seconds(collective, nbytes)
-            if version == nccl.CURRENT_VERSION
-            else {}
-        )
-        for way in sorted(times, key=times.__getitem__):
-            if options.all or options.json or way == chosen:
-                yield {
-                    "collective": options.collective.value,
-                    "nbytes": nbytes,
-                    "algorithm": way.algorithm,
-                    "protocol": way.protocol,
-                    "seconds": times[way],
-                    "predicted_seconds": predicted.get(way),
-                    "chosen": way == chosen,
-                }
+    times = nccl.estimate_times(predictor.system, collective, nbytes, version)
+    chosen = nccl.default_algo_proto(predictor.system, collective, nbytes, version)
+    is_current = version == nccl.CURRENT_VERSION
+    predicted = predictor.predicted_seconds(collective, nbytes) if is_current else {}
+    for way in sorted(times, key=times.__getitem__):
+        yield {
+            "collective": collective.value,
+            "nbytes": nbytes,
+            "algorithm": way.algorithm,
+            "protocol": way.protocol,
+            "seconds": times[way],
+            "predicted_seconds": predicted.get(way),
+            "chosen": way == chosen,
+        }
 
 
-def _print(
-    options: argparse.Namespace, fleet: nccl.NcclSystem, name: str, records: list[dict[str, Any]]
-) -> None:
+def _print(title: str, records: list[dict[str, Any]], *, all_listed: bool) -> None:
     print_table(
-        f"NCCL {options.version}, {options.collective} of {fleet.p} GPUs on {name}:"
-        f" {fleet.ring.channels} rings of {fleet.ring.bw_inter / 1e9:g} GB/s",
+        title,
         ("size", "algorithm", "protocol", "expected", "predicted", "GB/s", ""),
         (
             (
@@ -265,7 +262,7 @@ def _print(
                 format_time(record["seconds"]),
                 _predicted_time(record),
                 f"{_rate(record) / 1e9:.1f}",
-                "chosen" if record["chosen"] and options.all else "",
+                "chosen" if record["chosen"] and all_listed else "",
             )
             for record in records
         ),

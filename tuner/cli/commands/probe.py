@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError, UsageError
@@ -17,11 +18,8 @@ from tuner.base.progress import StageCallback
 from tuner.base.units import format_time, humanize, parse_duration, plural
 from tuner.cli.options import argument_types, host_options
 from tuner.cli.options.argument_types import count_option, file_option, measured_sizes_option
-from tuner.cli.options.interpreters import (
-    add_library_options,
-    add_thread_level_option,
-    resolve_library,
-)
+from tuner.cli.options.host_options import probe_spec_of, single_host_spec_of
+from tuner.cli.options.interpreters import add_library_options, add_thread_level_option
 from tuner.cli.terminal.output import (
     add_json_option,
     console,
@@ -35,13 +33,16 @@ from tuner.cli.terminal.output import (
 from tuner.cli.terminal.progress import Display
 from tuner.core.measurement import Measurements, cluster_title
 from tuner.core.path_classes import HOST
-from tuner.launch import Hosts
+from tuner.launch import Hosts, Launcher, LauncherTemplate
 from tuner.launch.interpreters import find_interpreter
-from tuner.probe import multi_host, probe_spec
-from tuner.probe.driver import DEFAULT_LAUNCHES, default_budget, plan_single_host, probe
+from tuner.launch.template import default_template
+from tuner.probe import multi_host
+from tuner.probe.driver import default_budget, plan_single_host, probe
 from tuner.probe.merge import merge_files
 from tuner.probe.monitor import forward_progress
 from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.probe_spec import PARTS, ProbeSpec
+from tuner.probe.single_host import DEFAULT_LAUNCHES, SingleHostSpec
 from tuner.runtime.nvidia import has_driver
 from tuner.workflows.time_limit import (
     BUSY_SLOWDOWN,
@@ -100,13 +101,45 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure",
         type=argument_types.name_list,
-        default=probe_spec.PARTS,
-        help=f"parts to measure (default: {','.join(probe_spec.PARTS)}; on this computer no shared"
-        " and sweep)",
+        default=PARTS,
+        help=f"parts to measure (default: {','.join(PARTS)}; on this computer no shared and sweep)",
     )
     host_options.add_measurement_options(parser.add_argument_group("several hosts"))
     add_json_option(parser)
     parser.set_defaults(run=run, resumes=True)
+
+
+@dataclass(frozen=True)
+class AskedProbe:
+    """A probe of several hosts or of this computer.
+
+    python      interpreter that was named
+    launcher    template that was named
+    budget      seconds of measuring
+    """
+
+    spec: ProbeSpec | SingleHostSpec
+    python: Path | None
+    launcher: LauncherTemplate | None
+    budget: float
+
+    def plan(self) -> ProbePlan:
+        """Return the plan; raise InputError for what cannot be measured."""
+        if isinstance(self.spec, ProbeSpec):
+            return multi_host.plan_cluster(self.spec)
+        return plan_single_host(self.spec)
+
+    def measure(self, out: Path, report: StageCallback) -> Measurements:
+        """Measure into a file, and return all that is in it."""
+        spec, budget, tell = self.spec, self.budget, forward_progress(report)
+        python = find_interpreter(spec.library, self.python)
+        if isinstance(spec, ProbeSpec):
+            template = self.launcher or default_template(spec.library)
+            launcher = Launcher.find(spec.library, python, template)
+            return multi_host.probe_cluster(out, spec, launcher, budget=budget, on_progress=tell)
+        if self.launcher is not None:
+            raise UsageError("--launcher needs to know the hosts: give --hosts or --hostfile too")
+        return probe(out, spec, python=python, budget=budget, on_progress=tell)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -117,95 +150,51 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError("say where the measurements go: --out FILE")
     if options.action == "merge":
         measurements = merge_files(options.files, options.out)
-        _show(options, measurements)
-        return
-    resolve_library(options)
-    host_options.apply_profile(options)
-    there = _hosts(options)
-    if options.action == "plan":
-        _show_plan(options, _plan(options, there))
-        return
+    else:
+        # The hosts of the job only count with the word `run` or `plan`.
+        hosts_of = host_options.resolve_hosts if options.action else host_options.given_hosts
+        there = hosts_of(options)
+        spec = single_host_spec_of(options) if there.is_local else probe_spec_of(options, there)
+        usual = default_budget(spec.library) if there.is_local else multi_host.DEFAULT_BUDGET_S
+        budget = usual if options.budget is None else options.budget
+        asked = AskedProbe(spec, options.python, options.launcher, budget)
+        if options.action == "plan":
+            record, all_listed = _plan_record(asked.plan(), budget), options.measure != PARTS
+            print_result(options.json, record, lambda: _print_plan(record, all_listed))
+            return
+        measurements = _measure(asked, options.out, there)
+    record = summarise_probe(measurements) | {"out": str(options.out)}
+    able = any(one.kind == "pingpong" for one in measurements.series)
+    calibrating = _calibration_command(options.out, options.topology) if able else ""
+    print_result(options.json, record, lambda: _print(record, calibrating))
+
+
+def _measure(asked: AskedProbe, out: Path, there: Hosts) -> Measurements:
     display = Display(console(error=True))
-    where = f" on {plural(len(there.names), 'host')}" if there.names else ""
-    _say_beforehand(options, there, display)
-    with display.stage(f"probing {options.library}{where}") as report:
-        measurements = _probe(options, there, report)
-    _show(options, measurements)
+    where = "" if there.is_local else f" on {plural(len(there.names), 'host')}"
+    _say_beforehand(asked.plan(), out, display)
+    with display.stage(f"probing {asked.spec.library}{where}") as report:
+        return asked.measure(out, report)
 
 
-def _hosts(options: argparse.Namespace) -> Hosts:
-    """Return the hosts: those of the job only count with the word `run` or `plan`."""
-    return (
-        host_options.resolve_hosts(options) if options.action else host_options.given_hosts(options)
-    )
-
-
-def _plan(options: argparse.Namespace, there: Hosts) -> ProbePlan:
-    if there.names:
-        return multi_host.plan_cluster(host_options.build_request(options, there))
-    return plan_single_host(
-        options.library,
-        options.ranks,
-        options.sizes,
-        options.ci_width,
-        options.launches,
-        "commutative",
-        options.measure,
-        options.thread_level,
-    )
-
-
-def _probe(options: argparse.Namespace, there: Hosts, report: StageCallback) -> Measurements:
-    python = find_interpreter(options.library, options.python)
-    if there.names:
-        return multi_host.probe_cluster(
-            options.out,
-            host_options.build_request(options, there),
-            host_options.find_launcher(options, python),
-            name=options.name,
-            budget=_budget(options, there),
-            on_progress=forward_progress(report),
-        )
-    if options.launcher is not None:
-        raise UsageError("--launcher needs to know the hosts: give --hosts or --hostfile too")
-    return probe(
-        options.out,
-        library=options.library,
-        python=python,
-        ranks=options.ranks,
-        budget=options.budget,
-        sizes=options.sizes,
-        ci_half_width=options.ci_width,
-        launches=options.launches,
-        parts=options.measure,
-        thread_level=options.thread_level,
-        on_progress=forward_progress(report),
-    )
-
-
-def _say_beforehand(options: argparse.Namespace, there: Hosts, display: Display) -> None:
+def _say_beforehand(plan: ProbePlan, out: Path, display: Display) -> None:
     """Report what an earlier run left, and whether other programs keep this computer busy."""
-    plan = _plan(options, there)
-    if not there.names and not has_driver():
+    if not plan.hosts and not has_driver():
         plan = _of_host_memory(plan)
-    earlier = str(multi_host.earlier_run(options.out, plan))
+    earlier = str(multi_host.earlier_run(out, plan))
     if earlier:
         display.note(earlier)
     if (slow := slowdown_between(read_scheduling_times())) >= BUSY_SLOWDOWN:
         display.note(busy_message(slow))
 
 
-def _budget(options: argparse.Namespace, there: Hosts) -> float:
-    usual = multi_host.DEFAULT_BUDGET_S if there.names else default_budget(options.library)
-    return float(usual if options.budget is None else options.budget)
-
-
-def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
+def _plan_record(plan: ProbePlan, budget: float) -> dict[str, Any]:
+    """Return a plan as JSON data; warn of points that this computer cannot measure."""
     fingerprint = plan.fingerprint  # of the whole plan, as in the file
     if not plan.hosts and not has_driver():
         plan = _without_gpus(plan)
-    seconds = _budget(options, Hosts(plan.hosts)) / plan.total_weight
-    rows: list[dict[str, Any]] = [
+    seconds = budget / plan.total_weight
+    rows = [
         {
             "point": str(point),
             "candidates": len(point.candidates),
@@ -217,18 +206,15 @@ def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
         }
         for point in plan.points
     ]
-    launches = len({point.launch for point in plan.points})
-    record = {
+    return {
         "hosts": list(plan.hosts),
         "ppn": plan.ppn or plan.ranks,
-        "launches": launches,
+        "launches": len({point.launch for point in plan.points}),
         "seconds": round(plan.total_weight * seconds, 1),
         "repetitions": plan.min_repetitions,
         "fingerprint": fingerprint,
         "points": rows,
     }
-
-    print_result(options, record, lambda: _print_plan(record, options.measure != probe_spec.PARTS))
 
 
 def _without_gpus(plan: ProbePlan) -> ProbePlan:
@@ -293,12 +279,9 @@ def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 
     )
 
 
-def _show(options: argparse.Namespace, measurements: Measurements) -> None:
-    record = summarise_probe(measurements) | {"out": str(options.out)}
-    known = f" --topology {options.topology}" if options.topology else ""
-    calibrating = f"tuner calibrate {options.out}{known} --out calibration.json"
-    able = any(one.kind == "pingpong" for one in measurements.series)
-    print_result(options, record, lambda: _print(record, calibrating if able else CANNOT_CALIBRATE))
+def _calibration_command(out: Path, topology: Path | None) -> str:
+    known = f" --topology {topology}" if topology else ""
+    return f"tuner calibrate {out}{known} --out calibration.json"
 
 
 def summarise_probe(measurements: Measurements) -> dict[str, Any]:
@@ -316,12 +299,13 @@ def summarise_probe(measurements: Measurements) -> dict[str, Any]:
 
 
 def _print(record: Mapping[str, Any], calibrating: str) -> None:
+    """Print a summary, and the command that calibrates, if there is one."""
     where = cluster_title(record["cluster"], record["hosts"])
     print_text(f"{record['library']} on {where}: {record['samples']} samples")
     for line in record["excluded"]:
         print_text(f"left out: {humanize(line)}")
     print_cautions(map(humanize, record["notes"]))
-    if calibrating == CANNOT_CALIBRATE:
-        print_text(f"next: {CANNOT_CALIBRATE}")
-    else:
+    if calibrating:
         print_command("next:", calibrating)
+    else:
+        print_text(f"next: {CANNOT_CALIBRATE}")

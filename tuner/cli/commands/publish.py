@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
     }
     what = "stored" if options.no_publish else "published"
     print_result(
-        options,
+        options.json,
         record,
         lambda: print_text(
             f"version {stored['version']} for {table.library} on {table.cluster} is {what}"

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tuner import mpi_libraries
 from tuner.base.atomic_io import require_writable_dir, write_atomically
@@ -18,7 +19,7 @@ from tuner.base.units import parse_duration
 from tuner.cli.options.argument_types import count_option, file_option, measured_sizes_option
 from tuner.cli.options.interpreters import add_thread_level_option
 from tuner.cli.quickstart_files import DATABASE, OUT, REPORT
-from tuner.cli.terminal.output import add_json_option, console
+from tuner.cli.terminal.output import add_json_option, console, print_result
 from tuner.cli.terminal.progress import Display, format_clock
 from tuner.cli.views.quickstart_summary import print_results
 from tuner.core.calibration import read_calibration
@@ -36,6 +37,7 @@ from tuner.diagnosis import diagnose
 from tuner.launch import Launcher, inspect_interpreter
 from tuner.launch.interpreters import find_interpreter
 from tuner.mpi_libraries.profiles import profile_of
+from tuner.probe.single_host import COLLECTIVE_SIZES, SingleHostSpec
 from tuner.report import LibraryResult, summarise
 from tuner.report.page import render_page
 from tuner.workflows.checkpoint import CHECKPOINT_FILE, StageCheckpoint
@@ -97,20 +99,38 @@ def run(options: argparse.Namespace) -> None:
     """Run all stages for each library, store the tables, and write the report."""
     if options.ranks == 1:
         raise UsageError("one rank exchanges no messages: --ranks is at least 2")
-    display = Display(console(error=True))
-    pythons = _pythons(options, display)
-    require_writable_dir(options.out)
-    activity = f"`tuner quickstart` is at work in {options.out}"
-    remedy = "or choose another --out"
-    with hold_lock(options.out / LOCK_FILE, activity, remedy):
-        _run_stages(options, pythons, display)
+    display, out = Display(console(error=True)), options.out
+    beside = {name: getattr(options, f"{name}_python") for name in LIBRARIES_BESIDE}
+    pythons = (
+        _pythons_beside(options.python, beside, display)
+        if options.libraries is None
+        else _named_pythons(_libraries(options.libraries), options.python, beside, display)
+    )
+    require_writable_dir(out)
+    with hold_lock(
+        out / LOCK_FILE, f"`tuner quickstart` is at work in {out}", "or choose another --out"
+    ):
+        if options.restart:
+            _remove(out)
+        stages, sizes = StageCheckpoint(out), options.sizes or COLLECTIVE_SIZES
+        loops = [
+            LibraryPipeline(
+                SingleHostSpec(name, options.ranks, sizes, thread_level=options.thread_level),
+                options.budget / profile_of(name).budget_divisor,
+                python,
+                stages,
+                display,
+            )
+            for name, python in pythons.items()
+        ]
+        results, record = _run_stages(loops, stages, display)
+        print_result(options.json, record, lambda: print_results(out, results, record))
 
 
-def _run_stages(options: argparse.Namespace, pythons: Mapping[str, Path], display: Display) -> None:
-    if options.restart:
-        _remove(options.out)
-    stages = StageCheckpoint(options.out)
-    loops = _pipelines(options, pythons, stages, display)
+def _run_stages(
+    loops: Sequence[LibraryPipeline], stages: StageCheckpoint, display: Display
+) -> tuple[list[LibraryResult], Mapping[str, Any]]:
+    """Run the stages of all libraries; return the results and the report that is written."""
     display.remaining_after = sum(loop.expected_seconds for loop in loops) + REPORT_SECONDS
     display.note(
         f"about {format_clock(display.remaining_after)} for"
@@ -123,12 +143,9 @@ def _run_stages(options: argparse.Namespace, pythons: Mapping[str, Path], displa
         for loop, result in zip(loops, results, strict=True):
             _store(stages, loop, result)
         record = summarise(results)
-        write_atomically(options.out / "report.json", json.dumps(record, indent=1) + "\n")
-        write_atomically(options.out / REPORT, render_page(results))
-    if options.json:
-        print(json.dumps(record, indent=1))
-    else:
-        print_results(options.out, results, record)
+        write_atomically(stages.out / "report.json", json.dumps(record, indent=1) + "\n")
+        write_atomically(stages.out / REPORT, render_page(results))
+    return results, record
 
 
 def _remove(out: Path) -> None:
@@ -143,24 +160,42 @@ def _remove(out: Path) -> None:
             path.unlink()
 
 
-def _pythons(options: argparse.Namespace, display: Display) -> dict[str, Path]:
-    """Return the interpreter of each library to tune; raise ProbeError if one cannot be tuned."""
-    if options.libraries is not None:
-        named = {name: _python_of(name, options) for name in _libraries(options.libraries)}
-        for name in named:
-            mpi_libraries.require_no_override(mpi_libraries.library_module(name).OVERRIDING_PATTERN)
-        for name, python in named.items():
-            _check_installation(python, display)
-            Launcher.find(name, python)
-        return named
-    own = find_interpreter("", options.python)
+def _named_pythons(
+    names: Sequence[str], python: Path | None, beside: Mapping[str, Path | None], display: Display
+) -> dict[str, Path]:
+    """Return the interpreters of the named libraries; raise ProbeError if one cannot be tuned.
+
+    python      interpreter that was named for all
+    beside      interpreters that were named for one library
+    """
+    named = {name: find_interpreter(name, beside.get(name) or python) for name in names}
+    for name in named:
+        mpi_libraries.require_no_override(mpi_libraries.library_module(name).OVERRIDING_PATTERN)
+    for name, own in named.items():
+        _check_installation(own, display)
+        Launcher.find(name, own)
+    return named
+
+
+def _pythons_beside(
+    python: Path | None, beside: Mapping[str, Path | None], display: Display
+) -> dict[str, Path]:
+    """Return the interpreters of the library of `python` and of those found beside it."""
+    own = find_interpreter("", python)
     _check_installation(own, display)
     found = {inspect_interpreter(own).base: own}
-    for name in LIBRARIES_BESIDE:
-        beside = _python_beside(name, options, display)
-        if name not in found and beside is not None:
-            _check_installation(beside, display)
-            found[name] = beside
+    for name, given in beside.items():
+        if given is None and python is not None:
+            continue
+        other = find_interpreter(name, given)
+        if given is None and not other.exists():
+            display.note(
+                f"{profile_of(name).title} is left out: it has no environment; name one"
+                f" (--{name}-python), or create it with `make venv` in a checkout"
+            )
+        elif name not in found:
+            _check_installation(other, display)
+            found[name] = other
     return found
 
 
@@ -172,52 +207,12 @@ def _libraries(text: str) -> list[str]:
     return wanted
 
 
-def _python_of(name: str, options: argparse.Namespace) -> Path:
-    return find_interpreter(name, getattr(options, f"{name}_python", None) or options.python)
-
-
-def _python_beside(name: str, options: argparse.Namespace, display: Display) -> Path | None:
-    """Return the interpreter of a library to tune as well, or None."""
-    given: Path | None = getattr(options, f"{name}_python")
-    if given is None and options.python is not None:
-        return None
-    python = find_interpreter(name, given)
-    if given is None and not python.exists():
-        display.note(
-            f"{profile_of(name).title} is left out: it has no environment; name one"
-            f" (--{name}-python), or create it with `make venv` in a checkout"
-        )
-        return None
-    return python
-
-
 def _check_installation(python: Path, display: Display) -> None:
     """Report problems of an interpreter's MPI; raise ProbeError for a fatal one."""
     for problem in diagnose(python).problems:
         if problem.fatal:
             raise ProbeError(str(problem))
         display.note(str(problem))
-
-
-def _pipelines(
-    options: argparse.Namespace,
-    pythons: Mapping[str, Path],
-    stages: StageCheckpoint,
-    display: Display,
-) -> list[LibraryPipeline]:
-    return [
-        LibraryPipeline(
-            name,
-            python,
-            stages,
-            display,
-            options.ranks,
-            options.sizes,
-            options.budget / profile_of(name).budget_divisor,
-            options.thread_level,
-        )
-        for name, python in pythons.items()
-    ]
 
 
 def _store(stages: StageCheckpoint, loop: LibraryPipeline, result: LibraryResult) -> None:
@@ -236,14 +231,6 @@ def _store(stages: StageCheckpoint, loop: LibraryPipeline, result: LibraryResult
             store_heldout(session, version, result.heldout)
         engine.dispose()
 
-    inputs: Sequence[Path] = [
-        loop.path_of(name)
-        for name in (
-            "measurements.ndjson",
-            "calibration.json",
-            "table.json",
-            "validation.json",
-            "heldout.json",
-        )
-    ]
+    names = ("measurements.ndjson", "calibration.json", "table.json", "validation.json")
+    inputs = [loop.path_of(name) for name in (*names, "heldout.json")]
     stages.run(f"{loop.name}/store", inputs, [database], store)

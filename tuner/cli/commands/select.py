@@ -133,7 +133,7 @@ def run(options: argparse.Namespace) -> None:
         rule = lookup_rule(table, key, options.size)
     except InputError as reason:
         raise InputError(f"{reason}{_alternative_hint(table, key, options.placement)}") from None
-    return print_result(options, rule_record(rule), lambda: _print(rule))
+    return print_result(options.json, rule_record(rule), lambda: _print(rule))
 
 
 def resolve_shape(p: int | None, nodes: int | None, ppn: int | None) -> tuple[int, int]:
@@ -205,7 +205,7 @@ def _query_selector(options: argparse.Namespace, nodes: int, ppn: int) -> None:
         "sure": str(selector.choose_significant(point)),
         "seconds": {name: list(told) for name, told in believed.items()},
     }
-    print_result(options, record, lambda: _print_asked(record, point))
+    print_result(options.json, record, lambda: _print_asked(record, point))
 
 
 def _print_asked(record: dict[str, Any], point: CallPoint) -> None:

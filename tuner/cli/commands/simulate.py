@@ -192,7 +192,7 @@ def run(options: argparse.Namespace) -> None:
         if not options.calibration:
             print_text(machine.accuracy_sentence({record["predicted_by"] for record in records}))
 
-    print_result(options, records, show)
+    print_result(options.json, records, show)
 
 
 def _asked_calls(options: argparse.Namespace, machine: Machine) -> AskedCalls:

@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> None:
             ) from None
         if asked.calibration is None:
             warn(missing_overhead_warning(asked.machine))
-        print_result(options, result_record(found), lambda: _print(found))
+        print_result(options.json, result_record(found), lambda: _print(found))
 
 
 def _print(found: StudyResult) -> None:

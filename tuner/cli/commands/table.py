@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError, UsageError
@@ -26,11 +26,11 @@ from tuner.cli.terminal.output import (
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views.table_view import format_rule_count, print_changes, print_rules
 from tuner.core.table import TuningTable, read_table, table_record
-from tuner.formats.registry import FORMATS, LIBRARIES, ExportOptions, detect_format
+from tuner.formats.registry import FORMATS, LIBRARIES, ExportOptions, Format, detect_format
 from tuner.formats.rules_by_ranks import shadowed_calls
 from tuner.formats.usable_table import require_safe_sizes
 from tuner.launch.interpreters import find_interpreter
-from tuner.report.summary import validations_per_rule
+from tuner.report.summary import NOT_IN_VALIDATED_FILE, validations_per_rule
 from tuner.select.table_diff import diff_tables, table_diff_record
 from tuner.workflows import native_files, validation
 
@@ -57,6 +57,35 @@ Using an exported file (docs/reference/library-formats.md has the others):
       --mca coll_tuned_dynamic_rules_filename $PWD/openmpi.rules ...
   MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE=$PWD/mpich-device.json \\
       MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE=$PWD/mpich.json mpiexec ..."""
+
+
+class ValidationWords(NamedTuple):
+    """What is said of rules that were not confirmed.
+
+    untried     rules without a trial
+    left        rules that were not validated
+    reason      why not, of each of them
+    droppable   columns that a narrow terminal leaves out
+    """
+
+    untried: str
+    left: str
+    reason: str
+    droppable: tuple[str, ...]
+
+
+IN_LIBRARY = ValidationWords(
+    "not tried.",
+    "not in the validated file: there the library decides.",
+    NOT_IN_VALIDATED_FILE,
+    ("tried at", "executed"),
+)
+IN_LOGS = ValidationWords(
+    "not seen in the logs.",
+    logged_validation.SKIPPED_RULES_NOTE,
+    logged_validation.LEFT_TO_NCCL,
+    ("operators", "executed"),
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +151,7 @@ def _add_native_actions(actions: argparse._SubParsersAction[argparse.ArgumentPar
 def run_show(options: argparse.Namespace) -> None:
     """Print a table."""
     table = read_table(options.table)
-    print_result(options, table_record(table), lambda: print_rules(table))
+    print_result(options.json, table_record(table), lambda: print_rules(table))
 
 
 def run_diff(options: argparse.Namespace) -> None:
@@ -134,7 +163,7 @@ def run_diff(options: argparse.Namespace) -> None:
         require_writable_file(options.plot, options.old, options.new)
     old, new = read_table(options.old), read_table(options.new)
     found = diff_tables(old, new)
-    print_result(options, table_diff_record(found), lambda: print_changes(old, new, found))
+    print_result(options.json, table_diff_record(found), lambda: print_changes(old, new, found))
     if options.plot is not None:
         for path in save_table_diff(options.plot, old, new, found):
             print_text(f"{path}: written", error=True)
@@ -144,10 +173,10 @@ def run_export(options: argparse.Namespace) -> None:
     """Write a table in a library's format."""
     if options.out is not None:
         require_writable_file(options.out, options.table)
-    table = native_options.read_table_part(options.table, options)
+    table = native_options.read_table_part(options.table, options.ppn)
     form = FORMATS[options.format]
     form.require_library(table)
-    native_options.check_python_option(options, form)
+    native_options.check_python_option(options.python, form)
     wish, held = native_options.export_options(options, form), table.with_block_placement()
     text, lost = form.emit(table, wish)
     replaced = form.fallback_rule_count(held, wish)
@@ -160,7 +189,7 @@ def run_export(options: argparse.Namespace) -> None:
         warn(notes.removeprefix("; "))
         print(text, end="")
         return
-    said = f"{_rules_text(held, options)}, {len(lost)} of them lost to the default"
+    apart = _commutative_count(held, form, wish)
     record: dict[str, Any] = {
         "format": options.format,
         "rules": len(held.rules),
@@ -174,7 +203,11 @@ def run_export(options: argparse.Namespace) -> None:
         record |= {"out": str(options.out), "usage": form.usage_of(options.out)}
 
     def show() -> None:
-        print_text(f"{options.out}: {said}{_commutative_note(held, options)}{notes}")
+        some = f"{len(held.rules) - apart} of " if apart else ""
+        print_text(
+            f"{options.out}: the decisions of {some}{format_rule_count(held)}, {len(lost)} of them"
+            f" lost to the default{_commutative_note(apart)}{notes}"
+        )
         print_command("use it:", form.command_of(options.out))
         if form.usage_note:
             print_text(f"({form.usage_note})")
@@ -183,18 +216,11 @@ def run_export(options: argparse.Namespace) -> None:
         if needs := form.further_file_note(held):
             print_text(needs)
 
-    print_result(options, record, show)
+    print_result(options.json, record, show)
 
 
-def _rules_text(held: TuningTable, options: argparse.Namespace) -> str:
-    apart = _commutative(held, options)
-    some = f"{len(held.rules) - apart} of " if apart else ""
-    return f"the decisions of {some}{format_rule_count(held)}"
-
-
-def _commutative_note(held: TuningTable, options: argparse.Namespace) -> str:
+def _commutative_note(number: int) -> str:
     """Return a note on the rules for commutative operators that the file lacks, or ""."""
-    number = _commutative(held, options)
     if not number:
         return ""
     return f"; {number} for commutative operators alone left out: --commutative-only has them"
@@ -214,26 +240,24 @@ def _fallback_note(number: int, wish: ExportOptions) -> str:
 def _overridden_note(table: TuningTable, part: TuningTable) -> str:
     """Return a note on rules outside of --ppn that the file overrides, or ""."""
     calls = shadowed_calls(table.with_block_placement(), part.with_block_placement())
+    if not calls:
+        return ""
     return (
-        (
-            f"the file also decides for {', '.join(calls)}, where the table says otherwise:"
-            " --ppn leaves their rules out"
-        )
-        if calls
-        else ""
+        f"the file also decides for {', '.join(calls)}, where the table says otherwise:"
+        " --ppn leaves their rules out"
     )
 
 
-def _commutative(table: TuningTable, options: argparse.Namespace) -> int:
+def _commutative_count(table: TuningTable, form: Format, wish: ExportOptions) -> int:
     """Return the number of rules that a file without operator classes leaves out."""
-    if options.commutative_only or "commutative_only" not in FORMATS[options.format].used_options:
+    if wish.commutative_only or "commutative_only" not in form.used_options:
         return 0
     return sum(rule.key.operators == "commutative" for rule in table.rules)
 
 
 def run_check(options: argparse.Namespace) -> int:
     """Compare a file with a table; return 1 when they differ."""
-    table = native_options.read_table_part(options.table, options)
+    table = native_options.read_table_part(options.table, options.ppn)
     try:
         require_safe_sizes(table)
     except InputError as reason:
@@ -241,7 +265,7 @@ def run_check(options: argparse.Namespace) -> int:
     text = native_files.read_text(options.file)
     form = FORMATS[options.format] if options.format else detect_format(table, text)
     form.require_library(table)
-    native_options.check_python_option(options, form)
+    native_options.check_python_option(options.python, form)
     try:
         differences = form.check(table, text, native_options.export_options(options, form))
     except InputError as reason:
@@ -257,7 +281,7 @@ def run_check(options: argparse.Namespace) -> int:
             f"{native_files.omitted_rules_note(table)}"
         )
 
-    print_result(options, record, show)
+    print_result(options.json, record, show)
     return 1 if differences else 0
 
 
@@ -270,80 +294,66 @@ def run_validate(options: argparse.Namespace) -> int:
 
     Return 1 when the library did not follow a rule of the file, or when a rule could not be tried.
     """
-    table = native_options.read_table_part(options.table, options)
+    table = native_options.read_table_part(options.table, options.ppn)
     library = table.library.partition(" ")[0]
     if options.library not in (None, library):
         raise InputError(
             f"{options.table} is for {table.library}: its rules say nothing about {options.library}"
         )
-    if options.log:
-        return _validate_logged(table, options)
-    if options.log_shape is not None:
-        raise UsageError("--log-shape says what logs leave open: give them, too (--log FILE)")
-    profile = validation.validated_library(table.library).profile
-    if options.base_rules is not None:
-        raise UsageError(
-            "validation uses the rules of the library that runs: leave --base-rules out"
-        )
-    wish = native_options.export_options(options, FORMATS[profile.name])
     held = table.with_block_placement()
-    if not held.rules:
+    if options.log:
+        given = [name for name in logged_validation.LAUNCH_OPTIONS if getattr(options, name)]
+        logged_validation.check_log_options(given, library)
+        words = IN_LOGS
+        validations, others = logged_validation.validate_from_logs(
+            held, options.log, options.log_shape
+        )
+    else:
+        if options.log_shape is not None:
+            raise UsageError("--log-shape says what logs leave open: give them, too (--log FILE)")
+        profile = validation.validated_library(table.library).profile
+        if options.base_rules is not None:
+            raise UsageError(
+                "validation uses the rules of the library that runs: leave --base-rules out"
+            )
+        wish = native_options.export_options(options, FORMATS[profile.name])
+        _require_rules(options.table, table)
+        words, others = IN_LIBRARY, []
+        with Display(console(error=True)).stage(f"validating {table.library}") as report:
+            python = find_interpreter(library, options.python)
+            validations = validation.validate_exported(
+                held, python, wish, report, host_options.given_hosts(options), options.launcher
+            )
+    every = validations_per_rule(held, [*validations, *others], words.reason)
+    print_result(options.json, every, lambda: _print_validations(table, validations, every, words))
+    return 0 if validations and all(each["confirmed"] for each in validations) else 1
+
+
+def _require_rules(path: Path, table: TuningTable) -> None:
+    """Raise InputError for a table without any rule that a file can hold."""
+    if not table.with_block_placement().rules:
         raise InputError(
-            f"{options.table}: the table has no rules, so there is nothing to validate"
+            f"{path}: the table has no rules, so there is nothing to validate"
             f"{native_files.omitted_rules_note(table)}"
         )
-    with Display(console(error=True)).stage(f"validating {table.library}") as report:
-        python = find_interpreter(library, options.python)
-        validations = validation.validate_exported(
-            held, python, wish, report, host_options.given_hosts(options), options.launcher
-        )
-    every = validations_per_rule(held, validations)
-    print_result(options, every, lambda: _print_validations(table, validations, every))
-    return 0 if validations and all(each["confirmed"] for each in validations) else 1
-
-
-def _validate_logged(table: TuningTable, options: argparse.Namespace) -> int:
-    """Validate rules with logs; return 1 unless each that names an algorithm was seen."""
-    logged_validation.check_log_options(options, table.library.partition(" ")[0])
-    held = table.with_block_placement()
-    validations, replaced = logged_validation.validate_from_logs(held, options)
-    every = validations_per_rule(held, [*validations, *replaced], logged_validation.LEFT_TO_NCCL)
-    print_result(
-        options,
-        every,
-        lambda: _print_validations(
-            table,
-            validations,
-            every,
-            "not seen in the logs.",
-            logged_validation.SKIPPED_RULES_NOTE,
-            ("operators", "executed"),
-        ),
-    )
-    return 0 if validations and all(each["confirmed"] for each in validations) else 1
 
 
 def _print_validations(
     table: TuningTable,
     validations: Sequence[Mapping[str, Any]],
     every: Sequence[Mapping[str, Any]],
-    unknown: str = "not tried.",
-    left: str = "not in the validated file: there the library decides.",
-    droppable: Sequence[str] = ("tried at", "executed"),
+    words: ValidationWords,
 ) -> None:
     """Print the result of each rule's validation.
 
     every       records of all rules, those not validated included
-    unknown     text on rules without a trial
-    left        text on rules that were not validated
-    droppable   columns that a narrow terminal leaves out
     """
     print_table(
         "",
         validation.VALIDATION_COLUMNS,
         validation.validation_rows(every),
         right=("ranks",),
-        droppable=droppable,
+        droppable=words.droppable,
         wrappable=("table", "executed", "confirmed"),
     )
     confirmed = sum(bool(each["confirmed"]) for each in validations)
@@ -351,8 +361,8 @@ def _print_validations(
     cyclic = len(table.rules) - len(table.with_block_placement().rules)
     counted = (
         (len(validations) - confirmed - untried, "refuted: the library executed something else."),
-        (untried, unknown),
-        (len(every) - len(validations), left),
+        (untried, words.untried),
+        (len(every) - len(validations), words.left),
         (cyclic, "for cyclic ranks and left out: no file tells placements."),
     )
     print_cautions(

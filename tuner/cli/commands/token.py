@@ -69,7 +69,7 @@ def run_create(options: argparse.Namespace) -> None:
     with db.transaction(engine) as session:
         token = db.create_token(session, options.name, options.scope, options.expires)
     record = {"name": options.name, "token": token, "expires_at": _written(options.expires)}
-    print_result(options, record, lambda: print(token))
+    print_result(options.json, record, lambda: print(token))
 
 
 def parse_expiry(text: str) -> datetime:
@@ -102,7 +102,7 @@ def run_list(options: argparse.Namespace) -> None:
         rows = [_row(token) for token in tokens]
         print_table("", columns, rows, droppable=("created", "last used"), wrappable=("scopes",))
 
-    print_result(options, records, show)
+    print_result(options.json, records, show)
 
 
 def _record(token: db.Token) -> dict[str, Any]:
@@ -132,5 +132,5 @@ def run_revoke(options: argparse.Namespace) -> None:
     with db.transaction(engine) as session:
         db.revoke_token(session, options.name)
     print_result(
-        options, {"revoked": options.name}, lambda: print_text(f"{options.name} is revoked")
+        options.json, {"revoked": options.name}, lambda: print_text(f"{options.name} is revoked")
     )

@@ -66,7 +66,7 @@ def run_list(options: argparse.Namespace) -> None:
     records = [_listed(preset_spec(name)) for name in PRESETS]
     columns = ("name", "gpus", "nodes", "nics", "fabric", "source")
     print_result(
-        options,
+        options.json,
         records,
         lambda: print_table(
             "machines known by name",
@@ -102,7 +102,7 @@ def run_show(options: argparse.Namespace) -> None:
     """Print everything that is known about one machine."""
     machine = _machine(options)
     warn(assumed_costs_warning(machine))
-    print_result(options, machine_record(machine), lambda: print_machine(machine))
+    print_result(options.json, machine_record(machine), lambda: print_machine(machine))
 
 
 def run_draw(options: argparse.Namespace) -> None:
@@ -129,7 +129,7 @@ def run_draw(options: argparse.Namespace) -> None:
     else:
         figure = draw_node(interior, title)
     write_atomically(options.out, render_image(figure, options.out.suffix.removeprefix(".")))
-    print_result(options, {"file": str(options.out), "what": what}, lambda: print(options.out))
+    print_result(options.json, {"file": str(options.out), "what": what}, lambda: print(options.out))
 
 
 def _machine(options: argparse.Namespace) -> Machine:

@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
     write_selector(trained, manifest, options.out)
     write_atomically(options.out / MODEL_CARD_FILE, told)
     print_result(
-        options, {"groups": trained.groups, "held_out": held_out}, lambda: _print(held_out)
+        options.json, {"groups": trained.groups, "held_out": held_out}, lambda: _print(held_out)
     )
 
 

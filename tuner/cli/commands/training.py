@@ -128,7 +128,7 @@ def run_run(options: argparse.Namespace) -> None:
             files = save_training_plots(workload, points, options.plots)
         display.note(f"{len(files)} plots are in {options.plots}")
     print_result(
-        options,
+        options.json,
         scaling.scaling_record(workload, points),
         lambda: training_view.print_scaling(workload, points),
     )
@@ -153,7 +153,7 @@ def run_tune(options: argparse.Namespace) -> None:
         display.note(f"{options.out}: the workload with the settings found")
     lines = framework_arguments(found.workload.framework, workload.model, workload.element_bytes)
     print_result(
-        options,
+        options.json,
         training_view.tuned_record(workload, found, lines),
         lambda: training_view.print_tuned(workload, found, lines),
     )
@@ -183,7 +183,9 @@ def run_sweep(options: argparse.Namespace) -> None:
         with display.stage("drawing"):
             files = save_sweep_plots(found, options.plots)
         display.note(f"{len(files)} plots are in {options.plots}")
-    print_result(options, sweep.sweep_record(found), lambda: training_sweep_view.print_sweep(found))
+    print_result(
+        options.json, sweep.sweep_record(found), lambda: training_sweep_view.print_sweep(found)
+    )
 
 
 @contextmanager

@@ -21,21 +21,16 @@ from tuner.base.units import parse_duration, plural
 from tuner.calibrate import calibrate
 from tuner.cli.options import argument_types, host_options
 from tuner.cli.options.argument_types import count_option, file_option, measured_sizes_option
-from tuner.cli.options.interpreters import (
-    add_library_options,
-    add_thread_level_option,
-    resolve_library,
-)
+from tuner.cli.options.interpreters import add_library_options, add_thread_level_option
 from tuner.cli.terminal.output import add_json_option, console, print_result, print_text, warn
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views.table_view import format_rule_count, print_rules
 from tuner.core.calibration import read_calibration, write_calibration
 from tuner.core.measurement import Measurements
 from tuner.core.table import LIBRARY, TuningTable, table_record, write_table
-from tuner.launch import Hosts
-from tuner.launch.interpreters import find_interpreter
+from tuner.launch import Launcher
 from tuner.probe.monitor import forward_progress
-from tuner.probe.probe_spec import ProbeShape
+from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints, constraints_from_options
 from tuner.select.dataset import BATCHES_KEY, Observation, measured_pairs
@@ -139,27 +134,40 @@ def _add_constraint_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def constraints_of(options: argparse.Namespace) -> Constraints:
-    """Return the constraints of the options; raise InputError for what no table can meet."""
-    return constraints_from_options(vars(options))
-
-
 def run(options: argparse.Namespace) -> None:
     """Make, write and print the table."""
     calibrated = options.calibration is not None
     there = host_options.given_hosts(options) if calibrated else host_options.resolve_hosts(options)
     options.resumes = not there.is_local
     if there.is_local:
-        _require_no_measuring(options)
+        _require_no_measuring(
+            [name for name, usual in options.usual.items() if getattr(options, name) != usual]
+        )
+    constraints = constraints_from_options(vars(options))
+    read = (options.measurements, options.calibration, options.topology)
+    require_writable_file(options.out, *read)
+    if there.is_local:
+        shapes = options.shapes
+        table, cautions = _make_table(*read, shapes, constraints)
     else:
-        host_options.apply_profile(options)
-    table, cautions = _make_table(options) if there.is_local else _measure_and_tune(options, there)
+        if calibrated:
+            require_writable_file(options.calibration, options.measurements, options.topology)
+        spec = host_options.probe_spec_of(options, there)
+        launcher, shapes = host_options.find_launcher(options, spec.library), spec.shapes
+        stop = StoppingRule(options.budget, options.target_regret)
+        table, cautions = _measure_and_tune(
+            *read[:2], spec, launcher, stop, constraints, options.begun
+        )
     write_table(table, options.out)
     if not options.json:
         print_rules(table)
-    for caution in (*cautions, *_without_rules(table, options.shapes)):
+    for caution in (*cautions, *_without_rules(table, shapes)):
         warn(caution)
-    print_result(options, table_record(table), lambda: _print_written(table, options))
+    print_result(
+        options.json,
+        table_record(table),
+        lambda: _print_written(table, options.out, options.max_rules),
+    )
 
 
 def _without_rules(table: TuningTable, wanted: Sequence[ProbeShape]) -> Iterator[str]:
@@ -168,8 +176,8 @@ def _without_rules(table: TuningTable, wanted: Sequence[ProbeShape]) -> Iterator
             yield f"{shape} gets no rules: no measurements cover this shape"
 
 
-def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
-    if options.max_rules is not None and "compaction" in table.provenance:
+def _print_written(table: TuningTable, out: Path, max_rules: int | None) -> None:
+    if max_rules is not None and "compaction" in table.provenance:
         added = table.provenance["compaction"]["added_regret"]
         print_text(
             f"{format_rule_count(table)} instead of one per size add {added:.2%} to the mean regret"
@@ -186,17 +194,12 @@ def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
         if table.library.partition(" ")[0] in mpi_libraries.LIBRARY_MODULES
         else ":"
     )
-    print_text(
-        f"{options.out}: written. Next{trial} `tuner table export` for the library's own file"
-    )
+    print_text(f"{out}: written. Next{trial} `tuner table export` for the library's own file")
 
 
-def _require_no_measuring(options: argparse.Namespace) -> None:
-    asked = [
-        f"--{name.replace('_', '-')}"
-        for name, usual in options.usual.items()
-        if getattr(options, name) != usual
-    ]
+def _require_no_measuring(given: Sequence[str]) -> None:
+    """Raise UsageError for options that say what to measure, where nothing is measured."""
+    asked = [f"--{name.replace('_', '-')}" for name in given]
     if asked:
         says, them = "says" if len(asked) == 1 else "say", " and ".join(asked)
         raise UsageError(
@@ -205,24 +208,27 @@ def _require_no_measuring(options: argparse.Namespace) -> None:
         )
 
 
-def _make_table(options: argparse.Namespace) -> tuple[TuningTable, list[str]]:
+def _make_table(
+    measured: Path,
+    calibration: Path | None,
+    topology: Path | None,
+    shapes: Sequence[ProbeShape],
+    constraints: Constraints,
+) -> tuple[TuningTable, list[str]]:
     """Make a table of existing measurements; return it and cautions for its reader."""
-    others = filter(None, [options.calibration, options.topology])
-    require_writable_file(options.out, options.measurements, *others)
-    measurements, topology = host_options.read_with_topology(options.measurements, options.topology)
-    if options.calibration is None:
+    measurements, where = host_options.read_with_topology(measured, topology)
+    if calibration is None:
         raise UsageError("say what the measurements were calibrated to: --calibration FILE")
-    calibration = read_calibration(options.calibration)
+    fitted = read_calibration(calibration)
     cautions = _unknown_algorithm_cautions(measurements)
-    shapes = [(shape.nodes, shape.ppn) for shape in options.shapes]
     with Display(console(error=True)).stage("simulating and selecting") as report:
         rows, table = make_table(
             measurements,
-            calibration,
+            fitted,
             progress_from_counts(report),
-            topology,
-            shapes,
-            constraints=constraints_of(options),
+            where,
+            [(shape.nodes, shape.ppn) for shape in shapes],
+            constraints=constraints,
             cores=available_cores(),
         )
     if BATCHES_KEY not in measurements.provenance:
@@ -265,20 +271,17 @@ def _unknown_algorithm_cautions(measurements: Measurements) -> list[str]:
     return [f"{measurements.library} cannot express these algorithms; they get no rules: {shown}"]
 
 
-def _measure_and_tune(options: argparse.Namespace, there: Hosts) -> tuple[TuningTable, list[str]]:
+def _measure_and_tune(
+    out: Path,
+    calibration: Path | None,
+    spec: ProbeSpec,
+    launcher: Launcher,
+    stop: StoppingRule,
+    constraints: Constraints,
+    begun: float,
+) -> tuple[TuningTable, list[str]]:
     """Measure on hosts and make a table; return it and cautions for its reader."""
-    written = [options.measurements, *filter(None, [options.calibration])]
-    require_writable_file(options.out, *written, *filter(None, [options.topology]))
-    if options.calibration is not None:
-        require_writable_file(
-            options.calibration, options.measurements, *filter(None, [options.topology])
-        )
     display = Display(console(error=True))
-    resolve_library(options)
-    request = host_options.build_request(options, there)
-    launcher = host_options.find_launcher(
-        options, find_interpreter(options.library, options.python)
-    )
 
     def tell(bound: RegretBound, spent: float) -> None:
         display.note(
@@ -286,21 +289,20 @@ def _measure_and_tune(options: argparse.Namespace, there: Hosts) -> tuple[Tuning
             f" {bound.expected:.1%}, with 95 % certainty below {bound.upper:.1%}"
         )
 
-    limit = TimeLimit(options.budget, options.begun, slowdown_between(read_scheduling_times()))
-    with display.stage(f"measuring {options.library} on {plural(request.nodes, 'host')}") as report:
+    limit = TimeLimit(stop.budget, begun, slowdown_between(read_scheduling_times()))
+    with display.stage(f"measuring {spec.library} on {plural(spec.nodes, 'host')}") as report:
         found = run_active_tuning(
-            options.measurements,
-            request,
+            out,
+            spec,
             launcher,
-            StoppingRule(options.budget, options.target_regret),
-            name=options.name,
-            constraints=constraints_of(options),
+            stop,
+            constraints=constraints,
             limit=limit,
             callbacks=Callbacks(forward_progress(report), on_batch=tell, on_note=display.note),
         )
-    if options.calibration is not None:
-        _write_calibration(found, request.topology, options.calibration)
-    return found.table, _missed_target_cautions(found.regret_bound, options.target_regret)
+    if calibration is not None:
+        _write_calibration(found, spec.topology, calibration)
+    return found.table, _missed_target_cautions(found.regret_bound, stop.target_regret)
 
 
 def _missed_target_cautions(bound: RegretBound | None, target: float) -> list[str]:

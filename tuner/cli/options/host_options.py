@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.base.errors import InputError
 from tuner.cli.options import argument_types
 from tuner.cli.options.argument_types import count_option, file_option
+from tuner.cli.options.interpreters import library_of
 from tuner.cli.terminal.output import warn
 from tuner.core.call_profile import read_call_profile, typical_sizes
 from tuner.core.collective import Collective
@@ -21,10 +23,12 @@ from tuner.launch import (
     hosts,
     hosts_from_environment,
 )
+from tuner.launch.interpreters import find_interpreter
 from tuner.launch.template import default_template
 from tuner.machines.topology_files import load_topology
 from tuner.probe import probe_spec
-from tuner.probe.single_host import DEFAULT_COLLECTIVES
+from tuner.probe.probe_spec import ProbeShape, ProbeSpec
+from tuner.probe.single_host import COLLECTIVE_SIZES, DEFAULT_COLLECTIVES, SingleHostSpec
 from tuner.topology import Topology
 
 
@@ -110,7 +114,7 @@ def add_host_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -
     )
 
 
-def _shapes(text: str) -> tuple[probe_spec.ProbeShape, ...]:
+def _shapes(text: str) -> tuple[ProbeShape, ...]:
     return tuple(probe_spec.parse_shape(part) for part in text.split(","))
 
 
@@ -141,49 +145,75 @@ def resolve_hosts(options: argparse.Namespace) -> Hosts:
     return found if len(found.names) > 1 or options.launcher else LOCAL_HOST
 
 
-def find_launcher(options: argparse.Namespace, python: Path) -> Launcher:
+def probe_spec_of(options: argparse.Namespace, there: Hosts) -> ProbeSpec:
+    """Return the probe of hosts that the options describe.
+
+    Raises ProbeError for an interpreter without MPI, and InputError for a profile or a topology
+    that cannot be read.
+    """
+    library, calls = library_of(options), asked_calls(options)
+    return ProbeSpec(
+        library,
+        there,
+        options.ppn or max(there.slots, 1),
+        calls.shapes,
+        options.placements,
+        calls.sizes or ProbeSpec.sizes,
+        calls.collectives,
+        options.measure,
+        options.ci_width,
+        options.repetitions,
+        topology=load_topology(options.topology) if options.topology else None,
+        schedules=options.tuner_algorithms,
+        thread_level=options.thread_level,
+        name=options.name,
+    )
+
+
+def single_host_spec_of(options: argparse.Namespace) -> SingleHostSpec:
+    """Return the probe of this computer that the options describe; raise as `probe_spec_of`."""
+    return SingleHostSpec(
+        library_of(options),
+        options.ranks,
+        asked_calls(options).sizes or COLLECTIVE_SIZES,
+        options.ci_width,
+        options.launches,
+        parts=options.measure,
+        thread_level=options.thread_level,
+    )
+
+
+def find_launcher(options: argparse.Namespace, library: str) -> Launcher:
     """Return the launcher of the options; raise ProbeError if it is not installed."""
-    template = options.launcher or default_template(options.library)
-    return Launcher.find(options.library, python, template)
+    python = find_interpreter(library, options.python)
+    return Launcher.find(library, python, options.launcher or default_template(library))
 
 
-def apply_profile(options: argparse.Namespace) -> None:
-    """Take collectives, sizes and shapes from a profile where the options leave them open.
+class AskedCalls(NamedTuple):
+    """The calls to be measured; without sizes those of the probe."""
+
+    collectives: tuple[Collective, ...]
+    sizes: tuple[int, ...] | None
+    shapes: tuple[ProbeShape, ...]
+
+
+def asked_calls(options: argparse.Namespace) -> AskedCalls:
+    """Return the calls of the options, and of their profile where they leave them open.
 
     Raises InputError for a profile that cannot be read.
     """
+    given = AskedCalls(options.collectives, options.sizes, options.shapes)
     if options.profile is None:
-        return
+        return given
     calls = read_call_profile(options.profile)
     if not calls:
         raise InputError(f"{options.profile}: the profile has no calls of collectives")
-    if options.collectives is DEFAULT_COLLECTIVES:
-        options.collectives = tuple(dict.fromkeys(Collective(one.collective) for one in calls))
-    if options.sizes is None:
-        options.sizes = typical_sizes(calls)
-    if not options.shapes:
-        shapes = sorted({(one.nodes, one.ppn) for one in calls})
-        options.shapes = tuple(probe_spec.ProbeShape(*shape) for shape in shapes)
-
-
-def build_request(options: argparse.Namespace, there: Hosts) -> probe_spec.ProbeSpec:
-    """Return the probe that the options describe; raise InputError for an unreadable topology."""
-    given = {"sizes": options.sizes} if options.sizes is not None else {}
-    topology = load_topology(options.topology) if options.topology else None
-    return probe_spec.ProbeSpec(
-        options.library,
-        there,
-        options.ppn or max(there.slots, 1),
-        shapes=options.shapes,
-        placements=options.placements,
-        parts=options.measure,
-        ci_half_width=options.ci_width,
-        min_repetitions=options.repetitions,
-        topology=topology,
-        collectives=options.collectives,
-        schedules=options.tuner_algorithms,
-        thread_level=options.thread_level,
-        **given,
+    named = tuple(dict.fromkeys(Collective(one.collective) for one in calls))
+    shapes = sorted({(one.nodes, one.ppn) for one in calls})
+    return AskedCalls(
+        named if given.collectives is DEFAULT_COLLECTIVES else given.collectives,
+        typical_sizes(calls) if given.sizes is None else given.sizes,
+        given.shapes or tuple(ProbeShape(*shape) for shape in shapes),
     )
 
 

@@ -39,7 +39,6 @@ def add_thread_level_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def resolve_library(options: argparse.Namespace) -> None:
-    """Set `library` to what the interpreter has if none is named; raise ProbeError."""
-    if options.library is None:
-        options.library = inspect_interpreter(find_interpreter("", options.python)).base
+def library_of(options: argparse.Namespace) -> str:
+    """Return the library of the options, else what their interpreter has; raise ProbeError."""
+    return options.library or inspect_interpreter(find_interpreter("", options.python)).base

@@ -63,10 +63,10 @@ def add_ppn_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_table_part(path: Path, options: argparse.Namespace) -> TuningTable:
-    """Read a table, or the part that the options ask for; raise InputError."""
+def read_table_part(path: Path, ppn: int | None) -> TuningTable:
+    """Read a table, or the part of it for so many ranks per node; raise InputError."""
     table = read_table(path)
-    return table if options.ppn is None else table.with_ppn(options.ppn)
+    return table if ppn is None else table.with_ppn(ppn)
 
 
 def export_options(options: argparse.Namespace, form: Format) -> ExportOptions:
@@ -80,9 +80,9 @@ def export_options(options: argparse.Namespace, form: Format) -> ExportOptions:
     )
 
 
-def check_python_option(options: argparse.Namespace, form: Format) -> None:
+def check_python_option(python: Path | None, form: Format) -> None:
     """Raise InputError for an interpreter that this format does not read rules with."""
-    if options.python is not None and "base_rules" not in form.used_options:
+    if python is not None and "base_rules" not in form.used_options:
         raise _unused_option_error("--python", "base_rules", form)
 
 

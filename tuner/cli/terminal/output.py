@@ -81,9 +81,9 @@ def print_command(purpose: str, command: str) -> None:
     screen.print(Text(fold_command(f"  {command}", screen.width)), soft_wrap=True)
 
 
-def print_result(arguments: argparse.Namespace, record: Any, text: Callable[[], None]) -> None:
+def print_result(as_json: bool, record: Any, text: Callable[[], None]) -> None:
     """Print `record` as JSON if asked to, else call `text` to print it for people."""
-    if arguments.json:
+    if as_json:
         print(json.dumps(record, indent=1))
     else:
         text()
