@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -59,6 +60,11 @@ class Score:
     regret: RegretSummary
     slower_fraction: float
     regret_reduction: float
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the score as JSON data, without what needs a default that was not measured."""
+        known = {"slower": self.slower_fraction, "headroom": self.regret_reduction}
+        return asdict(self.regret) | {k: v for k, v in known.items() if not math.isnan(v)}
 
 
 def summarise_regret(losses: Sequence[float]) -> RegretSummary:

@@ -628,7 +628,7 @@ def test_what_is_imported_can_be_evaluated(
 def test_a_large_job_shows_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.cli.commands.import_results.LARGE_INPUT_BYTES", 1)
+    monkeypatch.setattr("tuner.cli.terminal.progress.LARGE_INPUT_BYTES", 1)
     folder, out = job(tmp_path / "job", dump([call()])), tmp_path / "m.ndjson"
     words = [str(folder), "--library", "nccl 2.30.7", "--cluster", "dgx", "--out", str(out)]
     assert main(["import-results", *words, "--json"]) == 0

@@ -764,7 +764,7 @@ def test_large_logs_show_progress(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tuner.cli.commands.logged_validation.LARGE_INPUT_BYTES", 1)
+    monkeypatch.setattr("tuner.cli.terminal.progress.LARGE_INPUT_BYTES", 1)
     (tmp_path / "t.log").write_text(began() + chose(512, "TREE", "LL") * 20_000)
     assert asked(written, "--log", tmp_path / "t.log") == 1
     assert "reading logs" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from typing import Any
 from tuner.algorithms import REQUIREMENTS, Algorithm, algorithm_names, describe
 from tuner.base.units import humanize
 from tuner.cli.options import argument_types
-from tuner.cli.terminal.output import add_json_option, print_result, print_text
+from tuner.cli.terminal.output import finish_command, print_result, print_text
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 
@@ -26,8 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--collective", type=argument_types.collective, help="collective to list (default: all)"
     )
-    add_json_option(parser)
-    parser.set_defaults(run=run)
+    finish_command(parser, run)
 
 
 def run(options: argparse.Namespace) -> None:

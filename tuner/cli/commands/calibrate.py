@@ -19,8 +19,7 @@ from tuner.calibrate.refine import Refinement, refine
 from tuner.cli.options.argument_types import file_option
 from tuner.cli.options.host_options import read_with_topology
 from tuner.cli.terminal.output import (
-    add_json_option,
-    console,
+    finish_command,
     print_cautions,
     print_command,
     print_result,
@@ -81,14 +80,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="fit what ping-pongs do not show to the measured collectives; used if calls that are"
         " held out are predicted better and ranked no worse",
     )
-    add_json_option(parser)
-    parser.set_defaults(run=run)
+    finish_command(parser, run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Fit, write, plot and print a calibration, or compare two."""
     if options.files[0] == COMPARE:
-        _compare(options)
+        if len(options.files) != 3:
+            raise UsageError(
+                f"`tuner calibrate {COMPARE}` takes two calibrations: the earlier first"
+            )
+        if options.out or options.topology or options.plots or options.refine:
+            raise UsageError(f"`tuner calibrate {COMPARE}` only prints: use --json and redirect it")
+        changes = compare_calibrations(
+            *(read_calibration(Path(name)) for name in options.files[1:])
+        )
+        print_result(options.json, [_record(change) for change in changes], lambda: _print(changes))
         return
     if len(options.files) > 1:
         raise UsageError(
@@ -117,7 +124,7 @@ def run(options: argparse.Namespace) -> None:
         if options.out:
             print_text(f"{options.out}: written")
         if options.out and _can_tune(measurements):
-            print_command("next:", _tune_command(options))
+            print_command("next:", _tune_command(measured, options.out, options.topology))
 
     print_result(options.json, calibration_record(calibration), text)
 
@@ -125,7 +132,7 @@ def run(options: argparse.Namespace) -> None:
 def _refine(
     found: CalibrationFit, measurements: Measurements, topology: Topology | None
 ) -> Refinement:
-    with Display(console(error=True)).stage("fitting to the measured collectives") as report:
+    with Display().stage("fitting to the measured collectives") as report:
         return refine(
             found.calibration, measurements, topology, on_progress=progress_from_counts(report)
         )
@@ -137,22 +144,11 @@ def _can_tune(measurements: Measurements) -> bool:
     return measured and measurements.library.partition(" ")[0] in LIBRARY_MODULES
 
 
-def _tune_command(options: argparse.Namespace) -> str:
+def _tune_command(measured: Path, calibration: Path, topology: Path | None) -> str:
     """Return the command that makes a table with this calibration."""
-    topology = ["--topology", str(options.topology)] if options.topology else []
-    return shlex.join(
-        [
-            "tuner",
-            "tune",
-            "--measurements",
-            str(options.files[0]),
-            "--calibration",
-            str(options.out),
-            *topology,
-            "--out",
-            "table.json",
-        ]
-    )
+    known = ("--topology", str(topology)) if topology else ()
+    files = ("--measurements", str(measured), "--calibration", str(calibration), *known)
+    return shlex.join(["tuner", "tune", *files, "--out", "table.json"])
 
 
 def _print_refined(refined: Refinement) -> None:
@@ -186,16 +182,6 @@ def _draw(found: CalibrationFit, refined: Calibration | None, folder: Path) -> N
 
     for path in save_fit_plots(found, folder, refined):
         print_text(f"{path}: written", error=True)
-
-
-def _compare(options: argparse.Namespace) -> None:
-    if len(options.files) != 3:
-        raise UsageError(f"`tuner calibrate {COMPARE}` takes two calibrations: the earlier first")
-    if options.out or options.topology or options.plots or options.refine:
-        raise UsageError(f"`tuner calibrate {COMPARE}` only prints: use --json and redirect it")
-    before, after = (read_calibration(Path(name)) for name in options.files[1:])
-    changes = compare_calibrations(before, after)
-    print_result(options.json, [_record(change) for change in changes], lambda: _print(changes))
 
 
 def _record(change: ParameterDrift) -> dict[str, Any]:

@@ -10,14 +10,7 @@ from tuner.base.atomic_io import require_writable_file
 from tuner.base.errors import InputError
 from tuner.cli.options import host_options, native_options
 from tuner.cli.options.argument_types import file_option
-from tuner.cli.terminal.output import (
-    add_subcommand,
-    console,
-    print_cautions,
-    print_result,
-    print_text,
-    warn,
-)
+from tuner.cli.terminal.output import add_subcommand, print_cautions, print_result, print_text, warn
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views.comparison_view import print_comparison
 from tuner.cli.views.table_view import format_rule_count
@@ -75,9 +68,9 @@ def run_accept(options: argparse.Namespace) -> None:
     there = host_options.resolve_hosts(options)
     asked = native_options.read_table_part(options.table, options.ppn)
     table, launcher = _opened(asked, options.table, options.python, there, options.launcher)
-    with Display(console(error=True)).stage(f"trying the rules of {table.library}") as report:
+    with Display().stage(f"trying the rules of {table.library}") as report:
         accepted = acceptance.accept_winning_rules(table, launcher, report, there, warn)
-    with Display(console(error=True)).stage(f"comparing them again, {table.library}") as report:
+    with Display().stage(f"comparing them again, {table.library}") as report:
         found, records = acceptance.withdraw_losing_rules(accepted, launcher, report, there, warn)
     write_table(found, options.out)
     cautions = [*comparison_cautions(*split_control(records)), *table_cautions(found)]
@@ -101,7 +94,7 @@ def run_compare(options: argparse.Namespace) -> int:
     there = host_options.resolve_hosts(options)
     asked = native_options.read_table_part(options.table, options.ppn)
     table, launcher = _opened(asked, options.table, options.python, there, options.launcher)
-    with Display(console(error=True)).stage(f"timing {table.library}") as report:
+    with Display().stage(f"timing {table.library}") as report:
         records = acceptance.time_against_default(table, launcher, report, there, warn)
     changed, control = split_control(records)
     cautions = [*comparison_cautions(changed, control), *table_cautions(table)]

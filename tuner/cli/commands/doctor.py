@@ -16,7 +16,7 @@ from tuner.base.units import plural
 from tuner.cli.options import host_options
 from tuner.cli.options.interpreters import add_library_options
 from tuner.cli.terminal.layout import display_width, fold_command
-from tuner.cli.terminal.output import add_json_option, console, print_result
+from tuner.cli.terminal.output import console, finish_command, print_result
 from tuner.diagnosis import Diagnosis, Finding, SetupProblem, diagnose
 from tuner.launch import template
 from tuner.launch.interpreters import find_interpreter
@@ -34,8 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_library_options(parser)
     host_options.add_host_options(parser.add_argument_group("several hosts"))
-    add_json_option(parser)
-    parser.set_defaults(run=run)
+    finish_command(parser, run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,10 +7,8 @@ import argparse
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from tuner.base.errors import InputError, UsageError
 from tuner.base.progress import subtask_progress, with_eta
@@ -19,8 +17,7 @@ from tuner.base.units import plural
 from tuner.cli.commands.import_results import add_format_option
 from tuner.cli.options.argument_types import file_option, name_list
 from tuner.cli.terminal.output import (
-    add_json_option,
-    console,
+    finish_command,
     print_cautions,
     print_result,
     print_table,
@@ -115,8 +112,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "calibration to simulate calls with, on --topology (default: no simulation)",
     )
     file_option(parser, "--topology", "topology of the cluster, for simulation")
-    add_json_option(parser)
-    parser.set_defaults(run=run)
+    finish_command(parser, run)
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:
@@ -151,10 +147,12 @@ def run(options: argparse.Namespace) -> None:
     simulate = _simulate(options.calibration, options.topology)
     trainers = selector_trainers(simulate, options.baselines)
     table = read_table(options.table) if options.table else None
-    cases = read_cases(options, simulate)
+    cases = read_cases(
+        options.files, options.format, simulate, options.pooled, options.exclude_algorithms
+    )
     tables = {str(options.table): _table_pick(table, cases, options.table)} if table else {}
     if table:
-        _warn_of_own(table, options)
+        _warn_of_own(table, options.table, options.files)
     own_sets = {
         name: own
         for name, own in group_cases(cases, options.cv == NEW_MACHINE).items()
@@ -164,7 +162,7 @@ def run(options: argparse.Namespace) -> None:
         _warn_of_unmeasured(options.table, tables[str(options.table)], own_sets.values())
     if not own_sets:
         raise InputError(NOTHING_TO_CHOOSE)
-    tell = with_eta(Display(console(error=True)).line_report("asking for what was left out"))
+    tell = with_eta(Display().line_report("asking for what was left out"))
     found = {
         name: evaluate(
             own, options.cv, trainers, tables, subtask_progress(tell, number, len(own_sets), name)
@@ -177,21 +175,24 @@ def run(options: argparse.Namespace) -> None:
             why[_nothing_learned(own, options.cv)].append(name)
     for reason, names_of in why.items():
         warn(f"{'; '.join(names_of)}: {reason}")
-    record = {name: list(_records(scores)) for name, scores in found.items()}
+    record = {
+        name: [{"selector": key, **score.to_record()} for key, score in scores.items()]
+        for name, scores in found.items()
+    }
     protocol = options.cv
     print_result(
         options.json, {"protocol": protocol, "sets": record}, lambda: _print(found, protocol)
     )
 
 
-def _warn_of_own(table: TuningTable, options: argparse.Namespace) -> None:
+def _warn_of_own(table: TuningTable, named: Path, files: Sequence[Path]) -> None:
     """Warn of input files that the table was made of."""
-    for path in options.files:
+    for path in files:
         if path.suffix != ".ndjson":
             continue
         if read_measurements(path).provenance == table.provenance.get("probe"):
             warn(
-                f"{options.table} was made of {path}: its scores there say nothing of calls that"
+                f"{named} was made of {path}: its scores there say nothing of calls that"
                 " were not measured; score it on other measurements"
             )
 
@@ -219,20 +220,31 @@ def _simulate(calibration: Path | None, topology: Path | None) -> SimulateFuncti
     return Simulator(read_calibration(calibration), load_topology(topology))
 
 
-def read_cases(options: argparse.Namespace, simulate: SimulateFunction) -> list[EvaluationCase]:
-    """Read the cases of files in any known format, as the options say."""
-    probed = [path for path in options.files if path.suffix == ".ndjson"]
-    others = [path for path in options.files if path not in probed]
+def read_cases(
+    files: Sequence[Path],
+    form: str,
+    simulate: SimulateFunction,
+    pooled: bool,
+    excluded: Collection[str],
+) -> list[EvaluationCase]:
+    """Read the cases of files in any known format.
+
+    form        format of the files that `tuner probe` did not write
+    pooled      whether the libraries in a file are candidates, like algorithms
+    excluded    algorithms to disregard
+    """
+    probed = [path for path in files if path.suffix == ".ndjson"]
+    others = [path for path in files if path not in probed]
     read = [
         case
         for path in probed
         for case in cases_from_measurements(read_measurements(path), simulate)
     ]
-    readings = [_readings(path, options.format) for path in others]
+    readings = [_readings(path, form) for path in others]
     check_algorithm_names(chain(*readings))
     for own in readings:
-        read += cases_from_readings(own, options.pooled)
-    return drop_algorithms(read, options.exclude_algorithms)
+        read += cases_from_readings(own, pooled)
+    return drop_algorithms(read, excluded)
 
 
 def _readings(path: Path, form: str) -> Sequence[BenchmarkResult]:
@@ -297,19 +309,6 @@ def _warn_of_unmeasured(
             f"{path} is not scored at {lost} of {plural(len(calls), 'call')}: what it says there"
             " was not measured"
         )
-
-
-def _records(scores: dict[str, Score]) -> Iterator[dict[str, Any]]:
-    for name, score in scores.items():
-        known = {
-            key: value
-            for key, value in (
-                ("slower", score.slower_fraction),
-                ("headroom", score.regret_reduction),
-            )
-            if not math.isnan(value)
-        }
-        yield {"selector": name, **asdict(score.regret), **known}
 
 
 def _print(found: dict[str, dict[str, Score]], protocol: str) -> None:

@@ -10,19 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner.base.errors import UsageError
-from tuner.base.progress import with_eta
-from tuner.base.units import format_size, humanize
+from tuner.base.units import humanize
 from tuner.cli.options import argument_types
 from tuner.cli.options.argument_types import count_option, file_option
-from tuner.cli.terminal.output import (
-    add_json_option,
-    console,
-    print_cautions,
-    print_result,
-    print_text,
-    warn,
-)
-from tuner.cli.terminal.progress import Display
+from tuner.cli.terminal.output import finish_command, print_cautions, print_result, print_text, warn
+from tuner.cli.terminal.progress import reading
 from tuner.core.measurement import Measurements
 from tuner.importers import (
     AUTO,
@@ -39,7 +31,6 @@ PURPOSE = (
     "Imported results are for `tuner evaluate`, `tuner train` and comparing with predictions;"
     " tables are made of probes of your own (`tuner probe`: Open MPI, MPICH)."
 )
-LARGE_INPUT_BYTES = 32 << 20  # bytes; reading more takes seconds
 EXAMPLES = f"""examples:
   tuner import-results osu_allreduce.out --ranks 64 --nodes 8 --library "openmpi 5.0.11" \\
       --out m.ndjson
@@ -67,8 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     file_option(parser, "--out", "NDJSON file to write", required=True)
     add_format_option(parser)
     _add_metadata_options(parser)
-    add_json_option(parser)
-    parser.set_defaults(run=run)
+    finish_command(parser, run)
 
 
 def _add_metadata_options(parser: argparse.ArgumentParser) -> None:
@@ -140,7 +130,7 @@ def run(options: argparse.Namespace) -> None:
         dict(options.param),
         options.memory,
     )
-    readings = _read(options, told)
+    readings = _read(options.files, options.format, told)
     check_algorithm_names(readings)
     _require_version(library_name(options.library), readings)
     found = as_measurements(readings, options.library, options.cluster, options.cores)
@@ -149,21 +139,10 @@ def run(options: argparse.Namespace) -> None:
     print_result(options.json, record, lambda: _print(found, len(readings), options.out))
 
 
-def _read(options: argparse.Namespace, told: UserMetadata) -> list[BenchmarkResult]:
+def _read(files: Sequence[Path], form: str, told: UserMetadata) -> list[BenchmarkResult]:
     """Read all files; warn of what they lack, and show the progress of large ones."""
-    if _bytes(options.files) < LARGE_INPUT_BYTES:
-        readings, notes = read_all(options.files, options.format, told)
-    else:
-        with Display(console(error=True)).stage("reading") as report:
-            tell = with_eta(report)
-            readings, notes = read_all(
-                options.files,
-                options.format,
-                told,
-                lambda done, total: tell(
-                    done / total, f"{format_size(done)} of {format_size(total)}"
-                ),
-            )
+    with reading("reading", _bytes(files)) as progress:
+        readings, notes = read_all(files, form, told, progress)
     for note in notes:
         warn(note)
     return readings

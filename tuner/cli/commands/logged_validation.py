@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError, UsageError
-from tuner.base.progress import with_eta
-from tuner.base.units import format_size, plural
+from tuner.base.units import plural
 from tuner.cli.options.argument_types import file_option
-from tuner.cli.terminal.output import console, warn
-from tuner.cli.terminal.progress import Display
+from tuner.cli.terminal.output import warn
+from tuner.cli.terminal.progress import reading
 from tuner.core.table import TuningTable
 from tuner.formats.nccl.emitter import emit_sparse
 from tuner.formats.nccl.plugin import fnv1a
@@ -30,17 +29,9 @@ OTHER_RULES_FOLLOWED = "not these rules were followed on all ranks"
 SKIPPED_RULES_NOTE = (
     "passed over: left to NCCL, where no log tells who chose, or not in NCCL's file."
 )
-LARGE_INPUT_BYTES = 32 << 20  # bytes; reading more takes seconds
-LAUNCH_OPTIONS = (
-    "hosts",
-    "hostfile",
-    "launcher",
-    "python",
-    "base_rules",
-    "fallback_algorithm",
-    "ranks",
-    "commutative_only",
-)
+START_OPTIONS = ("hosts", "hostfile", "launcher", "python")
+FILE_OPTIONS = ("base_rules", "fallback_algorithm", "ranks", "commutative_only")
+LAUNCH_OPTIONS = (*START_OPTIONS, *FILE_OPTIONS)
 _SHAPE = re.compile(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})")
 
 
@@ -96,19 +87,8 @@ def validate_from_logs(
         raise InputError("no rule of the table names an algorithm, so no log can tell of any")
     named, found = _files(logs)
     files = [*named, *found]
-    if sum(map(file_size, files)) < LARGE_INPUT_BYTES:
-        evidence = validate_nccl.read_logs(files, shape, discovered=found)
-    else:
-        with Display(console(error=True)).stage("reading logs") as report:
-            tell = with_eta(report)
-            evidence = validate_nccl.read_logs(
-                files,
-                shape,
-                lambda done, total: tell(
-                    done / total, f"{format_size(done)} of {format_size(total)}"
-                ),
-                found,
-            )
+    with reading("reading logs", sum(map(file_size, files))) as progress:
+        evidence = validate_nccl.read_logs(files, shape, progress, found)
     doubts = list(_doubts(table, evidence))
     for sentence in (*_noticed(table, evidence), *doubts):
         warn(sentence)

@@ -21,8 +21,7 @@ from tuner.cli.options.argument_types import count_option, file_option, measured
 from tuner.cli.options.host_options import probe_spec_of, single_host_spec_of
 from tuner.cli.options.interpreters import add_library_options, add_thread_level_option
 from tuner.cli.terminal.output import (
-    add_json_option,
-    console,
+    finish_command,
     print_cautions,
     print_command,
     print_result,
@@ -105,8 +104,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"parts to measure (default: {','.join(PARTS)}; on this computer no shared and sweep)",
     )
     host_options.add_measurement_options(parser.add_argument_group("several hosts"))
-    add_json_option(parser)
-    parser.set_defaults(run=run, resumes=True)
+    finish_command(parser, run, resumes=True)
 
 
 @dataclass(frozen=True)
@@ -152,8 +150,11 @@ def run(options: argparse.Namespace) -> None:
         measurements = merge_files(options.files, options.out)
     else:
         # The hosts of the job only count with the word `run` or `plan`.
-        hosts_of = host_options.resolve_hosts if options.action else host_options.given_hosts
-        there = hosts_of(options)
+        there = (
+            host_options.resolve_hosts(options)
+            if options.action
+            else host_options.given_hosts(options)
+        )
         spec = single_host_spec_of(options) if there.is_local else probe_spec_of(options, there)
         usual = default_budget(spec.library) if there.is_local else multi_host.DEFAULT_BUDGET_S
         budget = usual if options.budget is None else options.budget
@@ -170,7 +171,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _measure(asked: AskedProbe, out: Path, there: Hosts) -> Measurements:
-    display = Display(console(error=True))
+    display = Display()
     where = "" if there.is_local else f" on {plural(len(there.names), 'host')}"
     _say_beforehand(asked.plan(), out, display)
     with display.stage(f"probing {asked.spec.library}{where}") as report:

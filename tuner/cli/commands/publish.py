@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from tuner.base.errors import InputError
-from tuner.cli.terminal.output import add_json_option, print_result, print_text
+from tuner.cli.terminal.output import finish_command, print_result, print_text
 from tuner.core.table import read_table, table_record
 from tuner.formats.usable_table import require_usable
 from tuner.runtime import service_client
@@ -36,8 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="store the version, and let programs keep the table that they have",
     )
-    add_json_option(parser)
-    parser.set_defaults(run=run)
+    finish_command(parser, run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from tuner.base.units import parse_duration
 from tuner.cli.options.argument_types import count_option, file_option, measured_sizes_option
 from tuner.cli.options.interpreters import add_thread_level_option
 from tuner.cli.quickstart_files import DATABASE, OUT, REPORT
-from tuner.cli.terminal.output import add_json_option, console, print_result
+from tuner.cli.terminal.output import finish_command, print_result
 from tuner.cli.terminal.progress import Display, format_clock
 from tuner.cli.views.quickstart_summary import print_results
 from tuner.core.calibration import read_calibration
@@ -91,15 +91,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_thread_level_option(parser)
     parser.add_argument("--restart", action="store_true", help="measure again instead of going on")
-    add_json_option(parser)
-    parser.set_defaults(run=run, resumes=True)
+    finish_command(parser, run, resumes=True)
 
 
 def run(options: argparse.Namespace) -> None:
     """Run all stages for each library, store the tables, and write the report."""
     if options.ranks == 1:
         raise UsageError("one rank exchanges no messages: --ranks is at least 2")
-    display, out = Display(console(error=True)), options.out
+    display, out = Display(), options.out
     beside = {name: getattr(options, f"{name}_python") for name in LIBRARIES_BESIDE}
     pythons = (
         _pythons_beside(options.python, beside, display)

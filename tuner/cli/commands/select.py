@@ -20,7 +20,7 @@ from tuner.base.units import (
 from tuner.cli.options import argument_types
 from tuner.cli.options.argument_types import count_option
 from tuner.cli.terminal.output import (
-    add_json_option,
+    finish_command,
     print_cautions,
     print_result,
     print_table,
@@ -81,8 +81,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser, "--ppn", "ranks per node (default: --ranks divided by --nodes)", metavar="N"
     )
     _add_call_options(parser)
-    add_json_option(parser)
-    parser.set_defaults(run=run)
+    finish_command(parser, run)
 
 
 def _add_call_options(parser: argparse.ArgumentParser) -> None:
@@ -118,21 +117,22 @@ def _add_call_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Look up one call in a table, or ask a trained selector."""
     nodes, ppn = resolve_shape(options.ranks, options.nodes, options.ppn)
-    if options.table.is_dir():
-        return _query_selector(options, nodes, ppn)
+    path, placement = options.table, options.placement
+    key = RuleKey(options.collective, nodes, ppn, options.memory, options.operators, placement)
+    if path.is_dir():
+        if placement != BLOCK:
+            raise UsageError("a selector knows consecutive ranks alone: leave --placement out")
+        point, record = _query_selector(path, options.group, key, options.size)
+        return print_result(options.json, record, lambda: _print_asked(record, point))
     if options.group:
         raise UsageError(
-            f"--group is for a trained selector; {options.table} is a table of one cluster: leave"
-            " it out"
+            f"--group is for a trained selector; {path} is a table of one cluster: leave it out"
         )
-    key = RuleKey(
-        options.collective, nodes, ppn, options.memory, options.operators, options.placement
-    )
-    table = read_table(options.table)
+    table = read_table(path)
     try:
         rule = lookup_rule(table, key, options.size)
     except InputError as reason:
-        raise InputError(f"{reason}{_alternative_hint(table, key, options.placement)}") from None
+        raise InputError(f"{reason}{_alternative_hint(table, key, placement)}") from None
     return print_result(options.json, rule_record(rule), lambda: _print(rule))
 
 
@@ -186,26 +186,23 @@ def _alternative_hint(table: TuningTable, key: RuleKey, placement: str) -> str:
     return ""
 
 
-def _query_selector(options: argparse.Namespace, nodes: int, ppn: int) -> None:
-    """Print the choice of a trained selector with the least regret, and its significant choice."""
-    if options.placement != BLOCK:
-        raise UsageError("a selector knows consecutive ranks alone: leave --placement out")
+def _query_selector(
+    path: Path, group: str, key: RuleKey, nbytes: int
+) -> tuple[CallPoint, dict[str, Any]]:
+    """Return the choice of a trained selector with the least regret, and its significant choice."""
     from tuner.select.dataset import CallPoint  # scikit-learn and SciPy, which tables do without
     from tuner.select.evaluate import no_simulation
     from tuner.select.persistence import read_selector
 
-    point = CallPoint(
-        options.collective, nodes, ppn, options.memory, options.size, options.placement
-    )
-    selector = read_selector(options.table)[0].train_selector(no_simulation, options.group)
+    point = CallPoint(key.collective, key.nodes, key.ppn, key.memory, nbytes, key.placement)
+    selector = read_selector(path)[0].train_selector(no_simulation, group)
     known = selector.candidates(point)
     believed = {str(choice): selector.predict_seconds(point, choice) for choice in known}
-    record = {
+    return point, {
         "choice": str(selector.choose(point)),
         "sure": str(selector.choose_significant(point)),
         "seconds": {name: list(told) for name, told in believed.items()},
     }
-    print_result(options.json, record, lambda: _print_asked(record, point))
 
 
 def _print_asked(record: dict[str, Any], point: CallPoint) -> None:

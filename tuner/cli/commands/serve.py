@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-from typing import TYPE_CHECKING
 
 from tuner.base.errors import InputError, UsageError, shortened_repr
 from tuner.base.units import parse_size
@@ -14,9 +13,6 @@ from tuner.cli.options.database import add_database_option, add_retention_option
 from tuner.cli.quick_imports import quick_imports
 from tuner.cli.terminal.output import print_text
 from tuner.launch.interpreters import find_interpreter
-
-if TYPE_CHECKING:
-    from tuner.api.settings import Settings
 
 EXAMPLES = """examples:
   tuner serve
@@ -125,20 +121,10 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError("--measure needs jobs, which measure this computer: leave out --no-jobs")
     with quick_imports():
         from tuner.api import server
+        from tuner.api.settings import MAX_QUEUED_JOBS, MEASUREMENTS_LIMIT_BYTES, Settings
 
-    settings = _settings(options)
-    if options.jobs_only:
-        server.run_jobs(settings, lambda: print_text("tuner carries out jobs; Ctrl-C ends it"))
-    else:
-        server.serve(settings, _announce)
-
-
-def _settings(options: argparse.Namespace) -> Settings:
-    from tuner.api import settings
-
-    mpich = find_interpreter("mpich", options.mpich_python)
-    queued = options.queued_jobs
-    return settings.Settings(
+    mpich, queued = find_interpreter("mpich", options.mpich_python), options.queued_jobs
+    settings = Settings(
         database=options.db,
         host=options.host,
         port=options.port,
@@ -147,13 +133,17 @@ def _settings(options: argparse.Namespace) -> Settings:
         measures=options.measure,
         require_tokens=options.require_tokens,
         rate_limit=options.rate_limit,
-        max_queued_jobs=settings.MAX_QUEUED_JOBS if queued is None else queued,
-        measurements_limit=options.upload_limit or settings.MEASUREMENTS_LIMIT_BYTES,
+        max_queued_jobs=MAX_QUEUED_JOBS if queued is None else queued,
+        measurements_limit=options.upload_limit or MEASUREMENTS_LIMIT_BYTES,
         trusted_proxies=options.proxy_headers,
         access_log=options.access_log,
         retention=retention_of(options),
         mpich_python=mpich if mpich.exists() or options.mpich_python else None,
     )
+    if options.jobs_only:
+        server.run_jobs(settings, lambda: print_text("tuner carries out jobs; Ctrl-C ends it"))
+    else:
+        server.serve(settings, _announce)
 
 
 def _announce(address: str) -> None:

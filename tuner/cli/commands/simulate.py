@@ -15,14 +15,7 @@ from tuner.base.progress import with_eta
 from tuner.base.units import format_size, format_time
 from tuner.cli.options import argument_types
 from tuner.cli.options.argument_types import count_option, file_option
-from tuner.cli.terminal.output import (
-    add_json_option,
-    console,
-    print_result,
-    print_table,
-    print_text,
-    warn,
-)
+from tuner.cli.terminal.output import finish_command, print_result, print_table, print_text, warn
 from tuner.cli.terminal.progress import Display
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
@@ -119,8 +112,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " which resource would have to be faster",
     )
     file_option(parser, "--gantt", "draw the run of one algorithm at one size, as .svg or .png")
-    add_json_option(parser)
-    parser.set_defaults(run=run)
+    finish_command(parser, run)
 
 
 def _add_cost_options(parser: argparse.ArgumentParser) -> None:
@@ -168,91 +160,78 @@ def _shape(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print one prediction per algorithm and size."""
-    _require_known_algorithms(options)
-    if options.gantt:
-        _require_one(options)
-    machine = load_machine(options.topology, node_topology=options.node_topology)
-    if options.calibration:
-        machine = replace(machine, calibration=read_calibration(options.calibration))
-    warn(assumed_costs_warning(machine))
-    asked = _asked_calls(options, machine)
-    placement, memory = asked.predictor.placement, asked.predictor.memory
-    if memory == CUDA:
-        warn(shared_gpu_warning(machine.topology, placement.shape[1]))
-    records = list(_predictions(asked, options.gantt, explained=options.explain))
-    if not records:
-        raise LimitExceededError("nothing is left to be simulated: ask for fewer ranks or others")
-    if not options.calibration:
-        warn(missing_overhead_warning(machine))
-    where = f"{machine.topology.name}, in {MEMORY_NAMES[memory]}"
-
-    def show() -> None:
-        _print(where, records, explained_too=options.explain)
-        if not options.calibration:
-            print_text(machine.accuracy_sentence({record["predicted_by"] for record in records}))
-
-    print_result(options.json, records, show)
-
-
-def _asked_calls(options: argparse.Namespace, machine: Machine) -> AskedCalls:
-    """Return what the options ask for.
+    """Print one prediction per algorithm and size.
 
     NCCL's model is used where its algorithms are wanted as NCCL runs them, and no costs were
     measured. Only measured costs are those of a library, which may run an algorithm in its own way.
-    Raises InputError for a named algorithm that the machine does not support, and for a root that
-    is not a rank.
     """
+    names, calibration = options.algorithm or (), options.calibration
+    _require_known_algorithms(options.collective, names)
+    if options.gantt:
+        if len(names) != 1 or len(options.sizes) != 1:
+            raise UsageError("--gantt draws one run: give one --algorithm and one size")
+        argument_types.require_image_suffix(options.gantt, "--gantt")
+        require_writable_file(options.gantt, options.topology, options.node_topology, calibration)
+    machine = load_machine(options.topology, node_topology=options.node_topology)
+    if calibration:
+        machine = replace(machine, calibration=read_calibration(calibration))
+    warn(assumed_costs_warning(machine))
     placement = Placement.block(machine.topology, options.ppn, options.ranks)
     if not 0 <= options.root < placement.p:
         raise InputError(f"--root {options.root}: expected a rank from 0 to {placement.p - 1}")
-    has_data = options.collective.has_data
-    memory = (options.memory or _default_memory(options, placement)) if has_data else HOST
-    with_nccl = options.runner == LIBRARY and not (options.gantt or options.calibration)
+    memory = options.memory or (HOST if calibration else _default_memory(placement))
+    memory = memory if options.collective.has_data else HOST
+    with_nccl = options.runner == LIBRARY and not (options.gantt or calibration)
     predictor = replace(
         CallPredictor.of_machine(placement, machine.calibration, memory, with_nccl=with_nccl),
         root=options.root,
         itemsize=options.itemsize,
         engine=options.engine,
     )
-    for name in options.algorithm or ():
-        check_requirements(options.collective, name, predictor.features, placement.topology.name)
-    return AskedCalls(
-        machine,
-        predictor,
-        options.collective,
-        tuple(dict.fromkeys(map(options.collective.call_bytes, options.sizes))),
-        options.algorithm or (),
-        dict(options.param),
-        options.runner if options.calibration else SCHEDULE,
-    )
+    for name in names:
+        check_requirements(options.collective, name, predictor.features, machine.topology.name)
+    runner = options.runner if calibration else SCHEDULE
+    params = dict(options.param)
+    sizes = tuple(dict.fromkeys(map(options.collective.call_bytes, options.sizes)))
+    asked = AskedCalls(machine, predictor, options.collective, sizes, names, params, runner)
+    records = _predict_all(asked, options.gantt, explained=options.explain)
+    if not calibration:
+        warn(missing_overhead_warning(machine))
+
+    def show() -> None:
+        _print(asked, records, explained_too=options.explain)
+        if not calibration:
+            print_text(machine.accuracy_sentence({record["predicted_by"] for record in records}))
+
+    print_result(options.json, records, show)
 
 
-def _require_known_algorithms(options: argparse.Namespace) -> None:
+def _predict_all(asked: AskedCalls, gantt: Path | None, *, explained: bool) -> list[dict[str, Any]]:
+    """Return the predictions; raise LimitExceededError if none could be made."""
+    if asked.predictor.memory == CUDA:
+        ranks = asked.predictor.placement.shape[1]
+        warn(shared_gpu_warning(asked.machine.topology, ranks))
+    records = list(_predictions(asked, gantt, explained=explained))
+    if not records:
+        raise LimitExceededError("nothing is left to be simulated: ask for fewer ranks or others")
+    return records
+
+
+def _require_known_algorithms(collective: Collective, names: Sequence[str]) -> None:
     """Raise UsageError for a name of which the collective has no algorithm."""
     try:
-        for name in options.algorithm or ():
-            describe(options.collective, name)
+        for name in names:
+            describe(collective, name)
     except InputError as reason:
         raise UsageError(str(reason)) from None
 
 
-def _default_memory(options: argparse.Namespace, placement: Placement) -> str:
-    """Return the memory of GPUs where every rank has one; a calibration may be of hosts alone."""
-    topology = placement.topology
-    if options.calibration:
-        return HOST
-    inside = [topology.nodes[node].node_topology for node in set(placement.node_of.tolist())]
+def _default_memory(placement: Placement) -> str:
+    """Return the memory of GPUs where every rank has one, else that of hosts."""
+    nodes = placement.topology.nodes
+    inside = [nodes[node].node_topology for node in set(placement.node_of.tolist())]
     fewest = min(len(one.device_indices(GPU)) if one else 0 for one in inside)
     return CUDA if placement.shape[1] <= fewest else HOST
-
-
-def _require_one(options: argparse.Namespace) -> None:
-    if len(options.algorithm or ()) != 1 or len(options.sizes) != 1:
-        raise UsageError("--gantt draws one run: give one --algorithm and one size")
-    argument_types.require_image_suffix(options.gantt, "--gantt")
-    read = filter(None, [options.topology, options.node_topology, options.calibration])
-    require_writable_file(options.gantt, *read)
 
 
 def _predictions(
@@ -260,7 +239,7 @@ def _predictions(
 ) -> Iterator[dict[str, Any]]:
     """Yield the fastest variant of each algorithm at each size, the fastest algorithm first."""
     known = asked.names or asked.predictor.algorithms(asked.collective)
-    tell = with_eta(Display(console(error=True)).line_report("simulating"))
+    tell = with_eta(Display().line_report("simulating"))
     whole, large = len(asked.sizes) * len(known), list[str]()
     for before, nbytes in enumerate(asked.sizes):
         every = []
@@ -379,12 +358,13 @@ def _draw(path: Path | None, record: Mapping[str, Any], run: Explanation) -> Non
         warn(f"the picture is in {path}")
 
 
-def _print(where: str, records: list[dict[str, Any]], *, explained_too: bool) -> None:
+def _print(asked: AskedCalls, records: list[dict[str, Any]], *, explained_too: bool) -> None:
     explained = [
         part for part in TIME_COMPONENTS if any(r.get("parts", {}).get(part) for r in records)
     ]
     print_table(
-        f"{records[0]['collective']} of {records[0]['p']} ranks on {where}",
+        f"{asked.collective} of {asked.predictor.placement.p} ranks on"
+        f" {asked.machine.topology.name}, in {MEMORY_NAMES[asked.predictor.memory]}",
         ("algorithm", "size", "time", *explained),
         (_row(record, explained) for record in records),
         right=("size", "time", *explained),

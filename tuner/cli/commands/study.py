@@ -12,7 +12,7 @@ from tuner.base.atomic_io import require_writable_dir, require_writable_file, wr
 from tuner.base.errors import InputError
 from tuner.base.progress import with_eta
 from tuner.cli.options.argument_types import file_option
-from tuner.cli.terminal.output import add_json_option, console, print_result, warn
+from tuner.cli.terminal.output import finish_command, print_result, warn
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views import study_answers, study_view
 from tuner.machines.loader import (
@@ -82,8 +82,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster instead")
     parser.add_argument("--restart", action="store_true", help="start anew instead of going on")
-    add_json_option(parser)
-    parser.set_defaults(run=run, resumes=True)
+    finish_command(parser, run, resumes=True)
 
 
 def _jobs(text: str) -> int:
@@ -94,9 +93,9 @@ def _jobs(text: str) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Run the study, write and print its result."""
-    carry = _executor(options)
+    carry = _executor(options.dask, options.jobs)
     answers = Path(f"{options.study}{PARTIAL_SUFFIX}")
-    display = Display(console(error=True))
+    display = Display()
     with display.stage("reading the study"):
         asked = read_study(options.study)
     if "latency" not in asked.axes:
@@ -105,7 +104,7 @@ def run(options: argparse.Namespace) -> None:
         warn(shared_gpu_warning(asked.topology, int(asked.axes["ppn"][-1])))
     warn(narrow_uplinks_warning(asked.topology, asked.axes))
     warn(missing_prices_warning(asked.prices))
-    _require_targets(options, answers)
+    _require_targets(options.csv, options.plots, options.study, answers)
     if options.restart:
         delete_checkpoint(answers)
     with checkpoint_file(answers) as keep:
@@ -117,7 +116,7 @@ def run(options: argparse.Namespace) -> None:
                 open_checkpoint=_reporting_resume(keep, display),
             )
         try:
-            _write(options, asked, found, display)
+            _write(options.csv, options.plots, found, display, asked)
         except InputError as reason:
             raise InputError(
                 f"{reason}; the answers stay in {answers}, so that the same command without"
@@ -133,13 +132,12 @@ def _print(found: StudyResult) -> None:
     study_answers.print_answers(found, same)
 
 
-def _require_targets(options: argparse.Namespace, answers: Path) -> None:
+def _require_targets(csv: Path | None, plots: Path | None, study: Path, answers: Path) -> None:
     """Raise InputError before any work for outputs that cannot be written or are inputs."""
-    if options.csv:
-        own = (options.study, *checkpoint_paths(answers), *_named_files(options.study))
-        require_writable_file(options.csv, *own)
-    if options.plots:
-        require_writable_dir(options.plots)
+    if csv:
+        require_writable_file(csv, study, *checkpoint_paths(answers), *_named_files(study))
+    if plots:
+        require_writable_dir(plots)
         import_module("tuner.report.study_plots")  # before any work, if matplotlib is missing
 
 
@@ -165,30 +163,25 @@ def _reporting_resume(keep: OpenCheckpoint, display: Display) -> OpenCheckpoint:
     return kept
 
 
-def _write(options: argparse.Namespace, asked: Study, found: StudyResult, display: Display) -> None:
-    if options.csv:
+def _write(
+    csv: Path | None, plots: Path | None, found: StudyResult, display: Display, asked: Study
+) -> None:
+    if csv:
         text = study_view.csv_text(found)
-        write_atomically(options.csv, text)
-        display.note(
-            f"{options.csv}: {text.count(NEWLINE) - 1} times of {len(found.points)} points"
-        )
-    if options.plots:
-        _draw(asked, found, options.plots, display)
+        write_atomically(csv, text)
+        display.note(f"{csv}: {text.count(NEWLINE) - 1} times of {len(found.points)} points")
+    if plots:
+        from tuner.report.study_plots import save_study_plots  # matplotlib takes its time
+
+        with display.stage("drawing") as report:
+            drawn = save_study_plots(asked, found, plots, with_eta(report))
+        for text in (f"{len(drawn.files)} plots are in {plots}", *drawn.notes):
+            display.note(text)
 
 
-def _draw(asked: Study, found: StudyResult, folder: Path, display: Display) -> None:
-    from tuner.report.study_plots import save_study_plots  # matplotlib takes its time
-
-    with display.stage("drawing") as report:
-        drawn = save_study_plots(asked, found, folder, with_eta(report))
-    display.note(f"{len(drawn.files)} plots are in {folder}")
-    for text in drawn.notes:
-        display.note(text)
-
-
-def _executor(options: argparse.Namespace) -> Executor:
-    if options.dask:
+def _executor(dask: str | None, jobs: int | None) -> Executor:
+    if dask:
         from tuner.whatif.dask_executor import make_dask_executor  # Dask, which is an extra
 
-        return make_dask_executor(options.dask)
-    return make_parallel_executor(options.jobs)
+        return make_dask_executor(dask)
+    return make_parallel_executor(jobs)

@@ -15,7 +15,6 @@ from tuner.cli.options import host_options, native_options
 from tuner.cli.options.argument_types import file_option, require_image_suffix
 from tuner.cli.terminal.output import (
     add_subcommand,
-    console,
     print_cautions,
     print_command,
     print_result,
@@ -319,7 +318,7 @@ def run_validate(options: argparse.Namespace) -> int:
         wish = native_options.export_options(options, FORMATS[profile.name])
         _require_rules(options.table, table)
         words, others = IN_LIBRARY, []
-        with Display(console(error=True)).stage(f"validating {table.library}") as report:
+        with Display().stage(f"validating {table.library}") as report:
             python = find_interpreter(library, options.python)
             validations = validation.validate_exported(
                 held, python, wish, report, host_options.given_hosts(options), options.launcher

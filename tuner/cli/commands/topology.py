@@ -100,7 +100,7 @@ def _listed(known: MachineSpec) -> dict[str, Any]:
 
 def run_show(options: argparse.Namespace) -> None:
     """Print everything that is known about one machine."""
-    machine = _machine(options)
+    machine = _machine(options.machine, options.nodes, options.node_topology)
     warn(assumed_costs_warning(machine))
     print_result(options.json, machine_record(machine), lambda: print_machine(machine))
 
@@ -112,10 +112,8 @@ def run_draw(options: argparse.Namespace) -> None:
     from tuner.report.node_diagram import draw_node
 
     argument_types.require_image_suffix(options.out, "--out")
-    require_writable_file(
-        options.out, Path(options.machine), *filter(None, [options.node_topology])
-    )
-    machine = _machine(options)
+    require_writable_file(options.out, Path(options.machine), options.node_topology)
+    machine = _machine(options.machine, options.nodes, options.node_topology)
     title = machine.spec.title if machine.spec else machine.name
     interior = machine.topology.nodes[0].node_topology
     what = options.view or ("fabric" if interior is None else "node")
@@ -132,20 +130,19 @@ def run_draw(options: argparse.Namespace) -> None:
     print_result(options.json, {"file": str(options.out), "what": what}, lambda: print(options.out))
 
 
-def _machine(options: argparse.Namespace) -> Machine:
-    """Return the machine of a preset's name or of a file, with `--nodes` nodes if given."""
-    name = options.machine
+def _machine(name: str, nodes: int | None, node_topology: Path | None) -> Machine:
+    """Return the machine of a preset's name or of a file, with so many nodes if given."""
     is_reference = name.startswith(PRESET_PREFIX)
     if not (is_reference or name in PRESETS or "." in name or Path(name).exists()):
         raise InputError(unknown_name("preset and no file", name, PRESETS))
     found = load_machine(
-        f"{PRESET_PREFIX}{name}" if name in PRESETS else name, node_topology=options.node_topology
+        f"{PRESET_PREFIX}{name}" if name in PRESETS else name, node_topology=node_topology
     )
-    if options.nodes is None:
+    if nodes is None:
         return found
     if is_reference or found.spec is None:
         raise InputError(
             f"--nodes is for a preset by its name, and for the file of a machine with costs, not"
             f" for {name!r}; presets: {', '.join(PRESETS)}"
         )
-    return with_nodes(found, options.nodes)
+    return with_nodes(found, nodes)

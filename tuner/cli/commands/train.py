@@ -4,10 +4,8 @@ a directory that `tuner select` asks."""
 from __future__ import annotations
 
 import argparse
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,7 @@ from tuner.base.units import format_size, plural
 from tuner.cli.commands.evaluate import NOTHING_TO_CHOOSE, add_input_options, read_cases
 from tuner.cli.options.argument_types import file_option
 from tuner.cli.terminal.output import (
-    add_json_option,
-    console,
+    finish_command,
     print_cautions,
     print_result,
     print_table,
@@ -39,7 +36,6 @@ from tuner.select.evaluate import (
     DEFAULT_LABEL,
     TUNER,
     TUNER_SIGNIFICANT,
-    Score,
     evaluate,
     no_simulation,
     selector_trainers,
@@ -70,8 +66,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_input_options(parser)
     file_option(parser, "--out", "directory to write", required=True, metavar="DIRECTORY")
-    add_json_option(parser)
-    parser.set_defaults(run=run)
+    finish_command(parser, run)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -79,7 +74,9 @@ def run(options: argparse.Namespace) -> None:
     for name in (SELECTOR_FILE, MANIFEST_FILE, MODEL_CARD_FILE):
         require_writable_file(options.out / name, *options.files)
     known = package_versions()
-    read = read_cases(options, no_simulation)
+    read = read_cases(
+        options.files, options.format, no_simulation, options.pooled, options.exclude_algorithms
+    )
     cases = [case for case in read if case.point.placement == BLOCK]
     if len(cases) < len(read):
         left = plural(len(read) - len(cases), "call")
@@ -87,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
     if not with_alternatives(cases):
         raise InputError(NOTHING_TO_CHOOSE)
     trained = TrainingTable.from_cases(cases)
-    with Display(console(error=True)).stage("asking for what was left out") as report:
+    with Display().stage("asking for what was left out") as report:
         held_out = _held_out(cases, report)
     manifest = Manifest(_hashes(options.files), known, held_out)
     told = model_card(trained, manifest)
@@ -121,18 +118,13 @@ def _held_out(cases: Sequence[EvaluationCase], report: StageCallback) -> dict[st
         part = subtask_progress(tell, number, len(asked), name)
         scores = evaluate(own, protocol, trainers, progress=part)
         if TUNER in scores:
-            records = {each: _record(scores[each]) for each in SHOWN_SELECTORS if each in scores}
+            records = {each: scores[each].to_record() for each in SHOWN_SELECTORS if each in scores}
             found[name] = {"protocol": protocol, **records}
     return found
 
 
 def _protocol(cases: Sequence[EvaluationCase]) -> str:
     return LEAVE_NODE_COUNT_OUT if len({case.point.nodes for case in cases}) > 1 else LEAVE_SIZE_OUT
-
-
-def _record(score: Score) -> dict[str, float]:
-    known = {"slower": score.slower_fraction, "headroom": score.regret_reduction}
-    return {**asdict(score.regret), **{k: v for k, v in known.items() if not math.isnan(v)}}
 
 
 COLUMNS = ("calls of", "left out", "calls", *SHOWN_SELECTORS)

@@ -14,7 +14,7 @@ from tuner.base.errors import InputError
 from tuner.base.progress import with_eta
 from tuner.base.units import plural
 from tuner.cli.options.argument_types import count_option, file_option
-from tuner.cli.terminal.output import add_subcommand, console, print_result, warn
+from tuner.cli.terminal.output import add_subcommand, print_result, warn
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views import training_sweep_view, training_view
 from tuner.machines.loader import assumed_costs_warning
@@ -96,10 +96,10 @@ def _add_outputs(action: argparse.ArgumentParser, row: str, drawn: str) -> None:
 
 def run_run(options: argparse.Namespace) -> None:
     """Print the predictions for all numbers of ranks."""
-    display = Display(console(error=True))
+    display = Display()
     with display.stage("reading the workload"):
         workload = read_training(options.workload)
-    _check(options, workload, options.csv, options.trace, options.profile)
+    _check(options.workload, workload, options.csv, options.trace, options.profile)
     warn(uncompared_warning(workload.published, workload.ranks))
     if isinstance(workload, RecordedTraining):
         warn(missing_calls_warning(workload))
@@ -113,7 +113,7 @@ def run_run(options: argparse.Namespace) -> None:
             workload, with_eta(report), explains_limits=not options.no_limits
         )
     if options.csv:
-        write_atomically(options.csv, training_view.csv_text(workload, points))
+        write_atomically(options.csv, training_view.csv_text(points))
         display.note(f"{options.csv}: {plural(len(points), 'number')} of ranks")
     if options.trace:
         write_atomically(options.trace, trace_text(points[-1].found))
@@ -136,10 +136,10 @@ def run_run(options: argparse.Namespace) -> None:
 
 def run_tune(options: argparse.Namespace) -> None:
     """Print the best settings and algorithms, and write the workload with them."""
-    display = Display(console(error=True))
+    display = Display()
     with display.stage("reading the workload"):
         workload = read_workload(options.workload)
-    _check(options, workload, options.out)
+    _check(options.workload, workload, options.out)
     ranks = options.ranks or workload.ranks[-1]
     with (
         display.stage(f"searching settings for {plural(ranks, 'rank')}") as report,
@@ -161,7 +161,7 @@ def run_tune(options: argparse.Namespace) -> None:
 
 def run_sweep(options: argparse.Namespace) -> None:
     """Print time and cost of an epoch for all configurations."""
-    display = Display(console(error=True))
+    display = Display()
     with display.stage("reading the sweep"):
         asked, record = sweep_spec.read_sweep(options.workload)
     warn(assumed_costs_warning(asked.workload.machine))
@@ -197,13 +197,13 @@ def _naming(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: {reason}") from None
 
 
-def _check(options: argparse.Namespace, workload: Training, *targets: Path | None) -> None:
+def _check(path: Path, workload: Training, *targets: Path | None) -> None:
     """Warn of assumed costs; raise InputError for outputs that cannot be written."""
     warn(assumed_costs_warning(workload.machine))
     if isinstance(workload, Workload):
         warn(assumed_rate_warning(workload))
     for target in filter(None, targets):
-        require_writable_file(target, options.workload)
+        require_writable_file(target, path)
 
 
 def _require_plots(folder: Path) -> None:

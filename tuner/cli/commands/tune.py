@@ -22,7 +22,7 @@ from tuner.calibrate import calibrate
 from tuner.cli.options import argument_types, host_options
 from tuner.cli.options.argument_types import count_option, file_option, measured_sizes_option
 from tuner.cli.options.interpreters import add_library_options, add_thread_level_option
-from tuner.cli.terminal.output import add_json_option, console, print_result, print_text, warn
+from tuner.cli.terminal.output import finish_command, print_result, print_text, warn
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views.table_view import format_rule_count, print_rules
 from tuner.core.calibration import read_calibration, write_calibration
@@ -54,21 +54,9 @@ EXAMPLES = """examples:
 
 Then `tuner table show table.json`, `tuner table export table.json --format openmpi`."""
 
-MEASURING_OPTIONS = (
-    "library",
-    "budget",
-    "target_regret",
-    "sizes",
-    "profile",
-    "placements",
-    "collectives",
-    "tuner_algorithms",
-    "repetitions",
-    "name",
-    "launcher",
-    "ppn",
-    "thread_level",
-)
+CALL_OPTIONS = ("sizes", "profile", "placements", "collectives", "tuner_algorithms", "repetitions")
+START_OPTIONS = ("name", "launcher", "ppn", "thread_level")
+MEASURING_OPTIONS = ("library", "budget", "target_regret", *CALL_OPTIONS, *START_OPTIONS)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,9 +84,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     measured_sizes_option(parser)
     _add_constraint_options(parser.add_argument_group("what the table may say"))
     host_options.add_measurement_options(parser.add_argument_group("several hosts"))
-    add_json_option(parser)
-    parser.set_defaults(
-        run=run,
+    finish_command(
+        parser,
+        run,
         measure=("messages", "shared", "sweep"),
         ci_width=0.03,
         usual={name: parser.get_default(name) for name in MEASURING_OPTIONS},
@@ -221,7 +209,7 @@ def _make_table(
         raise UsageError("say what the measurements were calibrated to: --calibration FILE")
     fitted = read_calibration(calibration)
     cautions = _unknown_algorithm_cautions(measurements)
-    with Display(console(error=True)).stage("simulating and selecting") as report:
+    with Display().stage("simulating and selecting") as report:
         rows, table = make_table(
             measurements,
             fitted,
@@ -281,7 +269,7 @@ def _measure_and_tune(
     begun: float,
 ) -> tuple[TuningTable, list[str]]:
     """Measure on hosts and make a table; return it and cautions for its reader."""
-    display = Display(console(error=True))
+    display = Display()
 
     def tell(bound: RegretBound, spent: float) -> None:
         display.note(

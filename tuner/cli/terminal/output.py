@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import os
 import sys
@@ -30,9 +32,13 @@ CAUTION_STYLE = "bold yellow"
 OMITTED_COLUMNS_NOTE = "no room for {}: widen the terminal, or use --json"
 
 
-def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Declare the option for JSON output, which every command has."""
+def finish_command(parser: argparse.ArgumentParser, run: object, **known: Any) -> None:
+    """Declare the option for JSON output, and say which function carries out the command.
+
+    known       further values of its options that no option sets
+    """
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.set_defaults(run=run, **known)
 
 
 def add_subcommand(
@@ -44,8 +50,7 @@ def add_subcommand(
 ) -> argparse.ArgumentParser:
     """Add an action to a command, which `run` carries out."""
     action = actions.add_parser(name, help=summary, description=summary, epilog=examples)
-    add_json_option(action)
-    action.set_defaults(run=run)
+    finish_command(action, run)
     return action
 
 
@@ -87,6 +92,12 @@ def print_result(as_json: bool, record: Any, text: Callable[[], None]) -> None:
         print(json.dumps(record, indent=1))
     else:
         text()
+
+
+def print_omitted(number: int, shown: int, what: str) -> None:
+    """Print how many of a number of rows are not shown, if any, and where they are."""
+    if number > shown:
+        print_text(f"and {number - shown} more{what}")
 
 
 def warn(sentence: str) -> None:
@@ -134,6 +145,15 @@ def print_table(
     if layout.omitted_columns:
         print_text(OMITTED_COLUMNS_NOTE.format(", ".join(layout.omitted_columns)), style="dim")
     screen.print()
+
+
+def csv_lines(titles: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return a table as CSV, with a line of titles."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(titles)
+    lines.writerows(rows)
+    return text.getvalue()
 
 
 def redirected_table_width() -> int:

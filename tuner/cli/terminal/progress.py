@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -16,13 +16,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tuner.base.progress import StageCallback
-from tuner.base.units import humanize
+from tuner.base.progress import ProgressCallback, StageCallback, no_progress, with_eta
+from tuner.base.units import format_size, humanize
 from tuner.cli.terminal.layout import display_width, shorten, wrap
+from tuner.cli.terminal.output import console
 
 REFRESHES_PER_S = 2  # times per second; more would take time from the ranks being measured
 LINE_INTERVAL_S = 5.0  # seconds between lines where no bar can be redrawn
 BAR_WIDTH = 16  # columns of text
+LARGE_INPUT_BYTES = 32 << 20  # bytes; reading more takes seconds
 
 
 def format_clock(seconds: float) -> str:
@@ -35,10 +37,11 @@ def format_clock(seconds: float) -> str:
 class Display:
     """A display of stages, one after the other.
 
+    console             default: standard error
     remaining_after     expected seconds of the stages after the present one
     """
 
-    console: Console
+    console: Console = field(default_factory=lambda: console(error=True))
     remaining_after: float = 0.0
 
     @contextmanager
@@ -98,6 +101,17 @@ class Display:
                 self.note(f"  {title}: {fraction:4.0%}, {self._left(left)}  {text}")
 
         return report
+
+
+@contextmanager
+def reading(title: str, nbytes: int) -> Iterator[ProgressCallback]:
+    """Yield a callback for the bytes read so far and in all, which shows them if they are many."""
+    if nbytes < LARGE_INPUT_BYTES:
+        yield no_progress
+        return
+    with Display().stage(title) as report:
+        tell = with_eta(report)
+        yield lambda done, whole: tell(done / whole, f"{format_size(done)} of {format_size(whole)}")
 
 
 @dataclass

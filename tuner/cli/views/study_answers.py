@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from tuner.base.units import format_size
-from tuner.cli.terminal.output import print_table, print_text
+from tuner.cli.terminal.output import print_omitted, print_table, print_text
 from tuner.cli.views.study_view import merge_rows, text_range, title, varying
 from tuner.core.collective import Collective
 from tuner.whatif.axes import AXIS_FORMATTERS
@@ -52,8 +52,7 @@ def _print_limits(result: StudyResult) -> None:
         right=told,
         wrappable=(*told, "sizes", "limited by", gains),
     )
-    if len(rows) > MAX_SHOWN_LIMITS:
-        print_text(f"and {len(rows) - MAX_SHOWN_LIMITS} more rows: --json has them all")
+    print_omitted(len(rows), MAX_SHOWN_LIMITS, " rows: --json has them all")
 
 
 def _limit_row(run: Sequence[StudyPoint], axes: Sequence[str]) -> list[str]:
@@ -89,8 +88,7 @@ def _print_axis_steps(result: StudyResult, same: set[str]) -> None:
         droppable=("most at",),
         wrappable=("step", "most at", "then limited by"),
     )
-    if len(steps) > MAX_SHOWN_STEPS:
-        print_text(f"and {len(steps) - MAX_SHOWN_STEPS} more: --json has them all")
+    print_omitted(len(steps), MAX_SHOWN_STEPS, ": --json has them all")
 
 
 def _step(one: AxisStep, result: StudyResult) -> list[str]:
@@ -129,8 +127,7 @@ def _print_machine_values(result: StudyResult) -> None:
         right=(*map(title, axes), *parts, "price", *calls),
         droppable=parts,
     )
-    if len(values) > MAX_SHOWN_MACHINES:
-        print_text(f"and {len(values) - MAX_SHOWN_MACHINES} more: --json has them all")
+    print_omitted(len(values), MAX_SHOWN_MACHINES, ": --json has them all")
 
 
 def plural_name(part: str) -> str:

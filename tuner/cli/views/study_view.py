@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tuner.base.units import format_size, format_time, humanize
-from tuner.cli.terminal.output import print_table, print_text
+from tuner.cli.terminal.output import csv_lines, print_omitted, print_table, print_text
 from tuner.machines.model_accuracy import NCCL
 from tuner.prediction.nccl_times import LINK_NAMES, nccl_note
 from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS
@@ -96,10 +94,7 @@ def _print_ranges(result: StudyResult) -> set[str]:
     rate = _break_even_rate(result)
     if rate:
         print_text(f"  so a NIC that reaches more than {rate} gains nothing for it")
-    if len(found) > MAX_SHOWN_RANGES:
-        print_text(
-            f"and {len(found) - MAX_SHOWN_RANGES} more rows: --csv and --plots have them all"
-        )
+    print_omitted(len(found), MAX_SHOWN_RANGES, " rows: --csv and --plots have them all")
     if has_nccl:
         print_text(
             nccl_note(
@@ -223,8 +218,7 @@ def _print_crossovers(result: StudyResult, same: set[str]) -> None:
         (_change(group, fixed) for group in thin_evenly(alike, MAX_SHOWN_CROSSOVERS)),
         wrappable=("between", "at", "change"),
     )
-    if len(alike) > MAX_SHOWN_CROSSOVERS:
-        print_text(f"and {len(alike) - MAX_SHOWN_CROSSOVERS} more: --json has them all")
+    print_omitted(len(alike), MAX_SHOWN_CROSSOVERS, ": --json has them all")
 
 
 def thin_evenly(alike: Sequence[list[Crossover]], most: int) -> list[list[Crossover]]:
@@ -275,23 +269,19 @@ def title(axis: str) -> str:
 
 def csv_text(result: StudyResult) -> str:
     """Return CSV with a line per point and candidate, in seconds and bytes per second."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
     call = ("collective", "nbytes", "algorithm", "params", "seconds", "predicted_by", "best")
-    lines.writerow([*result.axes, *call])
-    for point in result.points:
-        for timing in point.candidates:
-            params = ";".join(f"{name}={value}" for name, value in sorted(timing.params.items()))
-            lines.writerow(
-                [
-                    *point.axis_values.values(),
-                    point.collective,
-                    point.nbytes,
-                    timing.algorithm,
-                    params,
-                    timing.seconds,
-                    timing.predicted_by,
-                    int(timing is point.best),
-                ]
-            )
-    return text.getvalue()
+    rows = (
+        (
+            *point.axis_values.values(),
+            point.collective,
+            point.nbytes,
+            timing.algorithm,
+            ";".join(f"{name}={value}" for name, value in sorted(timing.params.items())),
+            timing.seconds,
+            timing.predicted_by,
+            int(timing is point.best),
+        )
+        for point in result.points
+        for timing in point.candidates
+    )
+    return csv_lines((*result.axes, *call), rows)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 from tuner.base.units import format_time
-from tuner.cli.terminal.output import print_table, print_text
+from tuner.cli.terminal.output import csv_lines, print_omitted, print_table, print_text
 from tuner.cli.views.study_view import merge_rows, title
 from tuner.cli.views.training_view import format_rate
 from tuner.training.scaling import counted_unit
@@ -40,8 +37,7 @@ def print_sweep(result: SweepResult) -> None:
         droppable=("iteration", "efficiency"),
         wrappable=(*shown, "scaling limited by"),
     )
-    if len(rows) > MAX_SHOWN_POINTS:
-        print_text(f"and {len(rows) - MAX_SHOWN_POINTS} more rows: --csv and --plots have them all")
+    print_omitted(len(rows), MAX_SHOWN_POINTS, " rows: --csv and --plots have them all")
     for at in same:
         print_text(f"{title(axes[at])} changes nothing here")
     if sweep.prices:
@@ -64,17 +60,14 @@ def _row(point: SweepPoint, axes: list[str], per_sample: int) -> list[str]:
 
 def csv_text(result: SweepResult) -> str:
     """Return CSV with a line for each configuration, in seconds and samples per second."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
     own = ("seconds", "exposed", "rate", "efficiency", "epoch", "cost", "limit")
     axes = list(result.sweep.axes)
     extra = [name for name in ("ranks", "nodes") if name not in axes]
-    lines.writerow([*axes, *extra, *own])
-    for point in result.points:
-        lines.writerow(
-            [
-                *(float(v) if isinstance(v, float) else v for v in point.axis_values.values()),
-                *(getattr(point, name) for name in (*extra, *own)),
-            ]
+    rows = (
+        (
+            *(float(v) if isinstance(v, float) else v for v in point.axis_values.values()),
+            *(getattr(point, name) for name in (*extra, *own)),
         )
-    return text.getvalue()
+        for point in result.points
+    )
+    return csv_lines((*axes, *extra, *own), rows)

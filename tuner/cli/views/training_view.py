@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tuner.base.units import format_size, format_time, humanize, plural
-from tuner.cli.terminal.output import print_table, print_text
+from tuner.cli.terminal.output import csv_lines, print_table, print_text
 from tuner.training.iteration import PredictedCall, PredictedIteration
 from tuner.training.scaling import ExplainedIteration, counted_unit, published_at
 from tuner.training.search import TunedTraining, describe_settings
@@ -166,30 +164,25 @@ def _about_rate(workload: Workload) -> str:
     )
 
 
-def csv_text(workload: Training, points: Sequence[ExplainedIteration]) -> str:
+def csv_text(points: Sequence[ExplainedIteration]) -> str:
     """Return CSV with a line for each number of ranks, in seconds and samples per second."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
     own = ("seconds", "compute", "exposed", "communication")
     shares = (f"share_{phase}" for phase in PHASES)
-    lines.writerow(
-        ["ranks", "nodes", *own, "samples_per_second", "efficiency", "speedup", *shares, "limit"]
-    )
-    for one in points:
-        found = one.found
-        lines.writerow(
-            [
-                found.ranks,
-                found.nodes,
-                *(getattr(found, name) for name in own),
-                found.rate,
-                found.efficiency,
-                found.rate / found.alone,
-                *(one.shares[phase] / found.seconds for phase in PHASES),
-                one.limit,
-            ]
+    rows = (
+        (
+            one.found.ranks,
+            one.found.nodes,
+            *(getattr(one.found, name) for name in own),
+            one.found.rate,
+            one.found.efficiency,
+            one.found.rate / one.found.alone,
+            *(one.shares[phase] / one.found.seconds for phase in PHASES),
+            one.limit,
         )
-    return text.getvalue()
+        for one in points
+    )
+    rates = ("samples_per_second", "efficiency", "speedup")
+    return csv_lines(("ranks", "nodes", *own, *rates, *shares, "limit"), rows)
 
 
 def print_tuned(workload: Workload, found: TunedTraining, lines: Iterable[str]) -> None:
