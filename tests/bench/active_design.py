@@ -36,7 +36,7 @@ from tuner.core.table import AlgorithmConfig
 from tuner.formats import mpich
 from tuner.formats.mpich.default_algorithms import find_default_algorithms
 from tuner.importers import read_results
-from tuner.launch.interpreters import find_interpreter, loaded_libmpi
+from tuner.launch import find_interpreter, loaded_libmpi
 from tuner.machines.topology_files import load_topology
 from tuner.mpi_libraries.default_algorithms import (
     DefaultAlgorithms,

@@ -19,8 +19,7 @@ from tuner.core.measurement import Measurement
 from tuner.core.table import RUNNER_OF_KIND, AlgorithmConfig
 from tuner.jobs.kinds import JobReport, JobSpec, StoreResult
 from tuner.jobs.tune import describe_table
-from tuner.launch import Hosts, Launcher
-from tuner.launch.interpreters import find_interpreter
+from tuner.launch import Hosts, Launcher, find_interpreter
 from tuner.launch.template import default_template
 from tuner.probe.monitor import ProbeProgress
 from tuner.probe.probe_spec import ProbeSpec

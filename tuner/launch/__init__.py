@@ -2,8 +2,8 @@
 
 from tuner.launch.failures import CompletedRun
 from tuner.launch.hosts import LOCAL_HOST, Hosts, hosts_from_environment
-from tuner.launch.installation import Installation, inspect_interpreter
-from tuner.launch.launcher import Launcher, physical_cores
+from tuner.launch.installation import Installation, find_interpreter, inspect_interpreter
+from tuner.launch.launcher import Launcher, loaded_libmpi, physical_cores
 from tuner.launch.multi_host_launcher import MultiHostLauncher
 from tuner.launch.package import PACKAGE_DIR
 from tuner.launch.shapes import ShapeLauncher
@@ -20,7 +20,9 @@ __all__ = [
     "LauncherTemplate",
     "MultiHostLauncher",
     "ShapeLauncher",
+    "find_interpreter",
     "hosts_from_environment",
     "inspect_interpreter",
+    "loaded_libmpi",
     "physical_cores",
 ]

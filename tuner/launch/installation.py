@@ -1,4 +1,4 @@
-"""The MPI that a Python interpreter loads, determined by running the interpreter."""
+"""The Python interpreter that runs the ranks of an MPI library, and the MPI that it loads."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import json
 import os
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.own_modules import SAFE_PATH_VARIABLE
-from tuner.launch.package import search_path
+from tuner.launch.package import PACKAGE_DIR, search_path
 from tuner.mpi_libraries.capabilities import Capabilities, capabilities_from_record
-from tuner.mpi_libraries.products import ProductVersion, identify
+from tuner.mpi_libraries.products import ProductVersion, base_of, identify
+from tuner.mpi_libraries.profiles import PROFILES
 
 INSPECTION_MODULE = "tuner.rank_programs.inspection"
 INSPECTION_TIMEOUT_S = 20.0  # seconds after which an interpreter counts as hung
@@ -61,6 +63,32 @@ def inspect_interpreter(python: Path) -> Installation:
             " environment with `make venv` in a checkout"
         )
     return _run_inspection(python, tuple(sorted(os.environ.items())))
+
+
+def find_interpreter(library: str, requested: Path | None = None) -> Path:
+    """Return the interpreter for the ranks of a library.
+
+    This is the requested one, else that of the environment that `make venv` creates for the
+    library, else this one if it has the library. Without any of them it is the path that the
+    environment would have. Libraries without an environment of their own use this interpreter.
+    """
+    if requested is not None:
+        return requested.absolute()
+    own, known = Path(sys.executable), PROFILES.get(base_of(library))
+    if known is None or known.interpreter is None:
+        return own
+    beside = known.interpreter
+    for place in (beside.absolute(), PACKAGE_DIR.parent / beside):
+        if place.exists():
+            return place
+    return own if _has_library(own, base_of(library)) else PACKAGE_DIR.parent / beside
+
+
+def _has_library(python: Path, base: str) -> bool:
+    try:
+        return inspect_interpreter(python).base == base
+    except ProbeError:
+        return False
 
 
 @cache

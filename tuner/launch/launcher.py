@@ -24,6 +24,7 @@ from tuner.launch.package import search_path
 from tuner.launch.process import run_streaming
 from tuner.launch.template import TEMPLATES, LauncherTemplate, connection_environment
 from tuner.mpi_libraries.capabilities import Capabilities
+from tuner.mpi_libraries.products import base_of
 from tuner.mpi_libraries.profiles import PROFILES, LibraryProfile
 
 # A rank uses one thread: a threaded numpy would compete with the other ranks for the cores.
@@ -226,3 +227,8 @@ def physical_cores() -> int:
     )
     siblings = {file.read_text() for file in topology if file.is_file()}
     return len(siblings) or available_cores()
+
+
+def loaded_libmpi(library: str, python: Path) -> Path:
+    """Return the MPI library that ranks of `python` load; raises ProbeError when there is none."""
+    return Launcher.find(base_of(library), python).libmpi()

@@ -31,8 +31,7 @@ from tuner.formats.mpich.layers import DEVICE, MPIR
 from tuner.formats.mpich.selection import CselCall, Leaf, Tree
 from tuner.formats.registry import ExportOptions
 from tuner.formats.rules_by_ranks import all_rule_lists
-from tuner.launch import Launcher, MultiHostLauncher
-from tuner.launch.interpreters import loaded_libmpi
+from tuner.launch import Launcher, MultiHostLauncher, loaded_libmpi
 from tuner.mpi_libraries import require_no_override
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, PlacedCollective
 from tuner.mpi_libraries.mpich import ALGORITHMS, DEVICE_COLLECTIVES, OVERRIDING_PATTERN

@@ -16,8 +16,7 @@ from itertools import groupby
 from tuner.base.errors import InputError, ProbeError
 from tuner.core.measurement import Cluster
 from tuner.core.table import NO_EVIDENCE, AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
-from tuner.launch import Launcher
-from tuner.launch.interpreters import find_interpreter
+from tuner.launch import Launcher, find_interpreter
 from tuner.mpi_libraries.products import title_of
 from tuner.mpi_libraries.profiles import profile_of
 from tuner.validation.libraries import TUNED_LIBRARIES

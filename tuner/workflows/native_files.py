@@ -9,7 +9,7 @@ from tuner.base.units import plural
 from tuner.core.table import TuningTable
 from tuner.formats import mpich
 from tuner.formats.registry import FORMATS, ExportOptions
-from tuner.launch.interpreters import find_interpreter, loaded_libmpi
+from tuner.launch import find_interpreter, loaded_libmpi
 from tuner.mpi_libraries import LIBRARY_MODULES
 
 

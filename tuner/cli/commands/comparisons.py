@@ -15,8 +15,7 @@ from tuner.cli.terminal.progress import Display
 from tuner.cli.views.comparison_view import print_comparison
 from tuner.cli.views.table_view import format_rule_count
 from tuner.core.table import TuningTable, table_record, write_table
-from tuner.launch import Hosts, Launcher, LauncherTemplate
-from tuner.launch.interpreters import find_interpreter
+from tuner.launch import Hosts, Launcher, LauncherTemplate, find_interpreter
 from tuner.report import split_control
 from tuner.report.cautions import comparison_cautions, is_slower, table_cautions
 from tuner.report.summary import describe_outcome

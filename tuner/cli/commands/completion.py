@@ -9,7 +9,6 @@ from typing import Any
 
 from tuner import algorithms, mpi_libraries
 from tuner.cli.main import COMMANDS, build_parser
-from tuner.cli.options.interpreters import LIBRARIES
 from tuner.core.collective import Collective
 from tuner.core.path_classes import PLACEMENTS
 from tuner.db import SCOPES
@@ -110,7 +109,7 @@ def _algorithms() -> list[str]:
     ]
     theirs = [
         name
-        for library in LIBRARIES
+        for library in mpi_libraries.LIBRARY_MODULES
         for names in mpi_libraries.library_module(library).ALGORITHMS.values()
         for name in names
     ]
@@ -127,7 +126,7 @@ COMMA_LISTS: Mapping[str, Iterable[str]] = {  # by the option that takes a comma
     "placements": PLACEMENTS,
     "baselines": BASELINES,
     "scope": SCOPES,
-    "libraries": LIBRARIES,
+    "libraries": mpi_libraries.LIBRARY_MODULES,
 }
 
 

@@ -14,12 +14,11 @@ from rich.text import Text
 
 from tuner.base.units import plural
 from tuner.cli.options import host_options
-from tuner.cli.options.interpreters import add_library_options
+from tuner.cli.options.host_options import add_library_options
 from tuner.cli.terminal.layout import display_width, fold_command
 from tuner.cli.terminal.output import console, finish_command, print_result
 from tuner.diagnosis import Diagnosis, Finding, SetupProblem, diagnose
-from tuner.launch import template
-from tuner.launch.interpreters import find_interpreter
+from tuner.launch import find_interpreter, template
 
 EXAMPLES = """examples:
   tuner doctor

@@ -18,8 +18,12 @@ from tuner.base.progress import StageCallback
 from tuner.base.units import format_time, humanize, parse_duration, plural
 from tuner.cli.options import argument_types, host_options
 from tuner.cli.options.argument_types import count_option, file_option, measured_sizes_option
-from tuner.cli.options.host_options import probe_spec_of, single_host_spec_of
-from tuner.cli.options.interpreters import add_library_options, add_thread_level_option
+from tuner.cli.options.host_options import (
+    add_library_options,
+    add_thread_level_option,
+    probe_spec_of,
+    single_host_spec_of,
+)
 from tuner.cli.terminal.output import (
     finish_command,
     print_cautions,
@@ -32,8 +36,7 @@ from tuner.cli.terminal.output import (
 from tuner.cli.terminal.progress import Display
 from tuner.core.measurement import Measurements, cluster_title
 from tuner.core.path_classes import HOST
-from tuner.launch import Hosts, Launcher, LauncherTemplate
-from tuner.launch.interpreters import find_interpreter
+from tuner.launch import Hosts, Launcher, LauncherTemplate, find_interpreter
 from tuner.launch.template import default_template
 from tuner.probe import multi_host
 from tuner.probe.driver import default_budget, plan_single_host, probe

@@ -17,7 +17,7 @@ from tuner.base.file_lock import hold_lock
 from tuner.base.spelling import unknown_name
 from tuner.base.units import parse_duration
 from tuner.cli.options.argument_types import count_option, file_option, measured_sizes_option
-from tuner.cli.options.interpreters import add_thread_level_option
+from tuner.cli.options.host_options import add_thread_level_option
 from tuner.cli.quickstart_files import DATABASE, OUT, REPORT
 from tuner.cli.terminal.output import finish_command, print_result
 from tuner.cli.terminal.progress import Display, format_clock
@@ -34,8 +34,7 @@ from tuner.db import (
     transaction,
 )
 from tuner.diagnosis import diagnose
-from tuner.launch import Launcher, inspect_interpreter
-from tuner.launch.interpreters import find_interpreter
+from tuner.launch import Launcher, find_interpreter, inspect_interpreter
 from tuner.mpi_libraries.profiles import profile_of
 from tuner.probe.single_host import COLLECTIVE_SIZES, SingleHostSpec
 from tuner.report import LibraryResult, summarise

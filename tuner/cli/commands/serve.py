@@ -12,7 +12,7 @@ from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.options.database import add_database_option, add_retention_options, retention_of
 from tuner.cli.quick_imports import quick_imports
 from tuner.cli.terminal.output import print_text
-from tuner.launch.interpreters import find_interpreter
+from tuner.launch import find_interpreter
 
 EXAMPLES = """examples:
   tuner serve

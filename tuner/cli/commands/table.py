@@ -28,7 +28,7 @@ from tuner.core.table import TuningTable, read_table, table_record
 from tuner.formats.registry import FORMATS, LIBRARIES, ExportOptions, Format, detect_format
 from tuner.formats.rules_by_ranks import shadowed_calls
 from tuner.formats.usable_table import require_safe_sizes
-from tuner.launch.interpreters import find_interpreter
+from tuner.launch import find_interpreter
 from tuner.report.summary import NOT_IN_VALIDATED_FILE, validations_per_rule
 from tuner.select.table_diff import diff_tables, table_diff_record
 from tuner.workflows import native_files, validation

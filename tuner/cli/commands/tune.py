@@ -21,7 +21,7 @@ from tuner.base.units import parse_duration, plural
 from tuner.calibrate import calibrate
 from tuner.cli.options import argument_types, host_options
 from tuner.cli.options.argument_types import count_option, file_option, measured_sizes_option
-from tuner.cli.options.interpreters import add_library_options, add_thread_level_option
+from tuner.cli.options.host_options import add_library_options, add_thread_level_option
 from tuner.cli.terminal.output import finish_command, print_result, print_text, warn
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views.table_view import format_rule_count, print_rules

@@ -1,4 +1,4 @@
-"""The options of verbs that start ranks on several hosts."""
+"""The options of verbs that start ranks: library, interpreter, hosts and what is measured."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tuner.base.errors import InputError
+from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.cli.options import argument_types
 from tuner.cli.options.argument_types import count_option, file_option
-from tuner.cli.options.interpreters import library_of
 from tuner.cli.terminal.output import warn
 from tuner.core.call_profile import read_call_profile, typical_sizes
 from tuner.core.collective import Collective
@@ -20,16 +20,46 @@ from tuner.launch import (
     Hosts,
     Launcher,
     LauncherTemplate,
+    find_interpreter,
     hosts,
     hosts_from_environment,
+    inspect_interpreter,
 )
-from tuner.launch.interpreters import find_interpreter
 from tuner.launch.template import default_template
 from tuner.machines.topology_files import load_topology
+from tuner.mpi_libraries import LIBRARY_MODULES
 from tuner.probe import probe_spec
 from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 from tuner.probe.single_host import COLLECTIVE_SIZES, DEFAULT_COLLECTIVES, SingleHostSpec
 from tuner.topology import Topology
+
+
+def add_library_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that choose a library and its interpreter."""
+    parser.add_argument(
+        "--library",
+        choices=tuple(LIBRARY_MODULES),
+        help="MPI library (default: the one that --python has)",
+    )
+    file_option(
+        parser,
+        "--python",
+        "interpreter of the environment that holds this library (default: this one, or with"
+        " --library mpich .venv-mpich/bin/python where it exists)",
+        metavar="PYTHON",
+    )
+
+
+def add_thread_level_option(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that says how MPI is initialised."""
+    parser.add_argument(
+        "--thread-level",
+        choices=THREAD_LEVELS,
+        default=THREAD_SINGLE,
+        metavar="LEVEL",
+        help="thread level at which the programs initialise MPI: single (default), which MPI_Init"
+        " gives, funneled, serialized, or multiple, which mpi4py asks for",
+    )
 
 
 def add_measurement_options(group: argparse._ArgumentGroup) -> None:
@@ -126,6 +156,11 @@ def _placements(text: str) -> tuple[str, ...]:
 
 def _collectives(text: str) -> tuple[Collective, ...]:
     return tuple(argument_types.collective(name) for name in argument_types.name_list(text))
+
+
+def library_of(options: argparse.Namespace) -> str:
+    """Return the library of the options, else what their interpreter has; raise ProbeError."""
+    return options.library or inspect_interpreter(find_interpreter("", options.python)).base
 
 
 def given_hosts(options: argparse.Namespace) -> Hosts:
