@@ -24,8 +24,7 @@ from tuner.launch.template import default_template
 from tuner.probe.monitor import ProbeProgress
 from tuner.probe.probe_spec import ProbeSpec
 from tuner.probe.probed_machine import local_cluster
-from tuner.select.acquisition import Experiment
-from tuner.select.experiment_design import RegretBound
+from tuner.select.experiment_design import Experiment, RegretBound
 from tuner.workflows.active_tuning import Callbacks, StoppingRule, TuningResult, run_active_tuning
 
 MAX_LOGGED_CALLS = 200  # of one entry of the log

@@ -3,8 +3,7 @@
 from tuner.launch.failures import CompletedRun
 from tuner.launch.hosts import LOCAL_HOST, Hosts, hosts_from_environment
 from tuner.launch.installation import Installation, find_interpreter, inspect_interpreter
-from tuner.launch.launcher import Launcher, loaded_libmpi, physical_cores
-from tuner.launch.multi_host_launcher import MultiHostLauncher
+from tuner.launch.launcher import Launcher, MultiHostLauncher, loaded_libmpi, physical_cores
 from tuner.launch.package import PACKAGE_DIR
 from tuner.launch.shapes import ShapeLauncher
 from tuner.launch.template import TEMPLATES, LauncherTemplate

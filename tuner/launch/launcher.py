@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tuner.base.errors import InputError, LaunchFailedError, ProbeError
 from tuner.base.processes import available_cores
@@ -33,6 +34,7 @@ SINGLE_THREAD_VARIABLES = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
+PRELOAD_VARIABLE = "LD_PRELOAD"
 
 
 @dataclass(frozen=True)
@@ -232,3 +234,48 @@ def physical_cores() -> int:
 def loaded_libmpi(library: str, python: Path) -> Path:
     """Return the MPI library that ranks of `python` load; raises ProbeError when there is none."""
     return Launcher.find(base_of(library), python).libmpi()
+
+
+@dataclass(frozen=True)
+class MultiHostLauncher:
+    """A launcher that starts `ppn` ranks on each host, or `ppn` + 1 where more are requested.
+
+    It starts no more where the library's launcher does not bear it (`starts_spare_ranks`).
+    """
+
+    launcher: Launcher
+    hosts: Hosts
+    ppn: int
+
+    @property
+    def library(self) -> str:
+        return self.launcher.library
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the ranks."""
+        return self.launcher.python
+
+    def run(
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        **known: Any,
+    ) -> CompletedRun:
+        """Run ranks on all hosts, see `Launcher.run`.
+
+        An LD_PRELOAD in `environment` is appended to that of this process.
+        """
+        more = ranks > self.ppn * len(self.hosts.names) and self.launcher.profile.starts_spare_ranks
+        ppn = self.ppn + more
+        given = dict(environment or {})
+        if PRELOAD_VARIABLE in given:
+            given[PRELOAD_VARIABLE] = ":".join(
+                filter(None, [os.environ.get(PRELOAD_VARIABLE), given[PRELOAD_VARIABLE]])
+            )
+        number = ppn * len(self.hosts.names)
+        return self.launcher.run(
+            number, arguments, hosts=self.hosts, ppn=ppn, environment=given, **known
+        )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from tuner.launch.failures import CompletedRun
 from tuner.launch.hosts import LOCAL_HOST, Hosts
@@ -22,27 +22,7 @@ class ShapeLauncher:
     def is_local(self) -> bool:
         return self.hosts.is_local
 
-    def run(
-        self,
-        nodes: int,
-        ppn: int,
-        arguments: Sequence[str],
-        *,
-        program: Path | None,
-        settings: Mapping[str, str],
-        environment: Mapping[str, str],
-        on_line: Callable[[str], float],
-        silence_timeout: float,
-    ) -> CompletedRun:
+    def run(self, nodes: int, ppn: int, arguments: Sequence[str], **known: Any) -> CompletedRun:
+        """Run ranks on the first hosts, see `Launcher.run`."""
         hosts = self.hosts if self.is_local else self.hosts.first(nodes)
-        return self.launcher.run(
-            nodes * ppn,
-            arguments,
-            hosts=hosts,
-            ppn=ppn,
-            settings=settings,
-            environment=environment,
-            on_line=on_line,
-            silence_timeout=silence_timeout,
-            program=program,
-        )
+        return self.launcher.run(nodes * ppn, arguments, hosts=hosts, ppn=ppn, **known)

@@ -44,22 +44,26 @@ from tuner.probe.probe_file import (
     remove_provenance,
 )
 from tuner.probe.probe_spec import ProbeSpec
-from tuner.select.acquisition import Experiment
 from tuner.select.constraints import UNCONSTRAINED, Constraints
 from tuner.select.dataset import CallPoint
-from tuner.select.experiment_design import RegretBound
+from tuner.select.experiment_design import Experiment, RegretBound
 from tuner.select.simulated_times import Simulator
 from tuner.sim.warmup import compile_within
-from tuner.workflows.batches import MeasurementBatches
+from tuner.workflows.batches import (
+    MIN_MEASURING_S,
+    START_S,
+    TABLE_S,
+    MeasurementBatches,
+    ProbeLaunches,
+)
 from tuner.workflows.candidates import (
     CandidateGenerator,
     all_shapes,
     candidate_points,
     chosen_calls,
+    discover_defaults,
     order_points,
 )
-from tuner.workflows.default_algorithms import discover_defaults
-from tuner.workflows.launches import MIN_MEASURING_S, START_S, TABLE_S, ProbeLaunches
 from tuner.workflows.table_building import TableBuilder, has_collectives
 from tuner.workflows.time_limit import BUSY_SLOWDOWN, TimeLimit, busy_message
 

@@ -1,29 +1,118 @@
-"""List the calls and algorithms that a tuning run may measure, and order them for short budgets."""
+"""List the calls and algorithms that a tuning run may measure, and order them for short budgets.
+
+The algorithm that the library's default runs for a call needs no measuring of its own; which that
+is, the ranks are asked or the run's file tells.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 from tuner import mpi_libraries
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmConfig
-from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, default_lookup
-from tuner.probe.batches import ExperimentRequest
+from tuner.launch import CompletedRun, Launcher, MultiHostLauncher
+from tuner.mpi_libraries.default_algorithms import (
+    DefaultAlgorithms,
+    PlacedCollective,
+    default_algorithms_from_provenance,
+    default_lookup,
+)
+from tuner.probe.batches import ExperimentRequest, read_provenance
 from tuner.probe.collective_points import round_down_to_multiple
 from tuner.probe.probe_spec import ProbeShape, ProbeSpec, shapes_to_measure
-from tuner.select.acquisition import Experiment
 from tuner.select.constraints import UNCONSTRAINED, Constraints
 from tuner.select.dataset import CallPoint, Observation
-from tuner.select.experiment_design import ExperimentDesign
+from tuner.select.experiment_design import Experiment, ExperimentDesign
 from tuner.topology import HOST
-from tuner.workflows.default_algorithms import with_default_thresholds
+from tuner.validation.libraries import TUNED_LIBRARIES
 
+NEARBY_SIZE_RATIO = 1.2  # a switch within this factor of a candidate size gets no size of its own
+DISCOVERY_FAILED = "nothing is known of what the library's default runs between sizes: "
 MAX_HOSTS = 16  # largest cluster of which every number of hosts is a candidate shape and gets rules
 MIN_SIZE_RATIO = 4.0  # smallest ratio of two sizes that leaves room for one between
+
+
+def discover_defaults(
+    out: Path,
+    request: ProbeSpec,
+    launcher: Launcher,
+    on_note: Callable[[str], None],
+    timeout_s: float = math.inf,
+) -> tuple[DefaultAlgorithms, ...]:
+    """Return the default's algorithms for all shapes and sizes of `request`.
+
+    They are read from `out` where it has them, and otherwise found out. The result is empty if
+    that fails.
+
+    on_note     called with the reason why nothing is known
+    timeout_s   seconds that the ranks may take
+
+    Raises InputError for a damaged file.
+    """
+    calls = [
+        (one, each.nodes, each.ppn, each.placement)
+        for one in request.collectives
+        for each in shapes_to_measure(request)
+    ]
+    most = max(request.sizes)
+    kept = default_algorithms_from_provenance(read_provenance(out), request.library, str(out))
+    if _covers_calls(kept, calls, most):
+        return kept
+    starter = _TimeLimitedLauncher(launcher, request.hosts, request.ppn, timeout_s)
+    try:
+        return TUNED_LIBRARIES[request.library].find_defaults(starter, calls, most)
+    except LaunchTimeoutError:
+        on_note(f"{DISCOVERY_FAILED}no time was left to find out")
+        return ()
+    except (InputError, ProbeError) as reason:
+        on_note(f"{DISCOVERY_FAILED}{reason}")
+        return ()
+
+
+@dataclass(frozen=True)
+class _TimeLimitedLauncher(MultiHostLauncher):
+    """A launcher that ends its ranks after `timeout_s` seconds."""
+
+    timeout_s: float = math.inf
+
+    def run(
+        self, ranks: int, arguments: Sequence[str], *, timeout: float | None = None, **known: Any
+    ) -> CompletedRun:
+        """Start ranks as `MultiHostLauncher.run` does, with the shorter of both timeouts."""
+        least = min(self.timeout_s, math.inf if timeout is None else timeout)
+        return super().run(ranks, arguments, timeout=None if least == math.inf else least, **known)
+
+
+def _covers_calls(
+    kept: Iterable[DefaultAlgorithms], calls: Iterable[PlacedCollective], most: int
+) -> bool:
+    reached = {each.placed_collective: each.max_bytes for each in kept}
+    return all(reached.get(call, -1) >= most for call in calls)
+
+
+def with_default_thresholds(
+    known: Iterable[DefaultAlgorithms], call: PlacedCollective, sizes: Iterable[int]
+) -> tuple[int, ...]:
+    """Return the sizes and the thresholds between them at which the default switches.
+
+    Thresholds within a factor of `NEARBY_SIZE_RATIO` of another size are left out.
+    """
+    found = sorted(sizes)
+    for start in sorted(
+        start for each in known if each.placed_collective == call for start in each.thresholds
+    ):
+        near = any(max(start, size) <= NEARBY_SIZE_RATIO * min(start, size) for size in found)
+        if found[0] < start < found[-1] and not near:
+            found.append(start)
+            found.sort()
+    return tuple(found)
 
 
 def candidate_points(

@@ -34,8 +34,12 @@ from tuner.rank_programs.bisection import find_change_points
 from tuner.select.build_table import make_table
 from tuner.select.dataset import CallPoint
 from tuner.select.simulated_times import Simulator
-from tuner.workflows.candidates import CandidateGenerator, candidate_points
-from tuner.workflows.default_algorithms import discover_defaults, with_default_thresholds
+from tuner.workflows.candidates import (
+    CandidateGenerator,
+    candidate_points,
+    discover_defaults,
+    with_default_thresholds,
+)
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 CHAIN, LINEAR = AlgorithmConfig("chain", {"chains": 1}), AlgorithmConfig("linear")

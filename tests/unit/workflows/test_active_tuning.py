@@ -18,11 +18,11 @@ from tuner.launch import CompletedRun, Hosts
 from tuner.machines.topology_files import parse_topology
 from tuner.probe.multi_host import probe_cluster
 from tuner.probe.probe_spec import ProbeShape
-from tuner.select.acquisition import Experiment
 from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
+from tuner.select.experiment_design import Experiment
 from tuner.workflows.active_tuning import Callbacks, StoppingRule, run_active_tuning
-from tuner.workflows.launches import TARGET_CI_HALF_WIDTH
+from tuner.workflows.batches import TARGET_CI_HALF_WIDTH
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,8 @@ from tuner.launch import Hosts
 from tuner.probe.batches import ExperimentRequest
 from tuner.probe.multi_host import plan_experiments
 from tuner.probe.probe_spec import ProbeShape, ProbeSpec
-from tuner.select.acquisition import Experiment
 from tuner.select.dataset import CallPoint, Observation
-from tuner.select.experiment_design import ExperimentDesign
+from tuner.select.experiment_design import Experiment, ExperimentDesign
 from tuner.workflows.candidates import bisection_points, chosen_calls
 from tuner.workflows.candidates import candidate_points as asked_for
 

@@ -50,8 +50,8 @@ from tuner.select.simulated_times import Simulator
 from tuner.topology import Topology
 from tuner.workflows import time_limit
 from tuner.workflows.active_tuning import StoppingRule, run_active_tuning
+from tuner.workflows.batches import ProbeLaunches
 from tuner.workflows.candidates import candidate_points, order_points
-from tuner.workflows.launches import ProbeLaunches
 from tuner.workflows.time_limit import (
     SchedulingTimes,
     TimeLimit,

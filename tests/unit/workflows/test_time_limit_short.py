@@ -29,9 +29,8 @@ from tuner.select.dataset import CallPoint as Call
 from tuner.select.simulated_times import Simulator
 from tuner.workflows import batches
 from tuner.workflows.active_tuning import StoppingRule, run_active_tuning
-from tuner.workflows.batches import MeasurementBatches
+from tuner.workflows.batches import MeasurementBatches, ProbeLaunches
 from tuner.workflows.candidates import CandidateGenerator, candidate_points
-from tuner.workflows.launches import ProbeLaunches
 from tuner.workflows.time_limit import TimeLimit
 
 pytestmark = pytest.mark.slow
