@@ -28,11 +28,8 @@ from tuner.studio.assets import FILES
 
 log = logging.getLogger(__name__)
 READ, SUBMIT, PUBLISH = db.SCOPES
-PUBLIC_PATHS = (
-    "/v1/health",
-    "/v1/ready",
-    "/openapi.json",
-)  # for health checks and authors of clients
+# For health checks and authors of clients.
+PUBLIC_PATHS = ("/v1/health", "/v1/ready", "/openapi.json")
 PAGE_PATHS = ("/", "/docs", "/studio")  # for browsers: nothing in them is secret
 PAGE_PREFIX = "/studio/"
 PAGE_FILES_PREFIX = PAGE_PREFIX + FILES  # many for each page, all in memory: no limit counts them

@@ -18,14 +18,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 
 NEAR_BEST_TOLERANCE = 0.05  # a choice within this of the best measured time is as good as the best
-SIZE_BANDS_BYTES = (
-    0,
-    1 << 10,
-    1 << 14,
-    1 << 17,
-    1 << 20,
-    1 << 62,
-)  # bytes; protocols and algorithms change
+# Bytes at which protocols and algorithms change.
+SIZE_BANDS_BYTES = (0, 1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 62)
 
 # collective, nodes, ppn, placement, memory, nbytes
 CollectivePoint = tuple[Collective, int, int, str, str, int]

@@ -12,10 +12,8 @@ from tuner.calibrate.piecewise import MIN_SIZES, fit_alpha_beta
 from tuner.calibrate.series_index import LaunchSeries, SeriesIndex, message_sizes
 from tuner.core.calibration import CostSegment, Estimate, PathCost, ReductionCost
 
-REPRESENTATIVE_OPERATORS = (
-    "sum_float32",
-    "sum_float64",
-)  # operators that represent all others, as most programs use them
+# Operators that represent all others, as most programs use them.
+REPRESENTATIVE_OPERATORS = ("sum_float32", "sum_float64")
 STAGING_COPIES = ("h2d_pinned", "d2h_pinned")  # through pinned buffers, as libraries stage
 COPY_PATH_CLASSES = {"d2d": "self"}  # subject -> path class of a copy on one device
 

@@ -34,14 +34,8 @@ from tuner.importers.text import TextLines
 from tuner.topology import CUDA, HOST
 
 UNITS_PER_SECOND = {"us": 1e6, "ms": 1e3, "ns": 1e9, "s": 1.0}  # per second
-TIME_COLUMN_STEMS = (
-    "median",
-    "time",
-    "mean",
-    "avg",
-    "latency",
-    "out_of_place",
-)  # stems of columns of times, best first
+# Stems of columns of times, best first.
+TIME_COLUMN_STEMS = ("median", "time", "mean", "avg", "latency", "out_of_place")
 COLUMN_ALIASES = {
     "collective": ("collective", "collective_type", "test"),
     "nodes": ("nodes", "nnodes"),

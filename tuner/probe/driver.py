@@ -164,11 +164,8 @@ class _DeadlineReachedError(ProbeError):
 
 
 FATAL_TEXTS = ("cannot be written", "another run")  # of failures that starting again cannot help
-HOST_LOST_TEXTS = (
-    "was lost",
-    "fell silent",
-    "stopped answering",
-)  # and where it is unlikely to help on many hosts
+# Of those that starting again is unlikely to help on many hosts.
+HOST_LOST_TEXTS = ("was lost", "fell silent", "stopped answering")
 
 
 def _is_final(failure: ProbeError, plan: ProbePlan) -> bool:

@@ -32,12 +32,8 @@ BEGAN_KEY = "began"  # of a run: its start, in seconds since the epoch
 SPENT_KEY = "spent"  # of a run: the seconds taken before
 UNFINISHED_KEYS = (BEGAN_KEY, SPENT_KEY)  # entries of the first line until the run has ended
 TUNING_KEY = "tuning"  # the run of `tuner tune` that a file belongs to, until it has ended
-OVERRIDING_KEYS = (
-    DEFAULT_ALGORITHMS_KEY,
-    REQUESTED_CALLS_KEY,
-    BEGAN_KEY,
-    TUNING_KEY,
-)  # entries that replace those of earlier runs
+# Entries that replace those of earlier runs.
+OVERRIDING_KEYS = (DEFAULT_ALGORITHMS_KEY, REQUESTED_CALLS_KEY, BEGAN_KEY, TUNING_KEY)
 MAX_SHOWN_POINTS = 6  # points that a note names
 SKIPPED_NOTE_PREFIX = "left out for want of time: "
 

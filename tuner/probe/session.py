@@ -45,12 +45,8 @@ from tuner.runtime.nccl import Unavailable
 from tuner.runtime.schedule_call import ScheduleCall
 from tuner.runtime.scratch import ScratchPool
 
-ROUND_TRIP_KINDS = (
-    "pingpong",
-    "call",
-    "pairs",
-    "sentinel",
-)  # a call there and back gives a one-way time
+# A call there and back gives a one-way time.
+ROUND_TRIP_KINDS = ("pingpong", "call", "pairs", "sentinel")
 MAX_SIZE_SERIES_FRACTION = 0.5  # largest share of the remaining time for one series of sizes
 
 

@@ -21,11 +21,8 @@ from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.runtime.dispatch_table import Action, DispatchTable
 from tuner.runtime.nvidia import has_driver
 
-HOST_BUFFER_TYPES = (
-    ndarray,
-    type(MPI.IN_PLACE),
-    type(None),
-)  # buffer arguments that are never on a device
+# Buffer arguments that are never on a device.
+HOST_BUFFER_TYPES = (ndarray, type(MPI.IN_PLACE), type(None))
 
 
 def fast_method(

@@ -48,10 +48,8 @@ _TYPES = {
     "f4": "NCCL_FLOAT32",
     "f8": "NCCL_FLOAT64",
 }
-_ADDITIVE_OPERATORS = (
-    handle_of(MPI.SUM),
-    handle_of(MPI.PROD),
-)  # with one-byte elements MPI may saturate, while NCCL wraps
+# With one-byte elements MPI may saturate, while NCCL wraps.
+_ADDITIVE_OPERATORS = (handle_of(MPI.SUM), handle_of(MPI.PROD))
 _OPAQUE_DATATYPES = (MPI.BYTE, MPI.PACKED)  # MPI defines no arithmetic for them
 _MAX_BCAST_BYTES = 1 << 30  # of one broadcast: older CuPy counts in 32 bits
 _DEFAULT_TIMEOUT = "60s"  # for all ranks to connect; TUNER_NCCL_TIMEOUT overrides it
