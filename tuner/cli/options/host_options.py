@@ -193,7 +193,7 @@ def probe_spec_of(options: argparse.Namespace, there: Hosts) -> ProbeSpec:
         options.ppn or max(there.slots, 1),
         calls.shapes,
         options.placements,
-        calls.sizes or ProbeSpec.sizes,
+        calls.sizes,
         calls.collectives,
         options.measure,
         options.ci_width,
@@ -210,7 +210,7 @@ def single_host_spec_of(options: argparse.Namespace) -> SingleHostSpec:
     return SingleHostSpec(
         library_of(options),
         options.ranks,
-        asked_calls(options).sizes or COLLECTIVE_SIZES,
+        asked_calls(options).sizes,
         options.ci_width,
         options.launches,
         parts=options.measure,
@@ -225,10 +225,10 @@ def find_launcher(options: argparse.Namespace, library: str) -> Launcher:
 
 
 class AskedCalls(NamedTuple):
-    """The calls to be measured; without sizes those of the probe."""
+    """The calls to be measured; without shapes those of the probe."""
 
     collectives: tuple[Collective, ...]
-    sizes: tuple[int, ...] | None
+    sizes: tuple[int, ...]
     shapes: tuple[ProbeShape, ...]
 
 
@@ -237,7 +237,8 @@ def asked_calls(options: argparse.Namespace) -> AskedCalls:
 
     Raises InputError for a profile that cannot be read.
     """
-    given = AskedCalls(options.collectives, options.sizes, options.shapes)
+    sizes = options.sizes or COLLECTIVE_SIZES
+    given = AskedCalls(options.collectives, sizes, options.shapes)
     if options.profile is None:
         return given
     calls = read_call_profile(options.profile)
@@ -247,7 +248,7 @@ def asked_calls(options: argparse.Namespace) -> AskedCalls:
     shapes = sorted({(one.nodes, one.ppn) for one in calls})
     return AskedCalls(
         named if given.collectives is DEFAULT_COLLECTIVES else given.collectives,
-        typical_sizes(calls) if given.sizes is None else given.sizes,
+        options.sizes or typical_sizes(calls),
         given.shapes or tuple(ProbeShape(*shape) for shape in shapes),
     )
 
