@@ -36,7 +36,6 @@ SAME_MODULE = {
     "emitter": ("formats",),
     "evaluate": (*COMMAND, "select"),
     "feedback": (*RESOURCE, "runtime"),
-    "interpreters": (*COMMAND, "launch"),
     "jobs": RESOURCE,
     "measurements": RESOURCE,
     "mvapich2": ("mpi_libraries", "formats"),

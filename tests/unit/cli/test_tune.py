@@ -116,14 +116,14 @@ def test_a_profile_says_what_to_measure(tmp_path: Path) -> None:
     assert found.sizes == (1000, 1 << 20)
     assert found.shapes == (probe_spec.ProbeShape(2, 1), probe_spec.ProbeShape(2, 2))
     said = parsed(*HOSTS, "--profile", str(profile), "--sizes", "64", "--collectives", "bcast")
-    asked = host_options.asked_calls(said)
+    asked = host_options.calls_to_measure(said)
     assert (asked.sizes, asked.collectives) == ((64,), (Collective.BCAST,))
 
 
 def test_a_profile_without_calls_is_refused(tmp_path: Path) -> None:
     write_call_profile(tmp_path / "none.json", "made up", [])
     with pytest.raises(InputError, match="has no calls of collectives"):
-        host_options.asked_calls(parsed(*HOSTS, "--profile", str(tmp_path / "none.json")))
+        host_options.calls_to_measure(parsed(*HOSTS, "--profile", str(tmp_path / "none.json")))
 
 
 def test_what_is_asked_where_nothing_is_said() -> None:

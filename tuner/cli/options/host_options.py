@@ -186,7 +186,7 @@ def probe_spec_of(options: argparse.Namespace, there: Hosts) -> ProbeSpec:
     Raises ProbeError for an interpreter without MPI, and InputError for a profile or a topology
     that cannot be read.
     """
-    library, calls = library_of(options), asked_calls(options)
+    library, calls = library_of(options), calls_to_measure(options)
     return ProbeSpec(
         library,
         there,
@@ -210,7 +210,7 @@ def single_host_spec_of(options: argparse.Namespace) -> SingleHostSpec:
     return SingleHostSpec(
         library_of(options),
         options.ranks,
-        asked_calls(options).sizes,
+        calls_to_measure(options).sizes,
         options.ci_width,
         options.launches,
         parts=options.measure,
@@ -224,7 +224,7 @@ def find_launcher(options: argparse.Namespace, library: str) -> Launcher:
     return Launcher.find(library, python, options.launcher or default_template(library))
 
 
-class AskedCalls(NamedTuple):
+class CallsToMeasure(NamedTuple):
     """The calls to be measured; without shapes those of the probe."""
 
     collectives: tuple[Collective, ...]
@@ -232,13 +232,13 @@ class AskedCalls(NamedTuple):
     shapes: tuple[ProbeShape, ...]
 
 
-def asked_calls(options: argparse.Namespace) -> AskedCalls:
+def calls_to_measure(options: argparse.Namespace) -> CallsToMeasure:
     """Return the calls of the options, and of their profile where they leave them open.
 
     Raises InputError for a profile that cannot be read.
     """
     sizes = options.sizes or COLLECTIVE_SIZES
-    given = AskedCalls(options.collectives, sizes, options.shapes)
+    given = CallsToMeasure(options.collectives, sizes, options.shapes)
     if options.profile is None:
         return given
     calls = read_call_profile(options.profile)
@@ -246,7 +246,7 @@ def asked_calls(options: argparse.Namespace) -> AskedCalls:
         raise InputError(f"{options.profile}: the profile has no calls of collectives")
     named = tuple(dict.fromkeys(Collective(one.collective) for one in calls))
     shapes = sorted({(one.nodes, one.ppn) for one in calls})
-    return AskedCalls(
+    return CallsToMeasure(
         named if given.collectives is DEFAULT_COLLECTIVES else given.collectives,
         options.sizes or typical_sizes(calls),
         given.shapes or tuple(ProbeShape(*shape) for shape in shapes),
