@@ -32,7 +32,7 @@ from tuner.cli.terminal.output import print_table
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.formats import mpich
 from tuner.formats.mpich.default_algorithms import find_default_algorithms
 from tuner.importers import read_results
@@ -79,7 +79,7 @@ def grids(
     for name, own in group_cases(cases).items():
         first: dict[CallPoint, EvaluationCase] = {}
         for case in own:
-            if AlgorithmConfig() in case.observations:
+            if AlgorithmChoice() in case.observations:
                 first.setdefault(case.point, case)
         rows = [row for case in first.values() for row in case.observations.values()]
         if len({row.choice for row in rows}) > 1:
@@ -151,7 +151,7 @@ def pairs(grid: Grid) -> Iterator[tuple[float, float]]:
     """Seconds of the default and of the fastest at every call."""
     for point, own in group_by_point(grid.rows).items():
         times = {row.choice: row.seconds for row in own if row.choice in grid.choices[point]}
-        yield times[AlgorithmConfig()], min(times.values())
+        yield times[AlgorithmChoice()], min(times.values())
 
 
 def every_call(grid: Grid) -> float:

@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.launch import Launcher
 
 RANKS = 2
@@ -32,9 +32,9 @@ ROUNDS = 200  # in a block of `few`
 NUMBER = {"few": ROUNDS, "many": CALLS, "once": 1}  # what the times of a block are divided by
 NBYTES = (128, 8192)
 CHOICES = {
-    "no rule": AlgorithmConfig(),
-    "library": AlgorithmConfig("recursive_doubling"),
-    "schedule": AlgorithmConfig("recursive_doubling", {}, SCHEDULE),
+    "no rule": AlgorithmChoice(),
+    "library": AlgorithmChoice("recursive_doubling"),
+    "schedule": AlgorithmChoice("recursive_doubling", {}, SCHEDULE),
 }
 
 
@@ -73,7 +73,7 @@ def seconds(comm: Any, act: Callable[[Any], None]) -> float:
     return time.perf_counter() - begin
 
 
-def measure(name: str, choice: AlgorithmConfig, nbytes: int) -> list[dict[str, object]]:
+def measure(name: str, choice: AlgorithmChoice, nbytes: int) -> list[dict[str, object]]:
     """Return the times of both loops, plain and tuned; collective."""
     import numpy as np
     from mpi4py import MPI

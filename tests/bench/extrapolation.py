@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from tuner.base.arrays import FloatArray
 from tuner.cli.terminal.output import print_table
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.importers import read_results
 from tuner.select.baselines import train_nearest_winner
 from tuner.select.cases import (
@@ -46,7 +46,7 @@ from tuner.select.dataset import CallPoint
 from tuner.select.evaluate import is_slower, no_simulation, with_alternatives
 from tuner.select.selector import train
 
-DEFAULT = AlgorithmConfig()
+DEFAULT = AlgorithmChoice()
 GAINS = (0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
 DEVIATIONS = (0.25, 0.5, 1.0, 2.0, 3.0)
 RESAMPLES = 2000
@@ -62,8 +62,8 @@ class Guess:
     """
 
     case: EvaluationCase
-    chosen: AlgorithmConfig
-    copied: AlgorithmConfig
+    chosen: AlgorithmChoice
+    copied: AlgorithmChoice
     gain: float = 0.0
     deviation: float = 0.0
 
@@ -78,7 +78,7 @@ class Guess:
         """Whether it was measured."""
         return DEFAULT in self.case.observations
 
-    def taken(self, gain: float, deviations: float) -> AlgorithmConfig:
+    def taken(self, gain: float, deviations: float) -> AlgorithmChoice:
         """The default unless a larger gain than that is believed in."""
         return self.chosen if self.gain > gain + deviations * self.deviation else DEFAULT
 
@@ -122,7 +122,7 @@ def above(found: Sequence[Guess]) -> tuple[float, float, float]:
     return float(more(numbers)), float(low), float(high)
 
 
-def repeated(found: Sequence[Guess]) -> list[tuple[Guess, AlgorithmConfig, AlgorithmConfig]]:
+def repeated(found: Sequence[Guess]) -> list[tuple[Guess, AlgorithmChoice, AlgorithmChoice]]:
     """At calls with several runs: what is the fastest in the mean of the others, and in all."""
     runs: dict[CallPoint, list[Guess]] = defaultdict(list)
     for one in found:
@@ -139,11 +139,11 @@ def repeated(found: Sequence[Guess]) -> list[tuple[Guess, AlgorithmConfig, Algor
     ]
 
 
-def _fastest(case: EvaluationCase, runs: Sequence[EvaluationCase]) -> AlgorithmConfig:
+def _fastest(case: EvaluationCase, runs: Sequence[EvaluationCase]) -> AlgorithmChoice:
     """Of the choices of a case that all these runs have; by their mean logarithm."""
     shared = set(case.observations).intersection(*(run.observations for run in runs))
 
-    def mean(choice: AlgorithmConfig) -> float:
+    def mean(choice: AlgorithmChoice) -> float:
         return float(np.mean([math.log(run.observations[choice].seconds) for run in runs]))
 
     return min(sorted(shared, key=str), key=mean)

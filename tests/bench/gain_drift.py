@@ -23,7 +23,7 @@ from pathlib import Path
 from tuner.base.statistics import NORMAL_95
 from tuner.cli.terminal.output import print_table
 from tuner.core.measurement import read_measurements
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import MIN_GAIN, build_observations
 
 OCTAVES = 4.0
@@ -32,7 +32,7 @@ SLOWER = 0.02
 WANDERS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.37)
 COLUMNS = ("wander", "sizes", "used", "slower", "kept")
 
-Times = Mapping[AlgorithmConfig, float]
+Times = Mapping[AlgorithmChoice, float]
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class Between:
 
 def times_of(path: Path) -> Iterator[Mapping[int, Times]]:
     """Of every call, by size."""
-    calls: dict[object, dict[int, dict[AlgorithmConfig, float]]] = defaultdict(
+    calls: dict[object, dict[int, dict[AlgorithmChoice, float]]] = defaultdict(
         lambda: defaultdict(dict)
     )
     for row in build_observations(read_measurements(path), lambda _point, _choice: math.nan):
         calls[row.point.key()][row.point.nbytes][row.choice] = row.seconds
     for sizes in calls.values():
-        yield {nbytes: times for nbytes, times in sizes.items() if AlgorithmConfig() in times}
+        yield {nbytes: times for nbytes, times in sizes.items() if AlgorithmChoice() in times}
 
 
-def gain(times: Times, choice: AlgorithmConfig) -> float:
+def gain(times: Times, choice: AlgorithmChoice) -> float:
     """Logarithm."""
-    return math.log(times[AlgorithmConfig()] / times[choice])
+    return math.log(times[AlgorithmChoice()] / times[choice])
 
 
 def betweens(sizes: Mapping[int, Times]) -> Iterator[Between]:
@@ -74,7 +74,7 @@ def betweens(sizes: Mapping[int, Times]) -> Iterator[Between]:
         if (
             octaves > OCTAVES
             or gain(sizes[near], choice) <= threshold
-            or math.log(sizes[far][AlgorithmConfig()] / best) > threshold
+            or math.log(sizes[far][AlgorithmChoice()] / best) > threshold
             or choice not in sizes[far]
         ):
             continue

@@ -30,7 +30,7 @@ from tuner.cli.terminal.output import print_table
 from tuner.core.calibration import calibration_record
 from tuner.core.collective import Collective
 from tuner.core.measurement import end_line, header_line, series_line
-from tuner.core.table import AlgorithmConfig, table_record
+from tuner.core.table import AlgorithmChoice, table_record
 
 LARGE = 15_000_000  # bytes
 RATE = 100  # questions per second
@@ -51,7 +51,7 @@ def measurements() -> bytes:
 
 def table() -> dict[str, Any]:
     """A table with rules for many numbers of ranks."""
-    rungs = [(0, AlgorithmConfig()), (1024, AlgorithmConfig("binomial"))]
+    rungs = [(0, AlgorithmChoice()), (1024, AlgorithmChoice("binomial"))]
     record = table_record(table_of({(Collective.BCAST, 2): rungs}, (512, 4096), "mine 1.0"))
     rules = record["rules"]
     shapes = range(2, LARGE // len(json.dumps(rules)))

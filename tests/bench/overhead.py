@@ -17,7 +17,7 @@ from statistics import median
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.launch import Launcher
 
 BLOCKS = 41
@@ -46,14 +46,14 @@ def paired(first: Callable[[], object], second: Callable[[], object]) -> tuple[f
 def main() -> None:
     """On one rank: print one JSON line per measurement."""
     for choice in (
-        AlgorithmConfig(),
-        AlgorithmConfig("binomial"),
-        AlgorithmConfig("pipeline", {"segment": 32768}),
+        AlgorithmChoice(),
+        AlgorithmChoice("binomial"),
+        AlgorithmChoice("pipeline", {"segment": 32768}),
     ):
         print(json.dumps(measure(choice)), flush=True)
 
 
-def measure(choice: AlgorithmConfig) -> dict[str, object]:
+def measure(choice: AlgorithmChoice) -> dict[str, object]:
     """Seconds of a lookup and of a call of 128 bytes, plain and through the dispatcher."""
     import numpy as np
     from mpi4py import MPI

@@ -39,7 +39,7 @@ from tuner.core.measurement import read_measurements
 from tuner.core.speedup import paired_speedup
 from tuner.core.table import (
     LIBRARY,
-    AlgorithmConfig,
+    AlgorithmChoice,
     Evidence,
     Rule,
     RuleKey,
@@ -65,8 +65,8 @@ BUCKETS = (128 * KIB, 512 * KIB, 2048 * KIB, 4096 * KIB)
 FUSIONS = (256 * KIB, 1024 * KIB, 4096 * KIB)
 CYCLES = (10e-3, 40e-3)
 ALGORITHMS = {
-    "ring": AlgorithmConfig("ring"),
-    "recursive_doubling": AlgorithmConfig("recursive_doubling"),
+    "ring": AlgorithmChoice("ring"),
+    "recursive_doubling": AlgorithmChoice("recursive_doubling"),
 }
 DEFAULT, TABLE = "default", "table"
 FIRST_BUCKET = 64 * KIB  # of DDP: the 1 MiB of the real one, scaled
@@ -110,7 +110,7 @@ def frameworks(agreement: float) -> Iterator[tuple[str, Framework]]:
             )
 
 
-def one_algorithm(choice: AlgorithmConfig, like: TuningTable) -> TuningTable:
+def one_algorithm(choice: AlgorithmChoice, like: TuningTable) -> TuningTable:
     """Return a table that has one algorithm of the library for every allreduce."""
     key = RuleKey(Collective.ALLREDUCE, RANKS, 1, operators="commutative")
     rule = Rule(key, 0, math.inf, replace(choice, runner=LIBRARY), Evidence("none"))

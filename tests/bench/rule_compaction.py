@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tuner.cli.terminal.output import print_table
 from tuner.core.measurement import read_measurements
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.importers import AUTO, UserMetadata, read_results
 from tuner.select.cases import EvaluationCase, cases_from_measurements, cases_from_readings
 from tuner.select.dataset import Observation
@@ -61,7 +61,7 @@ def ladders(cases: Sequence[EvaluationCase]) -> Iterator[tuple[str, Ladder]]:
     yield from ((str(key[0]), ladder) for key, ladder in found.items() if len(ladder) > 2)
 
 
-def winner(contest: Comparison) -> AlgorithmConfig:
+def winner(contest: Comparison) -> AlgorithmChoice:
     """What a rule for this size alone would say."""
     return max(
         sorted(contest.winners, key=str), key=contest.gains.__getitem__, default=DEFAULT_CHOICE

@@ -21,7 +21,7 @@ from tests.support.ladders import table_of
 from tuner import algorithms
 from tuner.base.processes import available_cores
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.launch import Launcher
 from tuner.mpi_libraries import library_module
 
@@ -33,7 +33,7 @@ LAUNCHES = 3
 COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
 
 
-def both(library: str, collective: Collective, p: int, nbytes: int) -> list[AlgorithmConfig]:
+def both(library: str, collective: Collective, p: int, nbytes: int) -> list[AlgorithmChoice]:
     """What the library and we have under one name and the same parameters."""
     ours = algorithms.algorithm_names(collective)
     offered = library_module(library).candidates(collective, p, nbytes)
@@ -54,7 +54,7 @@ def compare(library: str, version: str) -> None:
         operators = "commutative" if collective.is_reduction else "any"
         for nbytes in SIZES:
             for choice in both(library, collective, world.size, nbytes):
-                ours = AlgorithmConfig(choice.algorithm, choice.params, SCHEDULE)
+                ours = AlgorithmChoice(choice.algorithm, choice.params, SCHEDULE)
                 comms = [
                     tune(
                         world,

@@ -25,7 +25,7 @@ from tuner.base.errors import InputError
 from tuner.base.units import format_size
 from tuner.cli.terminal.output import print_table
 from tuner.core.measurement import Measurements, read_measurements
-from tuner.core.table import MEASURED, AlgorithmConfig, TuningTable, read_table
+from tuner.core.table import MEASURED, AlgorithmChoice, TuningTable, read_table
 from tuner.select.dataset import CallPoint, build_observations, group_by_point
 from tuner.select.evaluate import summarise_regret
 from tuner.select.lookup import lookup_rule
@@ -40,7 +40,7 @@ class Outcome:
     """Of one call: seconds with the table, with the default, and of the best."""
 
     point: CallPoint
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
     tuned: float
     default: float
     best: float
@@ -55,12 +55,12 @@ class Outcome:
         return self.tuned / self.default - 1
 
 
-def follow(table: TuningTable, point: CallPoint) -> AlgorithmConfig:
+def follow(table: TuningTable, point: CallPoint) -> AlgorithmChoice:
     """What is run there; without rules for so many ranks the library decides."""
     try:
         return lookup_rule(table, point.key("commutative"), point.nbytes).choice
     except InputError:
-        return AlgorithmConfig()
+        return AlgorithmChoice()
 
 
 def outcomes(table: TuningTable, grid: Measurements) -> tuple[list[Outcome], list[CallPoint]]:
@@ -75,9 +75,9 @@ def outcomes(table: TuningTable, grid: Measurements) -> tuple[list[Outcome], lis
     found, unknown = list[Outcome](), list[CallPoint]()
     for point, own in group_by_point(rows).items():
         times, choice = {row.choice: row.seconds for row in own}, follow(table, point)
-        if choice in times and AlgorithmConfig() in times:
+        if choice in times and AlgorithmChoice() in times:
             best = min(times.values())
-            found.append(Outcome(point, choice, times[choice], times[AlgorithmConfig()], best))
+            found.append(Outcome(point, choice, times[choice], times[AlgorithmChoice()], best))
         else:
             unknown.append(point)
     return found, unknown

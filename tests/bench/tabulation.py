@@ -25,7 +25,7 @@ from tuner.base.processes import available_cores
 from tuner.cli.terminal.output import print_table
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
@@ -39,7 +39,7 @@ LAUNCHES = 3
 LIBRARY = "openmpi 5.0.11"
 
 
-def seconds(choice: AlgorithmConfig, p: int, nbytes: int) -> float:
+def seconds(choice: AlgorithmChoice, p: int, nbytes: int) -> float:
     """Of an algorithm that is neither the best nor the worst everywhere."""
     name = f"{choice.algorithm} {sorted(choice.params.items())}".encode()
     delay, rate = (1 + crc32(name, start) % 97 / 40 for start in (1, 2))

@@ -22,7 +22,7 @@ from tuner.base.file_settings import declared_settings
 from tuner.cli.main import build_parser
 from tuner.core.calibration import Calibration, CostSegment, PathCost
 from tuner.core.measurement import Cluster, Measurement
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, parse_table
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, parse_table
 from tuner.machines.topology_files import load_topology
 from tuner.studio.assets import PAGES as STUDIO_PAGES
 from tuner.training.frameworks import FRAMEWORKS
@@ -261,7 +261,7 @@ def test_keys_and_settings_of_workloads_are_documented() -> None:
 def test_the_fields_of_files_are_documented() -> None:
     page = DOCS / "reference" / "file-formats.md"
     words = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall("`([^`\n]+)`", page.read_text()))))
-    kinds = (Rule, RuleKey, AlgorithmConfig, Evidence, Cluster, Measurement)
+    kinds = (Rule, RuleKey, AlgorithmChoice, Evidence, Cluster, Measurement)
     for kind in (*kinds, Calibration, PathCost, CostSegment):
         fields = {field.name for field in dataclasses.fields(kind)}
         assert fields <= words, (kind.__name__, fields - words)

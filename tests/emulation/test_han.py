@@ -16,14 +16,14 @@ from tests.support.ladders import table_of
 from tests.support.waiting import patience
 from tuner.base import processes
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.emulation import EmulatedCluster, launch
 from tuner.formats import openmpi
 from tuner.launch import PACKAGE_DIR, Launcher
 from tuner.validation import openmpi_trace, validate_openmpi
 from tuner.validation.validation import VALIDATION_PROGRAM, CallOutcome
 
-BCAST, CHAIN = Collective.BCAST, AlgorithmConfig("chain", {"chains": 2, "segment": 8192})
+BCAST, CHAIN = Collective.BCAST, AlgorithmChoice("chain", {"chains": 2, "segment": 8192})
 CALL = {"collective": "bcast", "nodes": 2, "ppn": 2, "nbytes": 65536, "commutative": True}
 
 

@@ -21,7 +21,7 @@ from tuner.core.measurement import read_measurements
 from tuner.core.path_classes import BLOCK, CYCLIC, PLACEMENTS
 from tuner.core.table import (
     SCHEDULE,
-    AlgorithmConfig,
+    AlgorithmChoice,
     RuleKey,
     TuningTable,
     read_table,
@@ -32,8 +32,8 @@ from tuner.launch import Launcher
 TUNER = (sys.executable, "-m", "tuner.cli.main")
 PROGRAM = ROOT / "tests" / "emulation" / "programs" / "followed.py"
 DEALT = {"0011": BLOCK, "0101": CYCLIC}  # on another host than rank 0
-BINOMIAL = AlgorithmConfig("binomial", runner=SCHEDULE)
-CHAIN = AlgorithmConfig("chain", runner=SCHEDULE)
+BINOMIAL = AlgorithmChoice("binomial", runner=SCHEDULE)
+CHAIN = AlgorithmChoice("chain", runner=SCHEDULE)
 HOSTS = (
     "--hosts",
     "node0,node1",

@@ -14,7 +14,7 @@ from tests.emulation.topologies import FLAT
 from tests.support.ladders import Rungs, table_of
 from tests.support.waiting import patience
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, TuningTable, write_table
 from tuner.launch import Launcher
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
@@ -54,10 +54,10 @@ def validations(
 def test_open_mpi_follows_the_rules_and_keeps_han_elsewhere(
     launcher: Launcher, tmp_path: Path, nodes: int, ppn: int
 ) -> None:
-    chain = AlgorithmConfig("chain", {"chains": 2, "segment": 8192})
+    chain = AlgorithmChoice("chain", {"chains": 2, "segment": 8192})
     ladders: dict[Collective, Rungs] = {
-        BCAST: [(0, AlgorithmConfig()), (1024, chain)],
-        ALLREDUCE: [(0, AlgorithmConfig("recursive_doubling")), (4096, AlgorithmConfig())],
+        BCAST: [(0, AlgorithmChoice()), (1024, chain)],
+        ALLREDUCE: [(0, AlgorithmChoice("recursive_doubling")), (4096, AlgorithmChoice())],
     }
     table = spread(nodes, ppn, ladders, launcher.version())
     status, found = validations(table, tmp_path)
@@ -67,7 +67,7 @@ def test_open_mpi_follows_the_rules_and_keeps_han_elsewhere(
 
 def test_mpich_follows_the_file_on_hosts(mpich_launcher: Launcher, tmp_path: Path) -> None:
     ladders: dict[Collective, Rungs] = {
-        BCAST: [(0, AlgorithmConfig()), (1024, AlgorithmConfig("binomial"))]
+        BCAST: [(0, AlgorithmChoice()), (1024, AlgorithmChoice("binomial"))]
     }
     table = spread(4, 1, ladders, mpich_launcher.version())
     status, found = validations(table, tmp_path, "--python", str(mpich_launcher.python))
@@ -78,7 +78,7 @@ def test_mpich_follows_the_file_on_hosts(mpich_launcher: Launcher, tmp_path: Pat
 def test_every_shape_of_as_many_ranks_is_tried(launcher: Launcher, tmp_path: Path) -> None:
     """A file knows only the number of ranks, so their rules are one in it: still each is proved."""
     ladders: dict[Collective, Rungs] = {
-        BCAST: [(0, AlgorithmConfig()), (4096, AlgorithmConfig("binomial"))]
+        BCAST: [(0, AlgorithmChoice()), (4096, AlgorithmChoice("binomial"))]
     }
     shapes = [spread(*shape, ladders, launcher.version()) for shape in ((2, 2), (4, 1))]
     rules = tuple(rule for shape in shapes for rule in shape.rules)
@@ -90,11 +90,11 @@ def test_every_shape_of_as_many_ranks_is_tried(launcher: Launcher, tmp_path: Pat
 def test_what_han_makes_inside_is_told(launcher: Launcher, tmp_path: Path) -> None:
     """It keeps the allreduce on two hosts, whose parts are broadcasts of two ranks each."""
     inner = table_of(
-        {(BCAST, 2): [(0, AlgorithmConfig("chain", {"chains": 2, "segment": 1024}))]}, (64,)
+        {(BCAST, 2): [(0, AlgorithmChoice("chain", {"chains": 2, "segment": 1024}))]}, (64,)
     )
     defaults: dict[Collective, Rungs] = {
-        ALLREDUCE: [(0, AlgorithmConfig())],
-        Collective.REDUCE: [(0, AlgorithmConfig())],
+        ALLREDUCE: [(0, AlgorithmChoice())],
+        Collective.REDUCE: [(0, AlgorithmChoice())],
     }
     kept = spread(2, 2, defaults, launcher.version())
     table = TuningTable(kept.cluster, kept.library, (*kept.rules, *inner.rules))

@@ -24,7 +24,7 @@ from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.path_classes import CUDA
-from tuner.core.table import SCHEDULE, AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
+from tuner.core.table import SCHEDULE, AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.runtime import cuda_support
 from tuner.runtime.agreement import library_name
 from tuner.runtime.device_protocol import DeviceInterface
@@ -62,11 +62,11 @@ def table(number: int, upto: float) -> TuningTable:
         names = algorithms.algorithm_names(collective)
         name = names[number % len(names)]
         cut = number % 2 and "segment" in algorithms.describe(collective, name).params
-        choice = AlgorithmConfig(name, {"segment": 1000} if cut else {}, SCHEDULE)
+        choice = AlgorithmChoice(name, {"segment": 1000} if cut else {}, SCHEDULE)
         key = RuleKey(collective, 1, WORLD.size, CUDA)
         rules.append(Rule(key, 0, upto, choice, Evidence("none")))
         if upto < math.inf:
-            rules.append(Rule(key, int(upto), math.inf, AlgorithmConfig(), Evidence("none")))
+            rules.append(Rule(key, int(upto), math.inf, AlgorithmChoice(), Evidence("none")))
     return TuningTable(Cluster("here", 1, 2, "any", 1 << 30), library_name(), tuple(rules))
 
 

@@ -15,7 +15,7 @@ from tuner import algorithms
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.path_classes import CUDA
-from tuner.core.table import SCHEDULE, AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
+from tuner.core.table import SCHEDULE, AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.runtime import cuda_support
 from tuner.runtime.agreement import library_name
 
@@ -30,7 +30,7 @@ def staged() -> Iterator[tuple[Collective, str]]:
                 yield collective, name
 
 
-def table(collective: Collective, choice: AlgorithmConfig) -> TuningTable:
+def table(collective: Collective, choice: AlgorithmChoice) -> TuningTable:
     key = RuleKey(collective, 1, WORLD.size, CUDA)
     rule = Rule(key, 0, float("inf"), choice, Evidence("none"))
     return TuningTable(Cluster("here", 1, 2, "any", 1 << 30), library_name(), (rule,))
@@ -49,7 +49,7 @@ def main() -> None:
 
     found = list(staged())
     for collective, name in found:
-        made = table(collective, AlgorithmConfig(name, {}, SCHEDULE))
+        made = table(collective, AlgorithmChoice(name, {}, SCHEDULE))
         comm = tune(WORLD.Dup(), made, memory=CUDA)
         for count in (1, 1003):
             mine, result = resident(np.arange(count) + WORLD.rank), resident(np.zeros(count, int))

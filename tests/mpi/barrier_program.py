@@ -13,7 +13,7 @@ from mpi4py import MPI
 from tests.support.ladders import table_of
 from tuner import algorithms, mpi_libraries
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.probe.collectives import waits_for_rank
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
@@ -23,15 +23,15 @@ LIBRARY = library_name()
 BARRIER = Collective.BARRIER
 
 
-def choices(p: int) -> Iterator[AlgorithmConfig]:
+def choices(p: int) -> Iterator[AlgorithmChoice]:
     """Ours and the library's for so many ranks."""
     yield from (
-        AlgorithmConfig(name, runner=SCHEDULE) for name in algorithms.algorithm_names(BARRIER)
+        AlgorithmChoice(name, runner=SCHEDULE) for name in algorithms.algorithm_names(BARRIER)
     )
     yield from mpi_libraries.library_module(LIBRARY).candidates(BARRIER, p, 4)
 
 
-def check(comm: Any, choice: AlgorithmConfig) -> int:
+def check(comm: Any, choice: AlgorithmChoice) -> int:
     """Call on a tuned communicator with each rank late in turn; return the number of calls."""
     tuned = tune(comm, table_of({(BARRIER, comm.size): [(0, choice)]}, library=LIBRARY))
     methods = (tuned.Barrier, tuned.barrier)

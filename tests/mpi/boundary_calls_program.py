@@ -26,7 +26,7 @@ from tuner import mpi_libraries
 from tuner.base.errors import InputError, TunerError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
-from tuner.core.table import NCCL, SCHEDULE, AlgorithmConfig, TuningTable
+from tuner.core.table import NCCL, SCHEDULE, AlgorithmChoice, TuningTable
 from tuner.runtime import private_comm, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.algorithm_control import AlgorithmControl
@@ -54,8 +54,8 @@ def table() -> TuningTable:
     return table_of(
         {
             (collective, WORLD.size): [
-                (0, AlgorithmConfig(small, {}, SCHEDULE)),
-                (16, AlgorithmConfig(large, {}, SCHEDULE)),
+                (0, AlgorithmChoice(small, {}, SCHEDULE)),
+                (16, AlgorithmChoice(large, {}, SCHEDULE)),
             ]
             for collective, (small, large) in OURS.items()
         },
@@ -327,7 +327,7 @@ def check_one_rank_is_refused_before_it_waits_for_others() -> Iterator[str]:
         (Collective.SCATTER, "binomial", (None, array, last)),
     ]
     for collective, choice, arguments in calls:
-        ladders = {(collective, p): [(0, AlgorithmConfig(choice))]}
+        ladders = {(collective, p): [(0, AlgorithmChoice(choice))]}
         tuned, refusal = tune(WORLD.Dup(), table_of(ladders, library=library_name())), ""
         if WORLD.rank == last:
             try:
@@ -364,8 +364,8 @@ def keep_first(arriving: Any, target: Any, _: MPI.Datatype) -> None:
 def check_order_of_operands() -> Iterator[str]:
     """What changes it is for operators that commute, whether the library or we would change it."""
     first, pair = MPI.Op.Create(keep_first, commute=False), (Collective.ALLREDUCE, WORLD.size)
-    ours, forced = [(0, AlgorithmConfig("ring", {}, SCHEDULE))], [(0, AlgorithmConfig("ring"))]
-    default = [(0, AlgorithmConfig())]
+    ours, forced = [(0, AlgorithmChoice("ring", {}, SCHEDULE))], [(0, AlgorithmChoice("ring"))]
+    default = [(0, AlgorithmChoice())]
     tables: list[dict[Any, Any]] = [
         {pair: ours},
         {pair: forced},
@@ -383,7 +383,7 @@ def check_order_of_operands() -> Iterator[str]:
 
 def check_rules_that_one_rank_cannot_follow() -> Iterator[str]:
     """All ranks leave them to the library: one found another's choice in a control variable."""
-    choice, library = AlgorithmConfig("binomial"), mpi_libraries.library_module(library_name())
+    choice, library = AlgorithmChoice("binomial"), mpi_libraries.library_module(library_name())
     table = table_of({(Collective.BCAST, WORLD.size): [(0, choice)]}, library=library_name())
     variables, tuned = ControlVariables(), tune(WORLD.Dup(), table)
     forced = library.settings(Collective.BCAST, choice)
@@ -427,7 +427,7 @@ def check_what_is_left_is_said_once() -> Iterator[str]:
     log, said = logging.getLogger("tuner"), Sayings()
     log.addHandler(said)
     unknown = table_of(
-        {(Collective.BCAST, WORLD.size): [(0, AlgorithmConfig("walk", {}, SCHEDULE))]},
+        {(Collective.BCAST, WORLD.size): [(0, AlgorithmChoice("walk", {}, SCHEDULE))]},
         library=library_name(),
     )
     tuned = tune(WORLD.Dup(), unknown)
@@ -452,8 +452,8 @@ def check_what_the_table_leaves_alone() -> Iterator[str]:
     """A collective for which it changes nothing costs nothing: it is the plain communicator's."""
     pair = (Collective.BCAST, WORLD.size)
     for choice, same in (
-        (AlgorithmConfig("binomial", {}, SCHEDULE), False),
-        (AlgorithmConfig("default"), True),
+        (AlgorithmChoice("binomial", {}, SCHEDULE), False),
+        (AlgorithmChoice("default"), True),
     ):
         tuned = tune(WORLD.Dup(), table_of({pair: [(0, choice)]}, library=library_name()))
         for method, alone in (("Bcast", same), ("Allreduce", True), ("Gather", True)):
@@ -521,7 +521,7 @@ def check_device_arrays_without_cupy() -> Iterator[str]:
 def check_device_arrays_that_nobody_here_can_copy() -> Iterator[str]:
     """An MPI library may take them without saying so: its own calls are left to it."""
     forced = {
-        (Collective.BCAST, WORLD.size): [(0, AlgorithmConfig()), (64, AlgorithmConfig("binomial"))]
+        (Collective.BCAST, WORLD.size): [(0, AlgorithmChoice()), (64, AlgorithmChoice("binomial"))]
     }
     with ExitStack() as patched:
         patched.enter_context(
@@ -543,7 +543,7 @@ def check_device_arrays_that_nobody_here_can_copy() -> Iterator[str]:
 
 def check_device_arrays_of_derived_communicators_without_cupy() -> Iterator[str]:
     """The library makes their calls until tuning them pays, and may take what we cannot copy."""
-    forced = {(Collective.BCAST, WORLD.size): [(0, AlgorithmConfig("binomial"))]}
+    forced = {(Collective.BCAST, WORLD.size): [(0, AlgorithmChoice("binomial"))]}
     with ExitStack() as patched:
         patched.enter_context(
             patch("tuner.runtime.cuda_support.is_gpu_possible", return_value=True)
@@ -564,7 +564,7 @@ def check_device_arrays_of_derived_communicators_without_cupy() -> Iterator[str]
 
 def check_that_the_call_that_tunes_is_recorded_once() -> Iterator[str]:
     """The library makes the first of five calls, the second one tunes; all are recorded once."""
-    binomial = AlgorithmConfig("binomial", {}, SCHEDULE)
+    binomial = AlgorithmChoice("binomial", {}, SCHEDULE)
     rules = table_of({(Collective.BCAST, WORLD.size): [(0, binomial)]}, library=library_name())
     with patch.dict(os.environ, {"TUNER_TUNE_AFTER": "1ns"}):
         tuned = tune(WORLD.Dup(), rules, feedback=True)
@@ -619,7 +619,7 @@ def check_dlpack_of_elements_without_datatype() -> Iterator[str]:
 def check_dlpack_of_devices_without_cupy() -> Iterator[str]:
     """MPI takes them, whatever numpy thinks of them; all ranks must see calls of the same size."""
     forced = {
-        (Collective.BCAST, WORLD.size): [(0, AlgorithmConfig()), (16, AlgorithmConfig("binomial"))]
+        (Collective.BCAST, WORLD.size): [(0, AlgorithmChoice()), (16, AlgorithmChoice("binomial"))]
     }
     tuned = tune(WORLD.Dup(), table_of(forced, library=library_name()))
     for device in (2, 3, 10, 11, 13):
@@ -633,7 +633,7 @@ def check_dlpack_of_devices_without_cupy() -> Iterator[str]:
 
 def check_methods_that_were_kept() -> Iterator[str]:
     """A program may hold on to a method while the table changes, and when it is given up."""
-    for choice in (AlgorithmConfig("binomial", {}, SCHEDULE), AlgorithmConfig("binomial")):
+    for choice in (AlgorithmChoice("binomial", {}, SCHEDULE), AlgorithmChoice("binomial")):
         tuned = tune(
             WORLD.Dup(),
             table_of({(Collective.BCAST, WORLD.size): [(0, choice)]}, library=library_name()),
@@ -770,7 +770,7 @@ def check_nccl_that_fails_on_one_rank() -> Iterator[str]:
         with ExitStack() as patched:
             for name, effect in effects.items():
                 patched.enter_context(patch(f"tuner.runtime.nccl.{name}", side_effect=effect))
-            by_nccl = [(0, AlgorithmConfig("ring", {}, NCCL))]
+            by_nccl = [(0, AlgorithmChoice("ring", {}, NCCL))]
             ladders = {(Collective.ALLREDUCE, WORLD.size): by_nccl}
             tuned = tune(WORLD.Dup(), table_of(ladders, library=library_name()))
             got = np.zeros(4)
@@ -782,7 +782,7 @@ def check_nccl_that_fails_on_one_rank() -> Iterator[str]:
 
 def check_communicators_that_no_rule_changes_are_the_librarys_own() -> Iterator[str]:
     """Nothing is in the way of a call where no rule departs."""
-    rules = {(Collective.BCAST, WORLD.size): [(0, AlgorithmConfig())]}
+    rules = {(Collective.BCAST, WORLD.size): [(0, AlgorithmChoice())]}
     tuned = tune(WORLD.Dup(), table_of(rules, library=library_name()))
     twin = tuned.Dup()
     if not isinstance(twin.Bcast, type(MPI.COMM_WORLD.Bcast)):
@@ -918,7 +918,7 @@ def all_equal(comm: Any) -> bool:
 def check_level_of_threads() -> Iterator[str]:
     """Opening control variables must not take from the program what it asked MPI for."""
     forced = table_of(
-        {(Collective.BCAST, WORLD.size): [(0, AlgorithmConfig("binomial"))]}, library=library_name()
+        {(Collective.BCAST, WORLD.size): [(0, AlgorithmChoice("binomial"))]}, library=library_name()
     )
     tuned = tune(WORLD.Dup(), forced)
     tuned.Bcast(np.zeros(3))

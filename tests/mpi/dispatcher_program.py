@@ -20,7 +20,7 @@ from tests.support.ladders import table_of
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 
@@ -107,7 +107,7 @@ def kinds(collective: Collective) -> list[Kind]:
     ]
 
 
-def choices(collective: Collective) -> Iterator[AlgorithmConfig]:
+def choices(collective: Collective) -> Iterator[AlgorithmChoice]:
     """Ours as they are and with `MAX_INLINE_INGEST_BYTES` parameters; the library's under every
     name that it has.
     """
@@ -115,17 +115,17 @@ def choices(collective: Collective) -> Iterator[AlgorithmConfig]:
         known = algorithms.describe(collective, name).params
         small = {key: value for key, value in SMALL.items() if key in known}
         yield from (
-            AlgorithmConfig(name, params, SCHEDULE) for params in ([{}, small] if small else [{}])
+            AlgorithmChoice(name, params, SCHEDULE) for params in ([{}, small] if small else [{}])
         )
     library = mpi_libraries.library_module(LIBRARY)
     for name in library.ALGORITHMS.get(collective, ()):
         if "mpich" in LIBRARY:
             segmented = bool(library.ALGORITHMS[collective][name].segment_parameter)
-            yield AlgorithmConfig(name, {"segment": 64} if segmented else {})
+            yield AlgorithmChoice(name, {"segment": 64} if segmented else {})
         elif name not in ("default", "two_proc"):  # which is for two ranks alone
-            yield AlgorithmConfig(name)
+            yield AlgorithmChoice(name)
             if name in library.COLLECTIVES[collective].segmented:
-                yield AlgorithmConfig(name, {"segment": 64})
+                yield AlgorithmChoice(name, {"segment": 64})
 
 
 class Call:
@@ -176,11 +176,11 @@ class Call:
         return MPI.IN_PLACE, everything if collective.has_blocks else share
 
 
-def coarse(choice: AlgorithmConfig) -> AlgorithmConfig:
+def coarse(choice: AlgorithmChoice) -> AlgorithmChoice:
     """The same with longer segments, where it has any."""
     segment = choice.params.get("segment")
     longer = {} if segment is None else {"segment": COARSE * int(segment)}
-    return AlgorithmConfig(choice.algorithm, {**choice.params, **longer}, choice.runner)
+    return AlgorithmChoice(choice.algorithm, {**choice.params, **longer}, choice.runner)
 
 
 def counts(p: int) -> tuple[int, ...]:
@@ -207,7 +207,7 @@ def aborts(collective: Collective, kind: Kind, count: int, p: int) -> bool:
 
 def check(
     collective: Collective,
-    choice: AlgorithmConfig,
+    choice: AlgorithmChoice,
     comm: MPI.Intracomm,
     first: int,
     combinations: list[Combination],
@@ -243,7 +243,7 @@ def check(
     tuned.finalize()
 
 
-def possible(collective: Collective, choice: AlgorithmConfig, comm: MPI.Intracomm) -> bool:
+def possible(collective: Collective, choice: AlgorithmChoice, comm: MPI.Intracomm) -> bool:
     """Whether the library has this on so many ranks."""
     if choice.runner == SCHEDULE:
         return True

@@ -21,7 +21,7 @@ from mpi4py import MPI
 from tests.support.ladders import table_of
 from tests.support.mpi4py_suite import tables
 from tuner.core.collective import Collective
-from tuner.core.table import NCCL, AlgorithmConfig, TuningTable, table_record, write_table
+from tuner.core.table import NCCL, AlgorithmChoice, TuningTable, table_record, write_table
 from tuner.runtime import algorithm_control, cuda_support, nvidia, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.consensus import Consensus
@@ -201,7 +201,7 @@ def whole() -> bytes:
 
 
 def by_nccl() -> TuningTable:
-    choice = [(0, AlgorithmConfig("ring", {}, NCCL))]
+    choice = [(0, AlgorithmChoice("ring", {}, NCCL))]
     keys = [(collective, WORLD.size) for collective in Collective]
     return table_of(dict.fromkeys(keys, choice), library=library_name())
 

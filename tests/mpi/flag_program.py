@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.control_variables import ControlVariables
@@ -20,9 +20,9 @@ from tuner.runtime.control_variables import ControlVariables
 FLAG, FORCED = "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE", "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM"
 world, variables = MPI.COMM_WORLD, ControlVariables()
 rungs = [
-    (0, AlgorithmConfig()),
-    (4096, AlgorithmConfig("recursive_doubling")),
-    (8192, AlgorithmConfig()),
+    (0, AlgorithmChoice()),
+    (4096, AlgorithmChoice("recursive_doubling")),
+    (8192, AlgorithmChoice()),
 ]
 seen: list[tuple[int | str, ...]] = []
 

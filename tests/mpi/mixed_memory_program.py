@@ -19,7 +19,7 @@ from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
 from tuner import algorithms, mpi_libraries
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig, TuningTable
+from tuner.core.table import SCHEDULE, AlgorithmChoice, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.compatibility import datatype_of_code
@@ -195,18 +195,18 @@ def content_of(memory: Any) -> bytes:
     return found
 
 
-def choices(collective: Collective) -> list[AlgorithmConfig]:
+def choices(collective: Collective) -> list[AlgorithmChoice]:
     """Ours, the library's and its default, with short segments where there are any."""
     library = mpi_libraries.library_module(LIBRARY)
-    found = [AlgorithmConfig()]
+    found = [AlgorithmChoice()]
     for name in algorithms.algorithm_names(collective, algorithms.REQUIREMENTS):
         known = algorithms.describe(collective, name).params
         found.append(
-            AlgorithmConfig(name, {k: v for k, v in SMALL.items() if k in known}, SCHEDULE)
+            AlgorithmChoice(name, {k: v for k, v in SMALL.items() if k in known}, SCHEDULE)
         )
     for name in library.ALGORITHMS.get(collective, ()):
         if name not in ("default", "two_proc", "neighbor_exchange"):
-            found += [AlgorithmConfig(name), AlgorithmConfig(name, {"segment": SMALL["segment"]})]
+            found += [AlgorithmChoice(name), AlgorithmChoice(name, {"segment": SMALL["segment"]})]
     return found
 
 

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 
@@ -117,7 +117,7 @@ def main() -> None:
     number = 0
     for via, names in CHOICES.items():
         ladders = {
-            (collective, WORLD.size): [(0, AlgorithmConfig(name, {}, via))]
+            (collective, WORLD.size): [(0, AlgorithmChoice(name, {}, via))]
             for collective, name in names.items()
         }
         plain, tuned = WORLD.Dup(), tune(WORLD.Dup(), table_of(ladders, library=library_name()))

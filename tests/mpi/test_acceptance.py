@@ -19,7 +19,7 @@ from tests.support.ladders import table_of
 from tests.support.waiting import patience
 from tuner.base.errors import ProbeError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.formats import mpich
 from tuner.launch import Launcher, ShapeLauncher
 from tuner.report import split_control
@@ -95,11 +95,11 @@ def table_for(launcher: Launcher) -> TuningTable:
     return table_of(
         {
             (ALLREDUCE, 2): [
-                (0, AlgorithmConfig()),
-                (1000, AlgorithmConfig("recursive_doubling")),
-                (200_000, AlgorithmConfig()),
+                (0, AlgorithmChoice()),
+                (1000, AlgorithmChoice("recursive_doubling")),
+                (200_000, AlgorithmChoice()),
             ],
-            (BCAST, 2): [(0, AlgorithmConfig())],
+            (BCAST, 2): [(0, AlgorithmChoice())],
         },
         probed=(1000, 16_000, 100_000),
         library=launcher.version(),
@@ -195,9 +195,9 @@ def test_what_a_file_costs_elsewhere_is_found(
     table = table_of(
         {
             (ALLREDUCE, 2): [
-                (0, AlgorithmConfig()),
-                (5000, AlgorithmConfig("ring")),
-                (40_000, AlgorithmConfig()),
+                (0, AlgorithmChoice()),
+                (5000, AlgorithmChoice("ring")),
+                (40_000, AlgorithmChoice()),
             ]
         },
         probed=(5000, 30_000),
@@ -222,7 +222,7 @@ def test_a_rule_under_which_a_call_without_data_ends_the_program_is_withdrawn(
 ) -> None:
     """Open MPI's `split_binary` divides a segment by the size of the datatype."""
     table = table_of(
-        {(BCAST, 3): [(0, AlgorithmConfig("linear")), (1024, AlgorithmConfig())]},
+        {(BCAST, 3): [(0, AlgorithmChoice("linear")), (1024, AlgorithmChoice())]},
         library=launcher.version(),
     )
     rules = tmp_path / "ending.rules"
@@ -231,7 +231,7 @@ def test_a_rule_under_which_a_call_without_data_ends_the_program_is_withdrawn(
     monkeypatch.setattr("tuner.workflows.acceptance.prepare_side", lambda *_: side)
     said = list[str]()
     kept = accept_winning_rules(table, launcher, lambda *_: None, on_warning=said.append)
-    assert [rule.choice for rule in kept.rules] == [AlgorithmConfig()]
+    assert [rule.choice for rule in kept.rules] == [AlgorithmChoice()]
     assert said == [
         "bcast on 3 ranks, [0, 1024) bytes: 'linear' is withdrawn: a call without data ends the"
         " program or never returns"
@@ -249,11 +249,11 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
     table = table_of(
         {
             (ALLREDUCE, 2): [
-                (0, AlgorithmConfig()),
-                (5000, AlgorithmConfig("ring")),
-                (40_000, AlgorithmConfig()),
-                (90_000, AlgorithmConfig("rabenseifner")),
-                (200_000, AlgorithmConfig()),
+                (0, AlgorithmChoice()),
+                (5000, AlgorithmChoice("ring")),
+                (40_000, AlgorithmChoice()),
+                (90_000, AlgorithmChoice("rabenseifner")),
+                (200_000, AlgorithmChoice()),
             ]
         },
         probed=(5000, 30_000, 90_000, 150_000),

@@ -11,7 +11,7 @@ from tests.support.waiting import patience
 from tuner import mpi_libraries
 from tuner.base.errors import ProbeError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.launch import TEMPLATES, CompletedRun, Hosts, Launcher, LauncherTemplate
 from tuner.probe.batches import ExperimentRequest
 from tuner.probe.monitor import STARTING_TEXT
@@ -81,7 +81,7 @@ def test_of_a_ladder_that_takes_too_long_the_first_arms_are_left(
 def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -> None:
     """The library's own traffic monitor shows whom the root sends the message to."""
     forced = mpi_libraries.openmpi.settings(
-        Collective.BCAST, AlgorithmConfig("knomial", {"radix": radix})
+        Collective.BCAST, AlgorithmChoice("knomial", {"radix": radix})
     )
     run = Launcher.find("openmpi").run(
         6,
@@ -176,7 +176,7 @@ def test_a_round_does_not_look_again_for_what_a_host_lacks(tmp_path: Path) -> No
     """Of two ranks that are bound to no socket, none are on different ones."""
     out, launcher = tmp_path / "m.ndjson", Launcher.find("openmpi", template=UNBOUND)
     request = ProbeSpec("openmpi", Hosts(("localhost",)), 2, parts=("messages",), sizes=(4096,))
-    call = ExperimentRequest(Collective.BCAST, 1, 2, 4096, (AlgorithmConfig("linear"),))
+    call = ExperimentRequest(Collective.BCAST, 1, 2, 4096, (AlgorithmChoice("linear"),))
     first = probe_cluster(out, request, launcher, budget=4.0)
     assert f"pingpong cross_socket 1x2: {NO_SOCKET_PAIR}" in first.provenance["excluded"]
     begun: list[str] = []

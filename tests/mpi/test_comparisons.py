@@ -13,12 +13,12 @@ from tests.support.ladders import table_of
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CYCLIC
-from tuner.core.table import AlgorithmConfig, TuningTable, read_table, write_table
+from tuner.core.table import AlgorithmChoice, TuningTable, read_table, write_table
 from tuner.launch import Launcher
 from tuner.probe.probed_machine import local_cluster
 from tuner.validation.timing import LaunchOptions
 
-RUNGS = [(0, AlgorithmConfig()), (4096, AlgorithmConfig("linear"))]
+RUNGS = [(0, AlgorithmChoice()), (4096, AlgorithmChoice("linear"))]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def path(launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("tuner.workflows.acceptance.CALL_BUDGET_S", 0.0002)
     here = table_of({(Collective.BCAST, 2): RUNGS}, (64, 8192), launcher.version()).rules
     apart = [
-        replace(rule, key=replace(rule.key, nodes=2, ppn=1), choice=AlgorithmConfig())
+        replace(rule, key=replace(rule.key, nodes=2, ppn=1), choice=AlgorithmChoice())
         for rule in here
     ]
     dealt = [replace(rule, key=replace(rule.key, nodes=2, placement=CYCLIC)) for rule in here]

@@ -10,7 +10,7 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.launch import Launcher
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, default_lookup
 from tuner.validation.openmpi_default_algorithms import find_default_algorithms
@@ -36,7 +36,7 @@ def test_on_both_sides_of_each_switch_the_default_runs_what_was_found(
     assert [each.placed_collective for each in found] == CALLS
     assert all(len(each.thresholds) > 2 for each in found)
     calls = [(each, nbytes) for each in found for nbytes in sorted(around(each))]
-    rules = table_of({(c, p): [(0, AlgorithmConfig())] for c, _, p, _ in CALLS}).rules
+    rules = table_of({(c, p): [(0, AlgorithmChoice())] for c, _, p, _ in CALLS}).rules
     rule = {(r.key.collective, r.key.nodes, r.key.ppn, r.key.placement): r for r in rules}
     trials = [ValidationCall(rule[each.placed_collective], nbytes) for each, nbytes in calls]
     preload = {"LD_PRELOAD": str(build_tracer(tmp_path))}

@@ -13,7 +13,7 @@ import pytest
 from tests.support.ladders import table_of
 from tests.support.waiting import patience
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Evidence, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, Evidence, TuningTable, write_table
 from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("derived_program.py")
@@ -24,9 +24,9 @@ LIBRARY_S = 0.01  # that the library takes for it
 ROUND = 10  # calls of the library in ten rounds, for each call of the program
 
 
-def table(library: str, ranks: int, algorithm: AlgorithmConfig) -> TuningTable:
+def table(library: str, ranks: int, algorithm: AlgorithmChoice) -> TuningTable:
     """Return a table with one rule for long calls, which says what the library takes."""
-    rungs = [(0, AlgorithmConfig()), (1024, algorithm)]
+    rungs = [(0, AlgorithmChoice()), (1024, algorithm)]
     keys = [(Collective.ALLREDUCE, p, "commutative") for p in {ranks, (ranks + 1) // 2} - {1}]
     made = table_of(dict.fromkeys(keys, rungs), library=library)
     stated = Evidence("measured", (NBYTES,), (LIBRARY_S,), (LIBRARY_S / 2,))
@@ -45,7 +45,7 @@ def ranks(request: pytest.FixtureRequest) -> tuple[Launcher, int]:
 def counted(
     ranks: tuple[Launcher, int],
     place: Path,
-    algorithm: AlgorithmConfig,
+    algorithm: AlgorithmChoice,
     *arguments: str,
     **variables: str,
 ) -> dict[str, Any]:
@@ -67,11 +67,11 @@ def counted(
 
 @pytest.mark.parametrize(
     "algorithm",
-    [AlgorithmConfig("recursive_doubling"), AlgorithmConfig("ring", {}, "schedule")],
+    [AlgorithmChoice("recursive_doubling"), AlgorithmChoice("ring", {}, "schedule")],
     ids=str,
 )
 def test_few_calls_take_no_call_more_than_without_a_table(
-    ranks: tuple[Launcher, int], tmp_path: Path, algorithm: AlgorithmConfig
+    ranks: tuple[Launcher, int], tmp_path: Path, algorithm: AlgorithmChoice
 ) -> None:
     found = counted(ranks, tmp_path, algorithm, TUNER_TUNE_AFTER="1s")
     splits, dups = 3 * ROUND, 2 * ROUND  # Split, Dup and Allreduce; Dup and Allreduce
@@ -87,7 +87,7 @@ def test_all_ranks_tune_in_the_call_in_which_it_pays(
 
     The first call of a communicator does not count, unless a rank observes its calls.
     """
-    arguments, ring = ["observed"] * observed, AlgorithmConfig("ring", {}, "schedule")
+    arguments, ring = ["observed"] * observed, AlgorithmChoice("ring", {}, "schedule")
     found = counted(ranks, tmp_path, ring, *arguments, TUNER_TUNE_AFTER="1s")
     assert found["short calls"] == 400  # no rule would change them
     twin, part = found["long calls"]
@@ -98,5 +98,5 @@ def test_all_ranks_tune_in_the_call_in_which_it_pays(
 def test_they_follow_their_first_call_on_request(
     ranks: tuple[Launcher, int], tmp_path: Path
 ) -> None:
-    found = counted(ranks, tmp_path, AlgorithmConfig("ring", {}, "schedule"), TUNER_TUNE_AFTER="0s")
+    found = counted(ranks, tmp_path, AlgorithmChoice("ring", {}, "schedule"), TUNER_TUNE_AFTER="0s")
     assert found["long calls"] == [0, 0]

@@ -13,7 +13,7 @@ from tests.support.waiting import expiring, patience
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, ProbeError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.formats import mpich, openmpi
 from tuner.formats.mpich import GenericTrees
 from tuner.formats.mpich.branches import merge_into_generic
@@ -58,11 +58,11 @@ def test_rules_for_gather_that_depend_on_size_break_programs(
     rules.write_text(render(openmpi.ClassicRules({COLLECTIVES[GATHER].number: entries})))
     assert not said(launcher, rules, "gather", "3000", ranks=4, timeout=expiring(6.0))["right"]
     split = table_of(
-        {(GATHER, 4): [(0, AlgorithmConfig("linear")), (4096, AlgorithmConfig("binomial"))]}
+        {(GATHER, 4): [(0, AlgorithmChoice("linear")), (4096, AlgorithmChoice("binomial"))]}
     )
     with pytest.raises(InputError, match="hang"):
         openmpi.emit(split)
-    rules.write_text(openmpi.emit(table_of({(GATHER, 4): [(0, AlgorithmConfig("binomial"))]})))
+    rules.write_text(openmpi.emit(table_of({(GATHER, 4): [(0, AlgorithmChoice("binomial"))]})))
     assert said(launcher, rules, "gather", "3000", ranks=4) == {"error": 0, "right": True}
 
 
@@ -80,20 +80,20 @@ def test_rules_for_scatter_that_depend_on_size_break_programs(
             table_of(
                 {
                     (SCATTER, 4): [
-                        (0, AlgorithmConfig("linear")),
-                        (4096, AlgorithmConfig("binomial")),
+                        (0, AlgorithmChoice("linear")),
+                        (4096, AlgorithmChoice("binomial")),
                     ]
                 }
             )
         )
-    rules.write_text(openmpi.emit(table_of({(SCATTER, 4): [(0, AlgorithmConfig("binomial"))]})))
+    rules.write_text(openmpi.emit(table_of({(SCATTER, 4): [(0, AlgorithmChoice("binomial"))]})))
     assert said(launcher, rules, "scatter", "3000", ranks=4) == {"error": 0, "right": True}
 
 
 @pytest.mark.extended
 def test_allgather_in_place_is_left_to_the_library(launcher: Launcher, tmp_path: Path) -> None:
     """It counts no bytes and would get the rule for the least ones, here an impossible one."""
-    rules, table = tmp_path / "o.rules", table_of({(ALLGATHER, 3): [(0, AlgorithmConfig("ring"))]})
+    rules, table = tmp_path / "o.rules", table_of({(ALLGATHER, 3): [(0, AlgorithmChoice("ring"))]})
     entries = (
         (0, FENCE),
         (3, (RuleLine(0, validate_openmpi.IMPOSSIBLE_ALGORITHM), RuleLine(3000, 4))),
@@ -110,10 +110,10 @@ def test_allgather_in_place_is_left_to_the_library(launcher: Launcher, tmp_path:
 @pytest.mark.representative("linear")
 @pytest.mark.parametrize("name", ALGORITHMS[REDUCE][1:])
 def test_order_of_operands_in_reduce(launcher: Launcher, tmp_path: Path, name: str) -> None:
-    choice = AlgorithmConfig(name)
+    choice = AlgorithmChoice(name)
     safe = mpi_libraries.openmpi.preserves_operand_order(REDUCE, choice)
     table = table_of(
-        {(REDUCE, 3, "commutative"): [(0, choice)], (REDUCE, 3): [(0, AlgorithmConfig())]}
+        {(REDUCE, 3, "commutative"): [(0, choice)], (REDUCE, 3): [(0, AlgorithmChoice())]}
     )
     rules = tmp_path / "o.rules"
     rules.write_text(openmpi.emit(table, commutative_only=True))
@@ -124,7 +124,7 @@ def test_order_of_operands_in_reduce(launcher: Launcher, tmp_path: Path, name: s
             openmpi.emit(table_of({(REDUCE, 3): [(0, choice)]}))
 
 
-CHAIN = table_of({(BCAST, 3): [(0, AlgorithmConfig("chain", {"chains": 2}))]})
+CHAIN = table_of({(BCAST, 3): [(0, AlgorithmChoice("chain", {"chains": 2}))]})
 WORD = openmpi.emit(CHAIN)
 
 
@@ -138,7 +138,7 @@ BAD = (
 
 def executed(
     launcher: Launcher, directory: Path, content: str, **further: str
-) -> AlgorithmConfig | None:
+) -> AlgorithmChoice | None:
     """What a broadcast of 4096 bytes on 3 ranks runs under a rules file."""
     preloaded = openmpi_trace.build_tracer(directory)
     assert preloaded is not None
@@ -164,9 +164,9 @@ def test_open_mpi_drops_bad_files_without_a_word(launcher: Launcher, tmp_path: P
 
 
 MISREAD = {  # a rules file, and what it makes of the call
-    "1 7 1 3 2 0 6 0 0 010000 1 0 0": AlgorithmConfig("linear"),  # an octal 4096
-    "1 7 1 3 2 0 6 0 0 4k 1 0 0": AlgorithmConfig("linear"),  # from 4 bytes on
-    "1 7 1 8 1\n0 6 0 0": AlgorithmConfig(
+    "1 7 1 3 2 0 6 0 0 010000 1 0 0": AlgorithmChoice("linear"),  # an octal 4096
+    "1 7 1 3 2 0 6 0 0 4k 1 0 0": AlgorithmChoice("linear"),  # from 4 bytes on
+    "1 7 1 8 1\n0 6 0 0": AlgorithmChoice(
         "binomial"
     ),  # a smaller communicator gets the first entry
 }
@@ -179,11 +179,11 @@ def test_open_mpi_misreads_numbers_and_small_communicators(
 ) -> None:
     assert executed(launcher, tmp_path, f"{text}\n") == MISREAD[text]
     if "\n" in text:
-        table = table_of({(BCAST, 8): [(0, AlgorithmConfig("binomial"))]})
+        table = table_of({(BCAST, 8): [(0, AlgorithmChoice("binomial"))]})
         assert (
             "on 7 ranks: the table says default, the file binomial" in openmpi.check(table, text)[0]
         )
-        assert executed(launcher, tmp_path, openmpi.emit(table)) != AlgorithmConfig("binomial")
+        assert executed(launcher, tmp_path, openmpi.emit(table)) != AlgorithmChoice("binomial")
     else:
         with pytest.raises(InputError, match="not a plain decimal number"):
             openmpi.parse(text.replace(" 0 6", "\n0 6").replace(" 0 0", " 0 0\n"))
@@ -193,7 +193,7 @@ def test_open_mpi_misreads_numbers_and_small_communicators(
 def test_a_forced_algorithm_comes_before_the_file(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert executed(launcher, tmp_path, WORD, coll_tuned_bcast_algorithm="6") == AlgorithmConfig(
+    assert executed(launcher, tmp_path, WORD, coll_tuned_bcast_algorithm="6") == AlgorithmChoice(
         "binomial"
     )
     monkeypatch.setenv("OMPI_MCA_coll_tuned_bcast_algorithm", "6")
@@ -217,7 +217,7 @@ def test_what_comes_before_a_file_of_mpich(
 ) -> None:
     """Device collectives and forced algorithms; a leaf that ends the program shows who decides."""
     generic = mpich.read_generic_tree(mpich_launcher.libmpi())
-    doubling = [(0, AlgorithmConfig()), (4096, AlgorithmConfig("recursive_doubling"))]
+    doubling = [(0, AlgorithmChoice()), (4096, AlgorithmChoice("recursive_doubling"))]
     table = table_of({(ALLREDUCE, 2): doubling}, library="mpich 5.0.2")
     file = tmp_path / "m.json"
     file.write_text(mpich.emit(table, generic))
@@ -246,7 +246,7 @@ def test_mpich_aborts_on_incomplete_files_and_has_a_hierarchy_on_one_host(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
     generic = mpich.read_generic_tree(mpich_launcher.libmpi())
-    table = table_of({(BCAST, 2): [(0, AlgorithmConfig("binomial"))]}, library="mpich 5.0.2")
+    table = table_of({(BCAST, 2): [(0, AlgorithmChoice("binomial"))]}, library="mpich 5.0.2")
     whole = json.loads(mpich.emit(table, generic))
     part = json.dumps({"collective=bcast": whole["collective=bcast"]})
     assert "'collective=barrier' is missing" in mpich.check(table, part, generic)

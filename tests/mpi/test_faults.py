@@ -17,7 +17,7 @@ from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.services import Reply, Service, always, misbehaving
 from tests.support.waiting import patience
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable, table_record, write_table
+from tuner.core.table import AlgorithmChoice, TuningTable, table_record, write_table
 from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("faults_program.py")
@@ -27,14 +27,14 @@ LIBRARIES = [("launcher", 3), ("launcher", 8), ("mpich_launcher", 2)]
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def schedule(algorithm: str, **params: int) -> AlgorithmConfig:
-    return AlgorithmConfig(algorithm, params, "schedule")
+def schedule(algorithm: str, **params: int) -> AlgorithmChoice:
+    return AlgorithmChoice(algorithm, params, "schedule")
 
 
 def a_table(library: str, p: int, bcast: Rungs, allreduce: Rungs) -> TuningTable:
     ladders = {
         (BCAST, p): bcast,
-        (ALLREDUCE, p): [(0, AlgorithmConfig("recursive_doubling"))],
+        (ALLREDUCE, p): [(0, AlgorithmChoice("recursive_doubling"))],
         (ALLREDUCE, p, "commutative"): allreduce,
     }
     return table_of(ladders, library=library)
@@ -44,7 +44,7 @@ def first(library: str, p: int) -> TuningTable:
     return a_table(
         library,
         p,
-        [(0, AlgorithmConfig("binomial")), (4096, schedule("pipeline", segment=4096))],
+        [(0, AlgorithmChoice("binomial")), (4096, schedule("pipeline", segment=4096))],
         [(0, schedule("recursive_doubling")), (8192, schedule("ring"))],
     )
 
@@ -55,8 +55,8 @@ def second(library: str, p: int) -> TuningTable:
         p,
         [(0, schedule("binomial")), (32768, schedule("scatter_allgather_ring"))],
         [
-            (0, AlgorithmConfig()),
-            (1024, AlgorithmConfig("ring")),
+            (0, AlgorithmChoice()),
+            (1024, AlgorithmChoice("ring")),
             (65536, schedule("rabenseifner")),
         ],
     )

@@ -20,7 +20,7 @@ from tests.support.waiting import patience
 from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
-from tuner.core.table import AlgorithmConfig, Rule, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, TuningTable
 from tuner.formats import mpich
 from tuner.formats.mpich import Leaf, emitter
 from tuner.formats.mpich import device as layer
@@ -99,20 +99,20 @@ def table_for(launcher: Launcher) -> TuningTable:
 
     MPICH makes calls of less than 1 KiB of its own, so the default has a range without these.
     """
-    binomial, rabenseifner = AlgorithmConfig("binomial"), AlgorithmConfig("rabenseifner")
+    binomial, rabenseifner = AlgorithmChoice("binomial"), AlgorithmChoice("rabenseifner")
 
-    def rungs(choice: AlgorithmConfig) -> Rungs:
+    def rungs(choice: AlgorithmChoice) -> Rungs:
         return [
-            (0, AlgorithmConfig()),
-            (KEPT, AlgorithmConfig()),
+            (0, AlgorithmChoice()),
+            (KEPT, AlgorithmChoice()),
             (RULED, choice),
-            (LARGE, AlgorithmConfig()),
+            (LARGE, AlgorithmChoice()),
         ]
 
     return table_of(
         {
             (BCAST, 2): rungs(binomial),
-            (ALLREDUCE, 2): [(0, AlgorithmConfig())],
+            (ALLREDUCE, 2): [(0, AlgorithmChoice())],
             (ALLREDUCE, 2, "commutative"): rungs(rabenseifner),
         },
         probed=(16, 4096, 2 * RULED),
@@ -210,7 +210,7 @@ def test_rules_for_small_calls_are_proved_where_shared_memory_is_set_up_by_such(
     """A broadcast that is left to the device layer has the library make small ones of its own."""
     trees = mpich.read_generic_trees(mpich_launcher.libmpi())
     table = table_of(
-        {(BCAST, 2): [(0, AlgorithmConfig("binomial")), (KEPT, AlgorithmConfig())]},
+        {(BCAST, 2): [(0, AlgorithmChoice("binomial")), (KEPT, AlgorithmChoice())]},
         (16, 4096),
         mpich_launcher.version(),
     )
@@ -302,7 +302,7 @@ def test_a_call_that_the_dispatcher_forces_leaves_the_next_one_to_the_device_lay
 ) -> None:
     """Where a call reaches the MPIR layer without being forced, the program ends."""
     generic = mpich.read_generic_tree(mpich_launcher.libmpi())
-    table = table_of({(ALLREDUCE, 2): [(0, AlgorithmConfig()), (KEPT, AlgorithmConfig())]})
+    table = table_of({(ALLREDUCE, 2): [(0, AlgorithmChoice()), (KEPT, AlgorithmChoice())]})
     file = tmp_path / "m.json"
     tree = merge_into_generic(
         table, generic, lambda rule: emitter.FAULT_LEAF if rule.start_bytes else None

@@ -17,7 +17,7 @@ from tests.support.waiting import patience
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.formats import mpich, openmpi
 from tuner.launch import Launcher
 from tuner.validation.validate_mpich import activation as mpich_activation
@@ -27,8 +27,8 @@ PROGRAM = Path(__file__).with_name("operand_order_program.py")
 ALLREDUCE = Collective.ALLREDUCE
 MATRIX = 16  # bytes
 FIRST = 64 * MATRIX
-SMALL = AlgorithmConfig("segmented_ring", {"segment": 64})
-UNSAFE = (AlgorithmConfig("ring"), SMALL)
+SMALL = AlgorithmChoice("segmented_ring", {"segment": 64})
+UNSAFE = (AlgorithmChoice("ring"), SMALL)
 
 
 def right(
@@ -45,10 +45,10 @@ def right(
 
 
 def stairs(
-    choices: tuple[AlgorithmConfig, ...], ranks: tuple[int, ...], operators: str
+    choices: tuple[AlgorithmChoice, ...], ranks: tuple[int, ...], operators: str
 ) -> TuningTable:
     rungs = staircase(choices, FIRST, MATRIX)
-    default = [(0, AlgorithmConfig())]
+    default = [(0, AlgorithmChoice())]
     ladders = {(ALLREDUCE, p, "any"): rungs if operators == "any" else default for p in ranks}
     return table_of(ladders | {(ALLREDUCE, p, operators): rungs for p in ranks})
 
@@ -109,7 +109,7 @@ def test_mpich_guards_keep_the_order(mpich_launcher: Launcher, tmp_path: Path) -
 @pytest.mark.extended
 def test_mpich_without_the_guard_is_wrong(mpich_launcher: Launcher, tmp_path: Path) -> None:
     generic = mpich.read_generic_tree(library_of(mpich_launcher))
-    text = mpich.emit(stairs((AlgorithmConfig("ring"),), (3,), "commutative"), generic)
+    text = mpich.emit(stairs((AlgorithmChoice("ring"),), (3,), "commutative"), generic)
     tree = json.loads(text)
     ranks = tree["collective=allreduce"]["comm_type=intra"]["comm_size<=3"]["comm_hierarchy=parent"]
     ruled = ranks[f"avg_msg_size<={FIRST + MATRIX - 1}"]

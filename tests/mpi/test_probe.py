@@ -17,7 +17,7 @@ from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements, read_partial
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.launch import Launcher
 from tuner.probe.driver import (
     ProbeProgress,
@@ -170,7 +170,7 @@ def test_an_algorithm_that_ends_the_ranks_without_data_is_named_and_the_rest_mea
     ending = ProbeCandidate(
         "split_binary",
         settings=mpi_libraries.openmpi.settings(
-            Collective.BCAST, AlgorithmConfig("split_binary", {"segment": 512})
+            Collective.BCAST, AlgorithmChoice("split_binary", {"segment": 512})
         ),
     )
     names = ("default", "linear")
@@ -261,7 +261,7 @@ def test_fan_out_and_segment_of_a_chain_take_effect(
     params: dict[str, int], peers: set[int], messages: int
 ) -> None:
     """The library's own traffic monitor shows whom the root sends the message to, in how many."""
-    forced = mpi_libraries.openmpi.settings(Collective.BCAST, AlgorithmConfig("chain", params))
+    forced = mpi_libraries.openmpi.settings(Collective.BCAST, AlgorithmChoice("chain", params))
     run = Launcher.find("openmpi").run(
         5,
         ["-c", FORCED, json.dumps(forced)],

@@ -16,11 +16,11 @@ from tests.support.ladders import table_of
 from tests.support.waiting import patience
 from tuner.base.own_modules import own_module_command, own_module_environment
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, write_table
+from tuner.core.table import AlgorithmChoice, write_table
 from tuner.launch import Launcher, inspect_interpreter
 from tuner.launch.rank_program import rank_arguments
 
-RING = AlgorithmConfig("ring", {}, "schedule")
+RING = AlgorithmChoice("ring", {}, "schedule")
 PROGRAM = """
 import helper, tuner
 import numpy as np

@@ -16,7 +16,7 @@ from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.table import (
     SCHEDULE,
-    AlgorithmConfig,
+    AlgorithmChoice,
     Evidence,
     Rule,
     RuleKey,
@@ -37,7 +37,7 @@ FRAMEWORKS = {
 
 def workload(folder: Path, ranks: int, framework: str, **changes: Any) -> Path:
     """Write a workload and its table; return the file."""
-    ring = AlgorithmConfig("ring", runner=SCHEDULE)
+    ring = AlgorithmChoice("ring", runner=SCHEDULE)
     reduces = {"operators": "commutative"}
     rules = tuple(
         Rule(RuleKey(one, 1, ranks, **own), 0, math.inf, ring, Evidence("measured"))

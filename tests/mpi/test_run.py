@@ -16,13 +16,13 @@ from tests.support.ladders import table_of
 from tests.support.services import HOST
 from tests.support.waiting import patience
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, table_record, write_table
+from tuner.core.table import AlgorithmChoice, table_record, write_table
 from tuner.launch import CompletedRun, Launcher
 
 PROGRAM = Path(__file__).with_name("unmodified_program.py")
 ROOT = PROGRAM.parents[2]
 LIBRARIES = [("launcher", 4), ("mpich_launcher", 2)]
-RULES = [(0, AlgorithmConfig("ring", {}, "schedule"))]
+RULES = [(0, AlgorithmChoice("ring", {}, "schedule"))]
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -24,7 +24,7 @@ from tuner.cli.main import COMMANDS, main
 from tuner.cli.terminal.layout import LINE_CONTINUATION, display_width
 from tuner.cli.terminal.output import OMITTED_COLUMNS_NOTE
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable, read_table, write_table
+from tuner.core.table import AlgorithmChoice, TuningTable, read_table, write_table
 from tuner.launch import Launcher
 
 pytestmark = pytest.mark.extended
@@ -167,13 +167,13 @@ def place(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         (folder / name).write_text(text)
     table = read_table(folder / TABLE)
-    longest = AlgorithmConfig("segmented_ring", {"segment": 1 << 20})
+    longest = AlgorithmChoice("segmented_ring", {"segment": 1 << 20})
     rules = [
         replace(rule, choice=longest if rule.key.collective == "allreduce" else rule.choice)
         for rule in table.rules
     ]
     write_table(TuningTable(table.cluster, table.library, tuple(rules)), folder / "other.json")
-    rungs = [(0, AlgorithmConfig("ring_ll")), (4096, AlgorithmConfig())]
+    rungs = [(0, AlgorithmChoice("ring_ll")), (4096, AlgorithmChoice())]
     write_table(on_shapes({(Collective.ALLREDUCE, (2, 8)): rungs}), folder / "nccl.json")
     shutil.copy(folder / "out/openmpi/calibration.json", folder / "slow.json")
     return folder

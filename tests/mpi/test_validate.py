@@ -18,7 +18,7 @@ from tuner.base import c_compiler
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, TuningTable, write_table
 from tuner.formats import mpich, openmpi
 from tuner.formats.mpich import GenericTrees
 from tuner.launch import Launcher
@@ -31,16 +31,16 @@ from tuner.workflows import validation
 from tuner.workflows.acceptance import prepare_side
 
 BCAST, ALLREDUCE, BARRIER = Collective.BCAST, Collective.ALLREDUCE, Collective.BARRIER
-CHAIN = AlgorithmConfig("chain", {"chains": 2, "segment": 512})
+CHAIN = AlgorithmChoice("chain", {"chains": 2, "segment": 512})
 TABLE = table_of(
     {
         (BCAST, 4): [
-            (0, AlgorithmConfig()),
+            (0, AlgorithmChoice()),
             (1024, CHAIN),
-            (65536, AlgorithmConfig("scatter_allgather_ring")),
+            (65536, AlgorithmChoice("scatter_allgather_ring")),
         ],
-        (BCAST, 3): [(0, AlgorithmConfig("linear"))],
-        (ALLREDUCE, 4): [(0, AlgorithmConfig("recursive_doubling")), (4096, AlgorithmConfig())],
+        (BCAST, 3): [(0, AlgorithmChoice("linear"))],
+        (ALLREDUCE, 4): [(0, AlgorithmChoice("recursive_doubling")), (4096, AlgorithmChoice())],
     },
     probed=(64, 2048, 1 << 17),
 )
@@ -56,7 +56,7 @@ def rules(tmp_path: Path) -> Path:
 def commutative_table(ladders: Mapping[tuple[Collective, int], Rungs]) -> TuningTable:
     """The ladders as rules for commutative operators, the default for all others."""
     safe = {
-        key: rungs if key[0] is BCAST else [(0, AlgorithmConfig())]
+        key: rungs if key[0] is BCAST else [(0, AlgorithmChoice())]
         for key, rungs in ladders.items()
     }
     return table_of(safe | {(*key, "commutative"): rungs for key, rungs in ladders.items()})
@@ -91,22 +91,22 @@ def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: P
 
 
 REDIRECTED = [
-    (BCAST, 8, AlgorithmConfig("scatter_allgather"), "linear"),
-    (BCAST, 12, AlgorithmConfig("scatter_allgather_ring"), "linear"),
-    (BCAST, 1000, AlgorithmConfig("split_binary", {"segment": 512}), "chain"),
-    (ALLREDUCE, 8, AlgorithmConfig("ring"), "recursive_doubling"),
-    (ALLREDUCE, 12, AlgorithmConfig("rabenseifner"), "linear"),
-    (ALLREDUCE, 1024, AlgorithmConfig("segmented_ring", {"segment": 512}), "ring"),
+    (BCAST, 8, AlgorithmChoice("scatter_allgather"), "linear"),
+    (BCAST, 12, AlgorithmChoice("scatter_allgather_ring"), "linear"),
+    (BCAST, 1000, AlgorithmChoice("split_binary", {"segment": 512}), "chain"),
+    (ALLREDUCE, 8, AlgorithmChoice("ring"), "recursive_doubling"),
+    (ALLREDUCE, 12, AlgorithmChoice("rabenseifner"), "linear"),
+    (ALLREDUCE, 1024, AlgorithmChoice("segmented_ring", {"segment": 512}), "ring"),
 ]
 
 
 @pytest.mark.extended
 def test_redirections_are_known_and_seen(launcher: Launcher, tmp_path: Path) -> None:
-    ladders: dict[tuple[Collective, int], list[tuple[int, AlgorithmConfig]]] = {}
+    ladders: dict[tuple[Collective, int], list[tuple[int, AlgorithmChoice]]] = {}
     for collective, nbytes, choice, _ in REDIRECTED:
-        ladders.setdefault((collective, 4), [(0, AlgorithmConfig())]).append((nbytes, choice))
+        ladders.setdefault((collective, 4), [(0, AlgorithmChoice())]).append((nbytes, choice))
     for ladder in ladders.values():
-        ladder.append((1028, AlgorithmConfig()))
+        ladder.append((1028, AlgorithmChoice()))
     validations = validations_of(commutative_table(ladders), launcher, tmp_path)
     for collective, nbytes, choice, instead in REDIRECTED:
         validation = next(
@@ -129,7 +129,7 @@ def test_every_rule_of_a_table_is_proved_in_a_file_that_holds_it(
     launcher: Launcher, tmp_path: Path
 ) -> None:
     """A file is for one class of operators: those for commutative ones alone were not tried."""
-    ring = [(0, AlgorithmConfig()), (4096, AlgorithmConfig("ring"))]
+    ring = [(0, AlgorithmChoice()), (4096, AlgorithmChoice("ring"))]
     table = commutative_table({(BCAST, 4): [(0, CHAIN)], (ALLREDUCE, 4): ring})
     file = tmp_path / "rules.conf"
     file.write_text(openmpi.emit(table))
@@ -145,8 +145,8 @@ def test_the_status_says_whether_every_rule_was_confirmed(
 ) -> None:
     """No call of 3 ranks gathers 4097 bytes, and too small a broadcast is not scattered."""
     cluster, file = local_cluster(), str(tmp_path / "t.json")
-    good: dict[tuple[Collective, int], Rungs] = {(BCAST, 3): [(0, AlgorithmConfig("linear"))]}
-    ring, bruck = AlgorithmConfig("ring"), AlgorithmConfig("bruck")
+    good: dict[tuple[Collective, int], Rungs] = {(BCAST, 3): [(0, AlgorithmChoice("linear"))]}
+    ring, bruck = AlgorithmChoice("ring"), AlgorithmChoice("bruck")
     unreached: Rungs = [(0, bruck), (4097, ring), (4098, bruck)]
     for ladders, status, cautions, counted in (
         (good, 0, [], "1 of 1 rule"),
@@ -157,7 +157,7 @@ def test_the_status_says_whether_every_rule_was_confirmed(
             "3 of 4 rules",
         ),
         (
-            good | {(BCAST, 4): [(0, AlgorithmConfig("scatter_allgather"))]},
+            good | {(BCAST, 4): [(0, AlgorithmChoice("scatter_allgather"))]},
             1,
             ["caution: 1 rule is refuted: the library executed something else."],
             "1 of 2 rules",
@@ -177,7 +177,7 @@ def test_an_interpreter_that_answers_nothing_proves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", str(launcher.python.parent), prepend=os.pathsep)
-    rules = table_of({(BCAST, 3): [(0, AlgorithmConfig("linear"))]}, (64,)).rules
+    rules = table_of({(BCAST, 3): [(0, AlgorithmChoice("linear"))]}, (64,)).rules
     file = tmp_path / "t.json"
     write_table(TuningTable(local_cluster(), launcher.version(), rules), file)
     assert main(["table", "validate", str(file), "--python", "/bin/true"]) == 1
@@ -191,7 +191,7 @@ def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(c_compiler, "COMPILERS", ("no-such-compiler",))
-    table = table_of({(BCAST, 3): [(0, AlgorithmConfig()), (1024, AlgorithmConfig("linear"))]})
+    table = table_of({(BCAST, 3): [(0, AlgorithmChoice()), (1024, AlgorithmChoice("linear"))]})
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(table))
     good = validate_openmpi.validate(table, rules, launcher, tmp_path)
@@ -209,7 +209,7 @@ def test_bounds_of_other_collectives_are_where_the_library_has_them(
     launcher: Launcher, tmp_path: Path, collective: Collective, algorithms: tuple[str, str]
 ) -> None:
     """Bytes of the whole buffer: 4096 of an allgather on 3 ranks are 1365 and a third for each."""
-    first, second = map(AlgorithmConfig, algorithms)
+    first, second = map(AlgorithmChoice, algorithms)
     table = table_of({(collective, 3): [(0, first), (4096, second)]}, probed=(300, 9000))
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(table))
@@ -223,9 +223,9 @@ def test_bounds_of_other_collectives_are_where_the_library_has_them(
 def test_every_algorithm_of_a_barrier_is_proved(launcher: Launcher, tmp_path: Path) -> None:
     names = ALGORITHMS[BARRIER]
     ladders = {
-        (BARRIER, 2): [(0, AlgorithmConfig("two_proc"))],
+        (BARRIER, 2): [(0, AlgorithmChoice("two_proc"))],
         **{
-            (BARRIER, p): [(0, AlgorithmConfig(name))]
+            (BARRIER, p): [(0, AlgorithmChoice(name))]
             for p, name in enumerate((one for one in names if one != "two_proc"), start=3)
         },
     }
@@ -237,10 +237,10 @@ def test_every_algorithm_of_a_barrier_is_proved(launcher: Launcher, tmp_path: Pa
 
 
 REACHED = [  # collective, ranks, choice, the reason
-    (Collective.ALLGATHER, AlgorithmConfig("recursive_doubling"), "runs as bruck because 3 ranks"),
+    (Collective.ALLGATHER, AlgorithmChoice("recursive_doubling"), "runs as bruck because 3 ranks"),
     (
         Collective.REDUCE,
-        AlgorithmConfig("rabenseifner"),
+        AlgorithmChoice("rabenseifner"),
         "runs as linear because 1 elements are fewer",
     ),
 ]
@@ -249,7 +249,7 @@ REACHED = [  # collective, ranks, choice, the reason
 @pytest.mark.extended
 @pytest.mark.parametrize(("collective", "choice", "reason"), REACHED)
 def test_a_rule_that_is_reached_is_not_proved_by_that(
-    launcher: Launcher, tmp_path: Path, collective: Collective, choice: AlgorithmConfig, reason: str
+    launcher: Launcher, tmp_path: Path, collective: Collective, choice: AlgorithmChoice, reason: str
 ) -> None:
     """Poison shows which rule a call reaches, and not what its algorithm makes of the call."""
     (validation,) = validations_of(
@@ -266,7 +266,7 @@ def test_operators_that_do_not_commute_are_tried_too(
     known = mpi_libraries.openmpi.COLLECTIVES
     changed = replace(known[ALLREDUCE], commutative_only=())
     monkeypatch.setattr(mpi_libraries.openmpi, "COLLECTIVES", {**known, ALLREDUCE: changed})
-    table = table_of({(ALLREDUCE, 3): [(0, AlgorithmConfig("rabenseifner"))]}, (64,))
+    table = table_of({(ALLREDUCE, 3): [(0, AlgorithmChoice("rabenseifner"))]}, (64,))
     file = tmp_path / "r"
     file.write_text(openmpi.emit(table))
     (validation,) = validate_openmpi.validate(table, file, launcher, tmp_path)
@@ -281,9 +281,9 @@ def test_files_of_parameters_decide_nothing_unseen(
 ) -> None:
     """A radix set there is noticed, and other rules there are not taken for the default."""
     old, file, parameters = (tmp_path / name for name in ("old", "rules", "parameters"))
-    old.write_text(openmpi.emit(table_of({(BCAST, 4): [(0, AlgorithmConfig("linear"))]})))
+    old.write_text(openmpi.emit(table_of({(BCAST, 4): [(0, AlgorithmChoice("linear"))]})))
     table = table_of(
-        {(BCAST, 4): [(0, AlgorithmConfig()), (4096, AlgorithmConfig("knomial"))]}, (64, 8192)
+        {(BCAST, 4): [(0, AlgorithmChoice()), (4096, AlgorithmChoice("knomial"))]}, (64, 8192)
     )
     file.write_text(openmpi.emit(table))
     parameters.write_text(
@@ -302,7 +302,7 @@ def test_a_default_that_nobody_saw_is_not_confirmed(
 ) -> None:
     """Without coll/tuned no call reaches the file, with or without it."""
     file, parameters = tmp_path / "rules", tmp_path / "parameters"
-    table = table_of({(BCAST, 2): [(0, AlgorithmConfig())]}, (64,))
+    table = table_of({(BCAST, 2): [(0, AlgorithmChoice())]}, (64,))
     file.write_text(openmpi.emit(table))
     parameters.write_text("coll = ^tuned\n")
     monkeypatch.setenv("OMPI_MCA_mca_base_param_files", str(parameters))
@@ -322,7 +322,7 @@ def test_every_algorithm_survives_calls_without_data(
     known = mpi_libraries.library_module(launcher.version())
     for number in range(max(map(len, known.ALGORITHMS.values()))):
         choices = {
-            collective: AlgorithmConfig([*names][number % len(names)])
+            collective: AlgorithmChoice([*names][number % len(names)])
             for collective, names in known.ALGORITHMS.items()
         }
         table = table_of(
@@ -345,7 +345,7 @@ def test_a_call_without_data_that_ends_the_program_is_traced_to_its_rule(
     launcher: Launcher, tmp_path: Path
 ) -> None:
     """The second of three rules has an algorithm that divides by the size of the datatype."""
-    linear = [(0, AlgorithmConfig("linear"))]
+    linear = [(0, AlgorithmChoice("linear"))]
     table = table_of(
         {(ALLREDUCE, 3): linear, (BCAST, 3): linear, (BCAST, 4): linear, (BCAST, 2): linear}
     )
@@ -375,7 +375,7 @@ def test_the_file_of_another_table_is_refused(
         TABLE.cluster,
         TABLE.library,
         tuple(
-            replace(rule, choice=AlgorithmConfig("binomial"))
+            replace(rule, choice=AlgorithmChoice("binomial"))
             if rule.key.collective is BCAST
             else rule
             for rule in TABLE.rules
@@ -422,15 +422,15 @@ def test_one_launch_shows_default_and_tuned(
 MPICH_TABLE = table_of(
     {
         (BCAST, 2): [
-            (0, AlgorithmConfig()),
-            (1024, AlgorithmConfig("pipeline", {"segment": 512})),
-            (4096, AlgorithmConfig("binomial")),
+            (0, AlgorithmChoice()),
+            (1024, AlgorithmChoice("pipeline", {"segment": 512})),
+            (4096, AlgorithmChoice("binomial")),
         ],
-        (BARRIER, 2): [(0, AlgorithmConfig("recursive_doubling"))],
-        (ALLREDUCE, 2): [(0, AlgorithmConfig("recursive_doubling"))],
+        (BARRIER, 2): [(0, AlgorithmChoice("recursive_doubling"))],
+        (ALLREDUCE, 2): [(0, AlgorithmChoice("recursive_doubling"))],
         (ALLREDUCE, 2, "commutative"): [
-            (0, AlgorithmConfig("rabenseifner")),
-            (2048, AlgorithmConfig("ring")),
+            (0, AlgorithmChoice("rabenseifner")),
+            (2048, AlgorithmChoice("ring")),
         ],
     },
     probed=(64, 2048, 16384),

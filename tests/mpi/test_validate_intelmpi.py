@@ -13,7 +13,7 @@ from tuner.base import c_compiler
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, TuningTable, write_table
 from tuner.formats.intelmpi import DIALECT
 from tuner.formats.registry import ExportOptions
 from tuner.launch import Launcher
@@ -29,14 +29,14 @@ TABLE = table_of(
         (ALLREDUCE, 3): [(0, choice_of(5)), (1024, choice_of(16)), (65536, choice_of(8))],
         (BCAST, 3): [
             (0, choice_of(3)),
-            (4096, AlgorithmConfig()),
+            (4096, AlgorithmChoice()),
             (65536, choice_of(2)),
             (1 << 20, SEVEN),
         ],
         (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
         (Collective.BARRIER, 3): [(0, choice_of(5))],
         (Collective.GATHER, 3): [(0, choice_of(1))],
-        (Collective.SCATTER, 3): [(0, AlgorithmConfig())],
+        (Collective.SCATTER, 3): [(0, AlgorithmChoice())],
     },
     probed=(64, 2048, 1 << 17),
     library="intelmpi 2021.18.1",
@@ -92,7 +92,7 @@ def test_variables_that_are_not_followed_are_noticed(
     intelmpi_launcher: Launcher, tmp_path: Path
 ) -> None:
     table = table_of(
-        {(BCAST, 3): [(0, choice_of(3))], (ALLGATHER, 3): [(0, AlgorithmConfig())]},
+        {(BCAST, 3): [(0, choice_of(3))], (ALLGATHER, 3): [(0, AlgorithmChoice())]},
         library=TABLE.library,
     )
     file = tmp_path / "adjust.sh"

@@ -19,7 +19,7 @@ from tests.support.studio_command import read_page_and_files, started_studio
 from tests.support.waiting import patience
 from tuner.cli.main import COMMANDS
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, write_table
+from tuner.core.table import AlgorithmChoice, write_table
 from tuner.launch import Launcher
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow]
@@ -116,7 +116,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "cluster.yaml").write_text("{name: c, nodes: 4, latency: 2us, bandwidth: 1GB/s}")
     (made / "workload.yaml").write_text(WORKLOAD)
     (made / "osu.txt").write_text(OSU)
-    rungs = [(0, AlgorithmConfig("ring_ll"))]
+    rungs = [(0, AlgorithmChoice("ring_ll"))]
     write_table(on_shapes({(Collective.ALLREDUCE, (2, 8)): rungs}), made / "nccl.json")
     return made
 
@@ -186,7 +186,7 @@ def test_a_program_follows_a_table_by_the_wheels_runtime(
     installed: Path, folder: Path, launcher: Launcher
 ) -> None:
     (folder / "program.py").write_text(PROGRAM)
-    rungs = [(0, AlgorithmConfig("recursive_doubling"))]
+    rungs = [(0, AlgorithmChoice("recursive_doubling"))]
     table = table_of({(Collective.ALLREDUCE, 2): rungs}, library=launcher.installation.library)
     write_table(table, folder / "tuning.json")
     (packages,) = (installed.parent / "lib").glob("python*/site-packages")

@@ -24,7 +24,7 @@ from mpi4py import MPI  # noqa: E402 - after the level is set
 
 from tests.support.ladders import table_of  # noqa: E402 - after the level is set
 from tuner.core.collective import Collective  # noqa: E402 - after the level is set
-from tuner.core.table import AlgorithmConfig  # noqa: E402 - after the level is set
+from tuner.core.table import AlgorithmChoice  # noqa: E402 - after the level is set
 from tuner.runtime import tune  # noqa: E402 - after the level is set
 from tuner.runtime.agreement import library_name  # noqa: E402 - after the level is set
 from tuner.runtime.algorithm_control import AlgorithmControl  # noqa: E402 - after the level is set
@@ -33,9 +33,9 @@ WORLD = MPI.COMM_WORLD
 CALLS = 200
 COUNTS = (4, 400, 4000)
 CHOICES = (  # that are forced by variables which the library reads at each call
-    (AlgorithmConfig("binomial"), AlgorithmConfig("scatter_allgather_ring"))
+    (AlgorithmChoice("binomial"), AlgorithmChoice("scatter_allgather_ring"))
     if "mpich" in library_name()
-    else (AlgorithmConfig("knomial", {"radix": 2}), AlgorithmConfig("knomial", {"radix": 3}))
+    else (AlgorithmChoice("knomial", {"radix": 2}), AlgorithmChoice("knomial", {"radix": 3}))
 )
 TABLE = table_of(
     {(Collective.BCAST, WORLD.size): [(0, CHOICES[0]), (1024, CHOICES[1])]}, library=library_name()

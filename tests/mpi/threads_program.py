@@ -16,7 +16,7 @@ from mpi4py import MPI
 from tests.support.ladders import Rungs, table_of
 from tests.support.waiting import be_slow
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.control_variables import ControlVariables
@@ -42,11 +42,11 @@ class Sayings(logging.Handler):
 def table(first: int) -> TuningTable:
     """Another algorithm of the library's for each size, in another order for each thread."""
     rungs: Rungs = [
-        (size // 2, AlgorithmConfig(ALGORITHMS[(first + number) % len(ALGORITHMS)]))
+        (size // 2, AlgorithmChoice(ALGORITHMS[(first + number) % len(ALGORITHMS)]))
         for number, size in enumerate(SIZES)
     ]
     return table_of(
-        {(Collective.BCAST, WORLD.size): [(0, AlgorithmConfig()), *rungs]}, library=library_name()
+        {(Collective.BCAST, WORLD.size): [(0, AlgorithmChoice()), *rungs]}, library=library_name()
     )
 
 

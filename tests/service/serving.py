@@ -31,7 +31,7 @@ from tuner.api.server import KEEP_ALIVE_S
 from tuner.api.settings import Settings
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, end_line, header_line, series_line
-from tuner.core.table import AlgorithmConfig, table_record
+from tuner.core.table import AlgorithmChoice, table_record
 from tuner.jobs.kinds import JOB_KINDS
 from tuner.jobs.runner import Runner
 from tuner.machines.topology_files import parse_topology
@@ -168,7 +168,7 @@ def problem(response: httpx.Response, status: int) -> str:
 
 def a_table(algorithm: str = "binomial", library: str = LIBRARY, p: int = 4) -> dict[str, Any]:
     """The record of a table: the default below 1 KiB, then this algorithm."""
-    rungs = [(0, AlgorithmConfig()), (1024, AlgorithmConfig(algorithm))]
+    rungs = [(0, AlgorithmChoice()), (1024, AlgorithmChoice(algorithm))]
     return table_record(table_of({(Collective.BCAST, p): rungs}, (4096,), library))
 
 
@@ -191,7 +191,7 @@ def probe_file(collectives: bool = True) -> str:
 def cluster_file() -> str:
     """Of four hosts behind one switch, on which the tree beats the default."""
     machine = Machine(parse_topology(FOUR)[1], truth())
-    times = ((AlgorithmConfig(), 3e-3), (AlgorithmConfig("binomial"), 1e-3))
+    times = ((AlgorithmChoice(), 3e-3), (AlgorithmChoice("binomial"), 1e-3))
     calls = tuple(
         Measurement("collective", "bcast", 4, 1, 4, nbytes, (seconds,) * 9, choice.algorithm)
         for nbytes in (1024, 16384)
@@ -218,8 +218,8 @@ def _collectives() -> Iterator[Measurement]:
     """The tree beats the default on small messages, and never on large ones."""
     for nbytes in (64, 1024, 16384, 262144):
         for choice, seconds in (
-            (AlgorithmConfig(), 1e-5 + 1e-9 * nbytes),
-            (AlgorithmConfig("binomial"), 5e-6 + 2e-9 * nbytes),
+            (AlgorithmChoice(), 1e-5 + 1e-9 * nbytes),
+            (AlgorithmChoice("binomial"), 5e-6 + 2e-9 * nbytes),
         ):
             yield _series("collective", "bcast", 4, nbytes, seconds, choice.algorithm)
 

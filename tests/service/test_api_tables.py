@@ -22,7 +22,7 @@ from tuner.api.published_tables import Representation, TableVersion
 from tuner.api.routes.tables import FormatQuery
 from tuner.api.settings import Settings
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, parse_table, table_record
+from tuner.core.table import AlgorithmChoice, parse_table, table_record
 from tuner.formats import mpich, nccl, openmpi
 from tuner.formats.registry import FORMATS
 
@@ -170,7 +170,7 @@ def test_a_rule_with_an_algorithm_that_there_is_not_is_refused(
 
 
 def reducing(algorithm: str, operators: str = "any", library: str = LIBRARY) -> dict[str, Any]:
-    rungs = [(0, AlgorithmConfig()), (1024, AlgorithmConfig(algorithm))]
+    rungs = [(0, AlgorithmChoice()), (1024, AlgorithmChoice(algorithm))]
     return table_record(table_of({(Collective.ALLREDUCE, 4, operators): rungs}, library=library))
 
 
@@ -190,7 +190,7 @@ def test_an_algorithm_that_is_wrong_for_some_operators_is_for_the_others_alone(
 
 def test_an_algorithm_that_refuses_these_ranks_is_refused(lasting: httpx.Client) -> None:
     record = table_record(
-        table_of({(Collective.ALLGATHER, 4): [(0, AlgorithmConfig("two_proc"))]}, library=LIBRARY)
+        table_of({(Collective.ALLGATHER, 4): [(0, AlgorithmChoice("two_proc"))]}, library=LIBRARY)
     )
     said = problem(lasting.post("/v1/tables", json=record), 422)
     assert "two_proc is refused by 4 ranks, and every call would fail" in said

@@ -11,7 +11,7 @@ from tests.support.nccl import on_shapes
 from tuner.api.settings import Settings
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, write_table
+from tuner.core.table import AlgorithmChoice, write_table
 from tuner.formats.nccl.plugin import RULES_FILE
 
 LIBRARY = "nccl 2.30.7"
@@ -25,7 +25,7 @@ def test_the_published_table_is_installed(
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "out"
     write_table(
-        on_shapes({PLACE: [(0, AlgorithmConfig("ring_ll"))]}, LIBRARY), tmp_path / "table.json"
+        on_shapes({PLACE: [(0, AlgorithmChoice("ring_ll"))]}, LIBRARY), tmp_path / "table.json"
     )
     with served(Settings(database=f"sqlite:///{tmp_path / 'tuner.sqlite'}")) as client:
         url = str(client.base_url)

@@ -12,7 +12,7 @@ from tests.support.ladders import table_of
 from tests.support.overlay import Overlay
 from tests.support.waiting import patience
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable, table_record
+from tuner.core.table import AlgorithmChoice, TuningTable, table_record
 from tuner.probe.probed_machine import local_cluster
 
 PROGRAM = Path(__file__).parents[1] / "mpi" / "unmodified_program.py"
@@ -51,9 +51,9 @@ def table_for(site: Site, choices: dict[Collective, str], name: str) -> str:
     """Write a table that forces these algorithms at all sizes from 1 kB to 1 MB."""
     ladders = {
         (collective, RANKS, OPERATORS[collective]): [
-            (0, AlgorithmConfig()),
-            (1000, AlgorithmConfig(algorithm)),
-            (1_000_000, AlgorithmConfig()),
+            (0, AlgorithmChoice()),
+            (1000, AlgorithmChoice(algorithm)),
+            (1_000_000, AlgorithmChoice()),
         ]
         for collective, algorithm in choices.items()
     }

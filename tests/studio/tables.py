@@ -11,7 +11,7 @@ from tests.service.serving import good, probe_file, publish, running
 from tests.support.waiting import until
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, table_record
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, table_record
 
 LAB = Cluster("<i>lab</i>", 4, 2, "a CPU", 1 << 30)
 LIBRARY = "openmpi 5.0.11"
@@ -28,7 +28,7 @@ def _rules(key: RuleKey, parts: Sequence[Part]) -> list[Rule]:
         chosen = tuple(seconds / gain for seconds in default)
         bounds = (1.0, 1.0) if name == "default" else (gain / 1.1, gain * 1.1)
         evidence = Evidence(basis, sizes, default, chosen, (), gain, bounds, "chain")
-        rules.append(Rule(key, start, stop, AlgorithmConfig(name), evidence))
+        rules.append(Rule(key, start, stop, AlgorithmChoice(name), evidence))
     return rules
 
 

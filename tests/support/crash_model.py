@@ -15,7 +15,7 @@ from tests.support.stored import probe
 from tuner import db
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements
-from tuner.core.table import AlgorithmConfig, TuningTable, table_record
+from tuner.core.table import AlgorithmChoice, TuningTable, table_record
 from tuner.db.models import (
     JobRow,
     ProbeRow,
@@ -40,7 +40,7 @@ Item = tuple[str, int]
 
 def numbered_table(n: int) -> TuningTable:
     """Return a table that differs from those of other numbers."""
-    rungs = [(0, AlgorithmConfig()), (1024, AlgorithmConfig("binomial"))]
+    rungs = [(0, AlgorithmChoice()), (1024, AlgorithmChoice("binomial"))]
     made = table_of({(Collective.BCAST, 4): rungs}, (4096,))
     return TuningTable(made.cluster, made.library, made.rules, {"n": n})
 

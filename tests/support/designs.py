@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tests.support.replays import Grid
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation, SimulateFunction
 
-DEFAULT = AlgorithmConfig()
-TREE = AlgorithmConfig("tree")
-RING = AlgorithmConfig("ring")
-SLOW = AlgorithmConfig("slow")
+DEFAULT = AlgorithmChoice()
+TREE = AlgorithmChoice("tree")
+RING = AlgorithmChoice("ring")
+SLOW = AlgorithmChoice("slow")
 
 
 CHOICES = (DEFAULT, TREE, RING, SLOW)
@@ -22,7 +22,7 @@ NODES = (2, 4, 8, 16)
 SIZES = tuple(4**k for k in range(2, 11))
 
 
-def truth(point: CallPoint, choice: AlgorithmConfig) -> float:
+def truth(point: CallPoint, choice: AlgorithmChoice) -> float:
     """The default takes the tree up to 1 KiB, then something bad; ring and tree cross."""
     n, p = point.nbytes, point.p
     if choice == TREE:
@@ -34,7 +34,7 @@ def truth(point: CallPoint, choice: AlgorithmConfig) -> float:
     return truth(point, TREE) * (1.0 if n <= 1024 else 1.8)
 
 
-def simulated(point: CallPoint, choice: AlgorithmConfig) -> float:
+def simulated(point: CallPoint, choice: AlgorithmChoice) -> float:
     """Right but for a factor of each algorithm."""
     factors = {"tree": 1.1, "ring": 0.9, "slow": 0.8}
     return factors.get(choice.algorithm, math.nan) * truth(point, choice)
@@ -64,5 +64,5 @@ def points() -> Sequence[CallPoint]:
     return [CallPoint("bcast", nodes, 1, "host", n) for nodes in NODES for n in SIZES]
 
 
-def candidates() -> dict[CallPoint, tuple[AlgorithmConfig, ...]]:
+def candidates() -> dict[CallPoint, tuple[AlgorithmChoice, ...]]:
     return dict.fromkeys(points(), CHOICES)

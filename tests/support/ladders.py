@@ -9,10 +9,10 @@ from typing import Any
 
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 
 CLUSTER = Cluster("test", 1, 2, "some cpu", 1 << 30)
-Rungs = Sequence[tuple[int, AlgorithmConfig]]  # from so many bytes on, this choice
+Rungs = Sequence[tuple[int, AlgorithmChoice]]  # from so many bytes on, this choice
 
 
 def table_of(
@@ -31,8 +31,8 @@ def table_of(
 
 
 def staircase(
-    choices: Sequence[AlgorithmConfig], start: int, width: int
-) -> list[tuple[int, AlgorithmConfig]]:
+    choices: Sequence[AlgorithmChoice], start: int, width: int
+) -> list[tuple[int, AlgorithmChoice]]:
     """Each choice on its own few bytes from `start` on, the default below and above."""
     rungs = [(start + width * i, choice) for i, choice in enumerate(choices)]
-    return [(0, AlgorithmConfig()), *rungs, (start + width * len(choices), AlgorithmConfig())]
+    return [(0, AlgorithmChoice()), *rungs, (start + width * len(choices), AlgorithmChoice())]

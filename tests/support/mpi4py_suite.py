@@ -22,7 +22,7 @@ from tests.support.waiting import patience
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig, TuningTable, write_table
+from tuner.core.table import SCHEDULE, AlgorithmChoice, TuningTable, write_table
 from tuner.launch import Launcher
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,11 +150,11 @@ def tables(library: str, ranks: int) -> dict[str, TuningTable]:
         for collective in Collective:
             for operators in ("any", "commutative") if collective.is_reduction else ("any",):
                 ours = schedules(collective)
-                forced = forced_choices(library, collective, p, operators) or [AlgorithmConfig()]
+                forced = forced_choices(library, collective, p, operators) or [AlgorithmChoice()]
                 mixed = [
                     one
                     for pair in zip(ours, _repeated(forced, len(ours)), strict=True)
-                    for one in (*pair, AlgorithmConfig())
+                    for one in (*pair, AlgorithmChoice())
                 ]
                 key = (collective, p, operators)
                 for name, choices in (("schedule", ours), ("forced", forced), ("mixed", mixed)):
@@ -162,25 +162,25 @@ def tables(library: str, ranks: int) -> dict[str, TuningTable]:
     return {name: table_of(ladders, library=library) for name, ladders in made.items()}
 
 
-def schedules(collective: Collective) -> list[AlgorithmConfig]:
+def schedules(collective: Collective) -> list[AlgorithmChoice]:
     """Return our algorithms, with short segments where they have any."""
     found = []
     for name in algorithms.algorithm_names(collective):
         segmented = "segment" in algorithms.describe(collective, name).params
-        found.append(AlgorithmConfig(name, {"segment": SEGMENT} if segmented else {}, SCHEDULE))
+        found.append(AlgorithmChoice(name, {"segment": SEGMENT} if segmented else {}, SCHEDULE))
     return found
 
 
 def forced_choices(
     library: str, collective: Collective, p: int, operators: str
-) -> list[AlgorithmConfig]:
+) -> list[AlgorithmChoice]:
     """Return the library's algorithms that can be forced for such calls."""
     known, found = mpi_libraries.library_module(library), []
     for name in known.ALGORITHMS.get(collective, ()):
         segmented = (
             library.startswith("mpich") and known.ALGORITHMS[collective][name].segment_parameter
         )
-        choice = AlgorithmConfig(name, {"segment": 64} if segmented else {})
+        choice = AlgorithmChoice(name, {"segment": 64} if segmented else {})
         refused = known.unsupported_reason(collective, choice, p)
         if name == "default" or refused or (name == "neighbor_exchange" and p % 2):
             continue
@@ -194,13 +194,13 @@ def forced_choices(
     return found
 
 
-def _rungs(choices: Sequence[AlgorithmConfig], first: int) -> Rungs:
+def _rungs(choices: Sequence[AlgorithmChoice], first: int) -> Rungs:
     """A choice for each step of sizes; another first one for each number of ranks."""
     several = _repeated([*choices[first % len(choices) :], *choices], len(STEPS))
     return list(zip(STEPS, several, strict=True))
 
 
-def _repeated(choices: Sequence[AlgorithmConfig], number: int) -> list[AlgorithmConfig]:
+def _repeated(choices: Sequence[AlgorithmChoice], number: int) -> list[AlgorithmChoice]:
     return [choices[place % len(choices)] for place in range(number)]
 
 

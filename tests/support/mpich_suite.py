@@ -28,7 +28,7 @@ from tuner import mpi_libraries
 from tuner.base.errors import LaunchTimeoutError
 from tuner.base.processes import available_cores
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.launch import Launcher
 from tuner.mpi_libraries.profiles import profile_of
 from tuner.validation.timing import LaunchOptions
@@ -260,7 +260,7 @@ def _table(library: str, shift: int) -> TuningTable:
     return table_of(ladders, library=library)
 
 
-def _rungs(choices: Sequence[AlgorithmConfig], first: int, *, whole: bool) -> Rungs:
+def _rungs(choices: Sequence[AlgorithmChoice], first: int, *, whole: bool) -> Rungs:
     """Return a choice for each band, or one for all sizes; without a segment for 0 bytes."""
     bands = BANDS[:1] if whole else BANDS
     rungs = [(low, choices[(first + n) % len(choices)]) for n, low in enumerate(bands)]
@@ -268,12 +268,12 @@ def _rungs(choices: Sequence[AlgorithmConfig], first: int, *, whole: bool) -> Ru
     return [(0, safe[first % len(safe)]), *rungs[1:]]
 
 
-def _choices(library: str, collective: Collective, operators: str) -> list[AlgorithmConfig]:
+def _choices(library: str, collective: Collective, operators: str) -> list[AlgorithmChoice]:
     """Return the choices that a file may name for these calls, with and without segments."""
     known = mpi_libraries.library_module(library)
     named = known.ALGORITHMS.get(collective, ())
     found = [
-        AlgorithmConfig(name, params)
+        AlgorithmChoice(name, params)
         for name in named
         if name != "default"
         for params in ({}, {"segment": SEGMENT})

@@ -12,7 +12,7 @@ from tests.support.capable import everything
 from tuner.base.errors import ProbeError
 from tuner.core.collective import Collective
 from tuner.core.measurement import series_line
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.launch import CompletedRun, Hosts, Launcher
 from tuner.mpi_libraries.capabilities import Capabilities
 from tuner.probe.batches import ExperimentRequest
@@ -28,11 +28,11 @@ REQUEST = ProbeSpec("openmpi", HOSTS, 1, parts=("messages",), sizes=(4096,))
 NOWHERE = "no two ranks of a host are bound to different sockets"
 
 
-RING = AlgorithmConfig("ring")
+RING = AlgorithmChoice("ring")
 
 
 CALL = ExperimentRequest(
-    Collective.ALLREDUCE, 4, 1, 65536, (RING, AlgorithmConfig("ring", runner=SCHEDULE))
+    Collective.ALLREDUCE, 4, 1, 65536, (RING, AlgorithmChoice("ring", runner=SCHEDULE))
 )
 
 
@@ -49,7 +49,7 @@ class Ranks(Launcher):
     fits: Callable[[ProbePoint], bool] = field(default=lambda _: True)
     dies: Callable[[ProbePoint], bool] = field(default=lambda _: False)
     lacks: Callable[[ProbePoint], bool] = field(default=lambda _: False)
-    refused: AlgorithmConfig | None = None
+    refused: AlgorithmChoice | None = None
     alone: str = ""
     plans: list[ProbePlan] = field(default_factory=list)
     budgets: list[float] = field(default_factory=list)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation, SimulateFunction, group_by_point
 from tuner.select.experiment_design import ExperimentDesign, RegretBound, measurement_cost
 
@@ -30,7 +30,7 @@ class Grid:
 
     rows: Sequence[Observation]
     simulate: SimulateFunction
-    ran: Mapping[CallPoint, AlgorithmConfig | None] = field(default_factory=dict)
+    ran: Mapping[CallPoint, AlgorithmChoice | None] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -38,7 +38,7 @@ class Grid:
         return sum(measurement_cost(row.seconds) for row in self.rows)
 
     @property
-    def choices(self) -> Mapping[CallPoint, list[AlgorithmConfig]]:
+    def choices(self) -> Mapping[CallPoint, list[AlgorithmChoice]]:
         """The candidates at every point: not what the default runs itself."""
         return {
             point: [row.choice for row in own if row.choice != self.ran.get(point)]
@@ -63,7 +63,7 @@ def replay(grid: Grid, seconds: float, rounds: int, seed: int = 1) -> list[Stage
     """Of batches of so many seconds, until nothing is worth measuring; the first knows nothing."""
     known = {(row.point, row.choice): row for row in grid.rows}
     design = grid.design(seed)
-    got = dict[tuple[CallPoint, AlgorithmConfig], Observation]()
+    got = dict[tuple[CallPoint, AlgorithmChoice], Observation]()
     spent = 0.0
     stages = [Stage(0.0, grid.regret(design), design.regret_bound())]
     for _ in range(rounds):

@@ -11,7 +11,7 @@ from tests.support.stored import CLUSTER, LIBRARY
 from tuner import db
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, Measurements
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.probe.all_pairs import describe_slow_pairs
 from tuner.report import LibraryResult
 
@@ -68,10 +68,10 @@ def _series() -> list[Measurement]:
 def _rules() -> list[Rule]:
     bcast, allreduce = (RuleKey(each, 1, 4) for each in (Collective.BCAST, Collective.ALLREDUCE))
     evidence = Evidence("measured", (2048,), (2e-6,), (1e-6,), gain=2.0, gain_ci95=(1.8, 2.2))
-    knomial = AlgorithmConfig("knomial", {"radix": 4})
+    knomial = AlgorithmChoice("knomial", {"radix": 4})
     return [
-        Rule(allreduce, 0, math.inf, AlgorithmConfig(), Evidence("measured")),
-        Rule(bcast, 0, 1024, AlgorithmConfig(), Evidence("measured")),
+        Rule(allreduce, 0, math.inf, AlgorithmChoice(), Evidence("measured")),
+        Rule(bcast, 0, 1024, AlgorithmChoice(), Evidence("measured")),
         Rule(bcast, 1024, math.inf, knomial, evidence),
     ]
 

@@ -15,7 +15,7 @@ from typing import Any
 from tests.support.ladders import table_of
 from tests.support.waiting import be_slow
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, table_record
+from tuner.core.table import AlgorithmChoice, table_record
 from tuner.runtime.table_source import TableRequest
 
 HOST = "127.0.0.1"
@@ -88,7 +88,7 @@ def always(reply: Reply) -> Callable[[Seen], Reply]:
 
 def text_of(algorithm: str = "ring", library: str = LIBRARY) -> str:
     """A table with one rule for allreduce on 8 ranks."""
-    ladders = {(Collective.ALLREDUCE, 8): [(0, AlgorithmConfig(algorithm))]}
+    ladders = {(Collective.ALLREDUCE, 8): [(0, AlgorithmChoice(algorithm))]}
     return json.dumps(table_record(table_of(ladders, library=library)))
 
 

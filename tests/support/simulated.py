@@ -5,7 +5,7 @@ from dataclasses import replace
 from tuner.core.calibration import Calibration, PathCost
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint
 from tuner.topology.readers import single_node_topology
 
@@ -26,10 +26,10 @@ POINT = CallPoint(Collective.BCAST, 1, 4, "host", 4096)
 def on_four_hosts() -> Measurements:
     """Radix 2 is the fastest, and radix 4 the fastest that a rule can say."""
     times = (
-        (AlgorithmConfig(), 4e-4),
-        (AlgorithmConfig("linear"), 3e-4),
-        (AlgorithmConfig("knomial", {"radix": 4}), 2e-4),
-        (AlgorithmConfig("knomial", {"radix": 2}), 1e-4),
+        (AlgorithmChoice(), 4e-4),
+        (AlgorithmChoice("linear"), 3e-4),
+        (AlgorithmChoice("knomial", {"radix": 4}), 2e-4),
+        (AlgorithmChoice("knomial", {"radix": 2}), 1e-4),
     )
     taken = tuple(
         Measurement(

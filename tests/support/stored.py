@@ -16,7 +16,7 @@ from tuner.core.measurement import (
     header_line,
     series_line,
 )
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 
 CLUSTER = Cluster("ares", nodes=1, cores=2, cpu="any cpu", memory=2**40)
 LIBRARY = "openmpi 5.0.11"
@@ -76,9 +76,9 @@ def table(choice: str = "chain", via: str = "library", library: str = LIBRARY) -
         "binomial",
     )
     rules = (
-        Rule(key, 0, 1, AlgorithmConfig(), Evidence("none")),
-        Rule(key, 1, 2**33, AlgorithmConfig(choice, {"segment": 4096}, via), evidence),
-        Rule(key, 2**33, math.inf, AlgorithmConfig(), Evidence("none")),
+        Rule(key, 0, 1, AlgorithmChoice(), Evidence("none")),
+        Rule(key, 1, 2**33, AlgorithmChoice(choice, {"segment": 4096}, via), evidence),
+        Rule(key, 2**33, math.inf, AlgorithmChoice(), Evidence("none")),
     )
     return TuningTable(CLUSTER, library, rules, {"noise": 0.02})
 

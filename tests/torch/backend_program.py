@@ -20,7 +20,7 @@ import torch.distributed as dist
 import tuner.torch
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig, TuningTable
+from tuner.core.table import SCHEDULE, AlgorithmChoice, TuningTable
 
 SIZES = ((), (0,), (3,), (5, 7), (40, 50))  # they cross the steps of the table
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -59,9 +59,9 @@ def table(library: str, size: int) -> TuningTable:
     """Return rules of ours between 24 bytes and 3 kB, and the library's around them."""
     ladders = {
         (Collective(name), size): [
-            (0, AlgorithmConfig()),
-            (24, AlgorithmConfig(algorithm, {}, SCHEDULE)),
-            (3000, AlgorithmConfig()),
+            (0, AlgorithmChoice()),
+            (24, AlgorithmChoice(algorithm, {}, SCHEDULE)),
+            (3000, AlgorithmChoice()),
         ]
         for name, algorithm in ALGORITHMS.items()
     }

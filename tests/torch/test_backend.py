@@ -17,7 +17,7 @@ from tests.support.services import ETAG, Reply, always, serving
 from tests.support.waiting import patience
 from tuner.base.errors import ProbeError
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig, table_record, write_table
+from tuner.core.table import SCHEDULE, AlgorithmChoice, table_record, write_table
 from tuner.launch import Launcher
 from tuner.launch.failures import CompletedRun
 
@@ -96,7 +96,7 @@ def test_the_program_works_while_a_call_waits(torch_launcher: Launcher) -> None:
 def test_calls_follow_the_table_of_the_environment(
     torch_launcher: Launcher, tmp_path: Path
 ) -> None:
-    ring = [(0, AlgorithmConfig()), (1000, AlgorithmConfig("ring", {}, SCHEDULE))]
+    ring = [(0, AlgorithmChoice()), (1000, AlgorithmChoice("ring", {}, SCHEDULE))]
     library = torch_launcher.version()
     write_table(table_of({(Collective.ALLREDUCE, 3): ring}, library=library), tmp_path / "t.json")
     environment = {"TUNER_TABLE": str(tmp_path / "t.json")}
@@ -108,7 +108,7 @@ def test_calls_follow_the_table_of_the_environment(
 @pytest.mark.usefixtures("own_cache")
 def test_the_hook_averages_over_the_group_and_posts_feedback(torch_launcher: Launcher) -> None:
     """Beside gloo, in two process groups of all ranks after one another and two of a pair."""
-    ring = {(Collective.ALLREDUCE, 3): [(0, AlgorithmConfig("ring", {}, SCHEDULE))]}
+    ring = {(Collective.ALLREDUCE, 3): [(0, AlgorithmChoice("ring", {}, SCHEDULE))]}
     record = table_record(table_of(ring, library=torch_launcher.version()))
     reply = Reply(json.dumps(record).encode(), headers={"ETag": ETAG})
     with serving(always(reply)) as service:

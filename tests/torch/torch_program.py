@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig, TuningTable
+from tuner.core.table import SCHEDULE, AlgorithmChoice, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 
@@ -47,9 +47,9 @@ def table() -> TuningTable:
     }
     ladders = {
         (Collective(name), P): [
-            (0, AlgorithmConfig()),
-            (24, AlgorithmConfig(algorithm, {}, SCHEDULE)),
-            (3000, AlgorithmConfig()),
+            (0, AlgorithmChoice()),
+            (24, AlgorithmChoice(algorithm, {}, SCHEDULE)),
+            (3000, AlgorithmChoice()),
         ]
         for name, algorithm in names.items()
     }

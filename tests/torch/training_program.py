@@ -22,7 +22,7 @@ from mpi4py import MPI
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig, TuningTable
+from tuner.core.table import SCHEDULE, AlgorithmChoice, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 
@@ -81,7 +81,7 @@ def averaged(comm: Any, flat: torch.Tensor, how: str) -> None:
 
 
 def table() -> TuningTable:
-    ring = [(0, AlgorithmConfig()), (1 << 20, AlgorithmConfig("ring", {}, SCHEDULE))]
+    ring = [(0, AlgorithmChoice()), (1 << 20, AlgorithmChoice("ring", {}, SCHEDULE))]
     return table_of({(Collective.ALLREDUCE, WORLD.size): ring}, library=library_name())
 
 

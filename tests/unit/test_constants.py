@@ -53,7 +53,7 @@ def test_constants_do_not_share_a_line() -> None:
         ("RING, TREE = 'ring', 'tree'", False),
         ("LL, SIMPLE = PROTOCOLS = ('LL', 'Simple')", False),
         ("READ, WRITE = range(2)", False),
-        ("RING, TREE = AlgorithmConfig('ring', {'segment': 1}), AlgorithmConfig('tree')", False),
+        ("RING, TREE = AlgorithmChoice('ring', {'segment': 1}), AlgorithmChoice('tree')", False),
         ("world, size = COMM, 5", False),
     ],
 )

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.support.ladders import table_of
 from tuner.base.extras import DISTRIBUTIONS, explain_missing_module
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, write_table
+from tuner.core.table import AlgorithmChoice, write_table
 from tuner.formats.openmpi import emit
 
 MODULES = {  # of each extra, without those of the extras that it builds on
@@ -62,7 +62,7 @@ def run_without(
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the table `table.json`, results of OSU, a study and a workload."""
     made = tmp_path_factory.mktemp("bare")
-    table = table_of({(Collective.BCAST, 4): [(0, AlgorithmConfig())]})
+    table = table_of({(Collective.BCAST, 4): [(0, AlgorithmChoice())]})
     write_table(table, made / "table.json")
     (made / "openmpi.rules").write_text(emit(table))
     (made / "osu.txt").write_text(

@@ -19,7 +19,7 @@ from tuner import db
 from tuner.api.native_formats import TUNER_FORMAT, RequestedFormat, render
 from tuner.api.problems import Problem
 from tuner.base.errors import shortened_repr
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, rule_record
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, rule_record
 from tuner.formats import mpich
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ def _rule_json(version: int, rule: Rule) -> bytes:
 
 def _default_rule(key: RuleKey) -> Rule:
     """Return the rule for calls for which the table has none."""
-    return Rule(key, 0, math.inf, AlgorithmConfig(), Evidence("none"))
+    return Rule(key, 0, math.inf, AlgorithmChoice(), Evidence("none"))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 
 NEAR_BEST_TOLERANCE = 0.05  # a choice within this of the best measured time is as good as the best
 # Bytes at which protocols and algorithms change.
@@ -30,7 +30,7 @@ class CollectivePrediction:
     """The measured and the predicted seconds of one algorithm choice at one point."""
 
     point: CollectivePoint
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
     measured_s: float
     predicted_s: float
 

@@ -15,7 +15,7 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements
 from tuner.core.schedule import Schedule
 from tuner.core.speedup import mean_over_launches
-from tuner.core.table import RUNNER_OF_KIND, AlgorithmConfig
+from tuner.core.table import RUNNER_OF_KIND, AlgorithmChoice
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate_or_nan
 from tuner.topology import HOST, Placement, Topology
@@ -26,7 +26,7 @@ class MeasuredCollective:
     """One algorithm at one point, with the seconds that it took."""
 
     point: CollectivePoint
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
     schedule: Schedule
     placement: Placement
     measured_s: float
@@ -51,7 +51,7 @@ def simulatable_collectives(
     of ours describes, and times of 0, below the resolution of a clock. Raises InputError where
     ranks do not fit on the topology.
     """
-    samples: dict[tuple[CollectivePoint, AlgorithmConfig], list[tuple[float, ...]]] = defaultdict(
+    samples: dict[tuple[CollectivePoint, AlgorithmChoice], list[tuple[float, ...]]] = defaultdict(
         list
     )
     for one in measurements.series:
@@ -60,7 +60,7 @@ def simulatable_collectives(
         if min(one.samples) <= 0 or one.subject not in list(Collective):
             continue
         point = (one.collective, one.nodes, one.ppn, one.placement, one.memory, one.nbytes)
-        choice = AlgorithmConfig(one.algorithm, one.params, RUNNER_OF_KIND[one.kind])
+        choice = AlgorithmChoice(one.algorithm, one.params, RUNNER_OF_KIND[one.kind])
         if not choice.is_default:
             samples[point, choice].append(one.samples)
     found = []

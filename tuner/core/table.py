@@ -40,7 +40,7 @@ MEASURED, LEARNED, SIMULATED, NO_EVIDENCE = "measured", "learned", "simulated", 
 
 
 @dataclass(frozen=True)
-class AlgorithmConfig:
+class AlgorithmChoice:
     """An algorithm with its parameters; `DEFAULT` is the library default.
 
     runner      what runs it: the MPI library's own code, our schedule over point-to-point messages,
@@ -130,7 +130,7 @@ class Rule:
     key: RuleKey
     start_bytes: int
     stop_bytes: float
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
     evidence: Evidence
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from tuner.base.atomic_io import dataclass_from_record, encode_infinities
 from tuner.base.errors import shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, table_record
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, table_record
 from tuner.db.clusters import cluster_from_row, store_cluster
 from tuner.db.db_errors import NewerVersionError, NotFoundError
 from tuner.db.deduplication import InsertResult, content_digest, insert_if_absent
@@ -186,6 +186,6 @@ def _rule(
     evidence: dict[str, Any],
 ) -> Rule:
     key = RuleKey(Collective(collective), nodes, ppn, memory, operators, placement)
-    choice = AlgorithmConfig(algorithm, params, runner)
+    choice = AlgorithmChoice(algorithm, params, runner)
     bound = math.inf if stop_bytes is None else stop_bytes
     return Rule(key, start_bytes, bound, choice, dataclass_from_record(Evidence, evidence))

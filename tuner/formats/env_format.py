@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, TuningTable
 from tuner.formats import shell_exports
 from tuner.formats.rules_by_ranks import (
     boundary_sizes,
@@ -58,14 +58,14 @@ class EnvDialect:
     library: str
     variable_names: Mapping[Collective, str]
     per_rank_collectives: tuple[Collective, ...]
-    number_of: Callable[[Collective, AlgorithmConfig], int]
-    choice_of: Callable[[Collective, int], AlgorithmConfig]
+    number_of: Callable[[Collective, AlgorithmChoice], int]
+    choice_of: Callable[[Collective, int], AlgorithmChoice]
     format_value: Callable[[Sequence[EnvEntry]], str]
     parse_value: Callable[[Collective, str], tuple[EnvEntry, ...]]
 
     def decide(
         self, rule_lists: EnvRules, collective: Collective, p: int, nbytes: int
-    ) -> AlgorithmConfig:
+    ) -> AlgorithmChoice:
         """Return the choice that the variables name for a call of `nbytes` of the whole buffer.
 
         The answer is the library default where no variable is set for the collective.
@@ -74,7 +74,7 @@ class EnvDialect:
         for entry in rule_lists.get(collective, ()):
             if entry.max_bytes is None or size <= entry.max_bytes:
                 return self.choice_of(collective, entry.number)
-        return AlgorithmConfig()
+        return AlgorithmChoice()
 
     def compared_bytes_factor(self, collective: Collective, p: int) -> int:
         """Return the bytes of the whole buffer per byte that the library compares."""
@@ -109,7 +109,7 @@ class EnvDialect:
         table: TuningTable,
         ranks: int | None = None,
         *,
-        fallback: AlgorithmConfig | None = None,
+        fallback: AlgorithmChoice | None = None,
         commutative_only: bool = False,
     ) -> str:
         """Return the variables for communicators of `ranks` ranks.
@@ -149,7 +149,7 @@ class EnvDialect:
         return sum(rule.choice.is_default for rule_list in mixed for rule in rule_list)
 
     def _entries(
-        self, rule_list: tuple[Rule, ...], fallback: AlgorithmConfig | None
+        self, rule_list: tuple[Rule, ...], fallback: AlgorithmChoice | None
     ) -> Iterator[EnvEntry]:
         """Yield an entry for each rule that some call falls under; the last one has no bound."""
         done = -1
@@ -175,7 +175,7 @@ class EnvDialect:
                 yield EnvEntry(number, last)
                 done = last
 
-    def _algorithm_number(self, rule: Rule, fallback: AlgorithmConfig | None) -> int:
+    def _algorithm_number(self, rule: Rule, fallback: AlgorithmChoice | None) -> int:
         key, choice = rule.key, rule.choice
         if key.memory != "host":
             raise InputError(
@@ -199,7 +199,7 @@ class EnvDialect:
         text: str,
         ranks: int | None = None,
         *,
-        fallback: AlgorithmConfig | None = None,
+        fallback: AlgorithmChoice | None = None,
         commutative_only: bool = False,
     ) -> list[str]:
         """Return one sentence for every call on `ranks` ranks that the file decides differently.
@@ -215,7 +215,7 @@ class EnvDialect:
             stand_in = None if silent else fallback
             for nbytes in self._boundary_sizes(collective, p, rule_list, found.get(collective, ())):
                 rule = next((r for r in rule_list if r.start_bytes <= nbytes < r.stop_bytes), None)
-                wanted = stand_in or AlgorithmConfig()
+                wanted = stand_in or AlgorithmChoice()
                 said = describe_default(stand_in, is_fallback_missing=not silent)
                 if rule is not None and not rule.choice.is_default:
                     wanted, said = rule.choice, f"says {rule.choice}"

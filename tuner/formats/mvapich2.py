@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.formats import strict_parsing
 from tuner.formats.env_format import MAX_BOUND_BYTES, EnvDialect, EnvEntry
 from tuner.formats.rules_by_ranks import describe_rule, rules_by_rank_count
@@ -25,7 +25,7 @@ _ENTRY = re.compile(
 )
 
 
-def fallback_of(name: str) -> AlgorithmConfig | None:
+def fallback_of(name: str) -> AlgorithmChoice | None:
     """Return the fallback algorithm of this name, such as `binomial`; None for "".
 
     Raises InputError for a name that no collective has.
@@ -33,7 +33,7 @@ def fallback_of(name: str) -> AlgorithmConfig | None:
     offered = sorted({known for names in ALGORITHMS.values() for known in names})
     if name and name not in offered:
         raise InputError(f"MVAPICH2 has no algorithm {name!r}: choose one of {offered}")
-    return AlgorithmConfig(name) if name else None
+    return AlgorithmChoice(name) if name else None
 
 
 def require_operand_order(table: TuningTable) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, RuleKey, TuningTable
 
 
 def rules_by_rank_count(
@@ -125,7 +125,7 @@ def describe_rule(rule: Rule) -> str:
 
 
 def describe_default(
-    fallback: AlgorithmConfig | None = None, *, is_fallback_missing: bool = False
+    fallback: AlgorithmChoice | None = None, *, is_fallback_missing: bool = False
 ) -> str:
     """Return how a table says that the library decides.
 

@@ -16,7 +16,7 @@ from tuner.base.statistics import midmean
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement
-from tuner.core.table import RUNNER_OF_KIND, AlgorithmConfig
+from tuner.core.table import RUNNER_OF_KIND, AlgorithmChoice
 from tuner.jobs.kinds import JobReport, JobSpec, StoreResult
 from tuner.jobs.tune import describe_table
 from tuner.launch import Hosts, Launcher, find_interpreter
@@ -147,7 +147,7 @@ def _measured(series: Iterable[Measurement]) -> list[dict[str, Any]]:
             "nodes": one.nodes,
             "ppn": one.ppn,
             "nbytes": one.nbytes,
-            "algorithm": str(AlgorithmConfig(one.algorithm, one.params, RUNNER_OF_KIND[one.kind])),
+            "algorithm": str(AlgorithmChoice(one.algorithm, one.params, RUNNER_OF_KIND[one.kind])),
             "seconds": float(midmean(one.samples)),
         }
         for one in series

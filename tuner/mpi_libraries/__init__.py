@@ -10,13 +10,13 @@ from types import ModuleType
 from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
-from tuner.core.table import LIBRARY, AlgorithmConfig
+from tuner.core.table import LIBRARY, AlgorithmChoice
 from tuner.mpi_libraries import mpich, openmpi
 from tuner.mpi_libraries.capabilities import Capabilities
 from tuner.mpi_libraries.products import base_of, title_of
 
 LIBRARY_MODULES = {"openmpi": openmpi, "mpich": mpich}
-CandidateFunction = Callable[..., Sequence[AlgorithmConfig]]
+CandidateFunction = Callable[..., Sequence[AlgorithmChoice]]
 
 
 def library_module(library: str) -> ModuleType:
@@ -34,7 +34,7 @@ def library_module(library: str) -> ModuleType:
     return LIBRARY_MODULES[name]
 
 
-def min_call_bytes(library: str, choice: AlgorithmConfig) -> int:
+def min_call_bytes(library: str, choice: AlgorithmChoice) -> int:
     """Return the size in bytes, over the whole buffer, of the smallest call that may run a choice.
 
     library     name and version; 0 for one that tables are not made for here
@@ -45,7 +45,7 @@ def min_call_bytes(library: str, choice: AlgorithmConfig) -> int:
     return known.min_call_bytes(choice) if known and choice.runner == LIBRARY else 0
 
 
-def require_safe_size(library: str, choice: AlgorithmConfig, start_bytes: int) -> None:
+def require_safe_size(library: str, choice: AlgorithmChoice, start_bytes: int) -> None:
     """Raise InputError for a rule from `start_bytes` on that has calls too small for its choice."""
     least = min_call_bytes(library, choice)
     if start_bytes < least:
@@ -60,7 +60,7 @@ def available_candidates(library: str, capabilities: Capabilities) -> CandidateF
     """Return `candidates` of a library's module less those that this version of it lacks."""
     known = library_module(library)
 
-    def candidates(collective: Collective, *arguments: object) -> list[AlgorithmConfig]:
+    def candidates(collective: Collective, *arguments: object) -> list[AlgorithmChoice]:
         return [
             choice
             for choice in known.candidates(collective, *arguments)

@@ -17,12 +17,12 @@ from tuner.base.atomic_io import dataclass_from_record, encode_infinities
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, PlacementMixin, omit_default_placement
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.mpi_libraries import library_module
 
 DEFAULT_ALGORITHMS_KEY = "default_runs"  # in the provenance of measurements
 PlacedCollective = tuple[Collective, int, int, str]  # collective, nodes, ppn, placement
-DefaultLookup = Callable[[PlacedCollective, int], AlgorithmConfig | None]  # takes nbytes
+DefaultLookup = Callable[[PlacedCollective, int], AlgorithmChoice | None]  # takes nbytes
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class DefaultAlgorithms(PlacementMixin):
     ppn: int
     max_bytes: int
     thresholds: tuple[int, ...]
-    choices: tuple[AlgorithmConfig | None, ...]
+    choices: tuple[AlgorithmChoice | None, ...]
     placement: str = BLOCK
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class DefaultAlgorithms(PlacementMixin):
     def placed_collective(self) -> PlacedCollective:
         return self.collective, self.nodes, self.ppn, self.placement
 
-    def choice_at(self, nbytes: int) -> AlgorithmConfig | None:
+    def choice_at(self, nbytes: int) -> AlgorithmChoice | None:
         """Return the choice that the default uses for `nbytes`; None where that is unknown."""
         place = bisect_right(self.thresholds, nbytes) - 1
         return self.choices[place] if place >= 0 and nbytes <= self.max_bytes else None
@@ -64,7 +64,7 @@ def default_lookup(decisions: Iterable[DefaultAlgorithms], library: str) -> Defa
     """Return a function that looks up the algorithm finally run; it returns None if unknown."""
     known = {each.placed_collective: each for each in decisions}
 
-    def choice(call: PlacedCollective, nbytes: int) -> AlgorithmConfig | None:
+    def choice(call: PlacedCollective, nbytes: int) -> AlgorithmChoice | None:
         asked = known[call].choice_at(nbytes) if call in known else None
         collective, nodes, ppn, _ = call
         return asked and library_module(library).effective_algorithm(

@@ -13,7 +13,7 @@ import re
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import LIBRARY, AlgorithmConfig
+from tuner.core.table import LIBRARY, AlgorithmChoice
 
 MAX_PRESETS = {  # collective -> its largest preset
     Collective.ALLGATHER: 6,
@@ -28,7 +28,7 @@ PER_RANK_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER, Collective.SCAT
 _NAME = re.compile(r"preset_(0|[1-9]\d{0,2})")
 
 
-def preset_of(collective: Collective, choice: AlgorithmConfig) -> int:
+def preset_of(collective: Collective, choice: AlgorithmChoice) -> int:
     """Return the preset of a choice; raises InputError for one that Intel MPI does not have."""
     largest = MAX_PRESETS.get(collective)
     match = _NAME.fullmatch(choice.algorithm)
@@ -44,6 +44,6 @@ def preset_of(collective: Collective, choice: AlgorithmConfig) -> int:
     return int(match[1])
 
 
-def choice_of(preset: int) -> AlgorithmConfig:
+def choice_of(preset: int) -> AlgorithmChoice:
     """Return the choice that `preset_of` turns into this number."""
-    return AlgorithmConfig(f"preset_{preset}")
+    return AlgorithmChoice(f"preset_{preset}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from tuner.base.errors import InputError
 from tuner.base.spelling import did_you_mean
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
-from tuner.core.table import DEFAULT, LIBRARY, AlgorithmConfig
+from tuner.core.table import DEFAULT, LIBRARY, AlgorithmChoice
 from tuner.mpi_libraries.capabilities import Capabilities
 
 
@@ -123,7 +123,7 @@ CONTROL_VARIABLES = (  # all that the tuner uses
 )
 
 
-def native_algorithm(collective: Collective, choice: AlgorithmConfig) -> NativeAlgorithm:
+def native_algorithm(collective: Collective, choice: AlgorithmChoice) -> NativeAlgorithm:
     """Return the library's algorithm for a choice other than the default.
 
     Raises InputError for an algorithm or parameter that MPICH does not have, and for a segment size
@@ -166,7 +166,7 @@ def override_reason(collective: Collective, read: Callable[[str], int | str]) ->
     return ""
 
 
-def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int | str]:
+def settings(collective: Collective, choice: AlgorithmChoice) -> dict[str, int | str]:
     """Return the control variables that force `choice`, none for the library's default.
 
     They act from the next call on. The device layer (shared memory and network offload of ch4)
@@ -186,13 +186,13 @@ def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int |
     return values
 
 
-def leaf_parameters(found: NativeAlgorithm, choice: AlgorithmConfig) -> dict[str, str | int]:
+def leaf_parameters(found: NativeAlgorithm, choice: AlgorithmChoice) -> dict[str, str | int]:
     """Return every parameter of the library's algorithm under `choice`."""
     segment = {found.segment_parameter: choice.params["segment"]} if found.segment_parameter else {}
     return {**found.fixed_parameters, **segment}
 
 
-def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> bool:
+def preserves_operand_order(collective: Collective, choice: AlgorithmChoice) -> bool:
     """Return whether non-commutative operators keep their result under `choice`.
 
     Rabenseifner's algorithm aborts for an operator that is not built in, so it is not safe either.
@@ -200,12 +200,12 @@ def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> 
     return choice.is_default or not native_algorithm(collective, choice).restrictions
 
 
-def min_call_bytes(_choice: AlgorithmConfig) -> int:
+def min_call_bytes(_choice: AlgorithmChoice) -> int:
     """Return 0: every algorithm of MPICH takes calls without data."""
     return 0
 
 
-def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
+def is_expressible(collective: Collective, choice: AlgorithmChoice) -> bool:
     """Return whether a rule can express this choice, as `native_algorithm` tells."""
     if choice.is_default:
         return True
@@ -216,21 +216,21 @@ def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
     return True
 
 
-def unsupported_reason(_collective: Collective, _choice: AlgorithmConfig, _p: int) -> str:
+def unsupported_reason(_collective: Collective, _choice: AlgorithmChoice, _p: int) -> str:
     """Return ""; MPICH runs each of its algorithms on any number of ranks."""
     return ""
 
 
 def substitution_reason(
-    _collective: Collective, _choice: AlgorithmConfig, _p: int, _nbytes: int
+    _collective: Collective, _choice: AlgorithmChoice, _p: int, _nbytes: int
 ) -> str:
     """Return ""; MPICH never silently runs another algorithm."""
     return ""
 
 
 def effective_algorithm(
-    _collective: Collective, choice: AlgorithmConfig, _p: int, _nbytes: int
-) -> AlgorithmConfig:
+    _collective: Collective, choice: AlgorithmChoice, _p: int, _nbytes: int
+) -> AlgorithmChoice:
     """Return `choice`, which MPICH runs as it is."""
     return choice
 
@@ -241,7 +241,7 @@ def candidates(
     nbytes: int,
     segments: Sequence[int] = PROBE_SEGMENT_BYTES,
     radices: Sequence[int] = (),
-) -> list[AlgorithmConfig]:
+) -> list[AlgorithmChoice]:
     """Return every algorithm worth timing for a call with 4-byte elements, the default first.
 
     segments    a segmented choice is offered only where the message is longer than its segment
@@ -252,7 +252,7 @@ def candidates(
     if collective not in ALGORITHMS:
         known = ", ".join(ALGORITHMS)
         raise InputError(f"no candidates for {collective}: MPICH is probed with {known}")
-    choices = [AlgorithmConfig()]
+    choices = [AlgorithmChoice()]
     for name, found in ALGORITHMS[collective].items():
         if "count>=pow2" in found.restrictions and nbytes // PROBE_ELEMENT_BYTES < 1 << (
             p.bit_length() - 1
@@ -264,11 +264,11 @@ def candidates(
 
 def _choices_of_algorithm(
     name: str, found: NativeAlgorithm, nbytes: int, segments: Sequence[int]
-) -> Iterator[AlgorithmConfig]:
+) -> Iterator[AlgorithmChoice]:
     if not found.segment_parameter:
-        yield AlgorithmConfig(name)
+        yield AlgorithmChoice(name)
     else:
-        yield from (AlgorithmConfig(name, {"segment": n}) for n in segments if n < nbytes)
+        yield from (AlgorithmChoice(name, {"segment": n}) for n in segments if n < nbytes)
 
 
 def startup_settings(_capabilities: Capabilities) -> Mapping[str, str]:

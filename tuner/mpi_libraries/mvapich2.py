@@ -10,7 +10,7 @@ from __future__ import annotations
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.spelling import did_you_mean
 from tuner.core.collective import Collective
-from tuner.core.table import LIBRARY, AlgorithmConfig
+from tuner.core.table import LIBRARY, AlgorithmChoice
 
 ALGORITHMS = {
     Collective.BCAST: {
@@ -30,7 +30,7 @@ ALGORITHMS = {
 UNTESTED_OPERAND_ORDER = {Collective.ALLREDUCE: ("rabenseifner",)}
 
 
-def number_of(collective: Collective, choice: AlgorithmConfig) -> int:
+def number_of(collective: Collective, choice: AlgorithmChoice) -> int:
     """Return the number of a choice; raises InputError for one that MVAPICH2 does not have."""
     known = ALGORITHMS.get(collective)
     if known is None:
@@ -45,11 +45,11 @@ def number_of(collective: Collective, choice: AlgorithmConfig) -> int:
     return known[choice.algorithm]
 
 
-def choice_of(collective: Collective, number: int) -> AlgorithmConfig:
+def choice_of(collective: Collective, number: int) -> AlgorithmChoice:
     """Return the choice that `number_of` turns into this number."""
-    return AlgorithmConfig(next(name for name, n in ALGORITHMS[collective].items() if n == number))
+    return AlgorithmChoice(next(name for name, n in ALGORITHMS[collective].items() if n == number))
 
 
-def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> bool:
+def preserves_operand_order(collective: Collective, choice: AlgorithmChoice) -> bool:
     """Return whether non-commutative operators are known to keep their result under `choice`."""
     return choice.algorithm not in UNTESTED_OPERAND_ORDER.get(collective, ())

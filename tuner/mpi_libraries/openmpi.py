@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tuner.base.errors import InputError
 from tuner.base.spelling import did_you_mean
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
-from tuner.core.table import DEFAULT, LIBRARY, AlgorithmConfig
+from tuner.core.table import DEFAULT, LIBRARY, AlgorithmChoice
 from tuner.mpi_libraries.capabilities import Capabilities
 
 
@@ -169,7 +169,7 @@ PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # segment sizes that are probed
 PROBE_CHAINS = (2, 4)
 
 
-def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[int, int, int]:
+def rule_parameters(collective: Collective, choice: AlgorithmChoice) -> tuple[int, int, int]:
     """Return the algorithm number, fan-in/out and segment size of a choice.
 
     The segment size is in bytes, 0 for an unsegmented algorithm. Raises InputError for an algorithm
@@ -206,7 +206,7 @@ def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[in
     return _numbers(collective, choice)
 
 
-def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
+def is_expressible(collective: Collective, choice: AlgorithmChoice) -> bool:
     """Return whether a rule can express this choice, as `rule_parameters` tells.
 
     A file may name algorithms that the library lacks, and all k-nomial trees of a program have one
@@ -219,21 +219,21 @@ def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
     return True
 
 
-def _numbers(collective: Collective, choice: AlgorithmConfig) -> tuple[int, int, int]:
+def _numbers(collective: Collective, choice: AlgorithmChoice) -> tuple[int, int, int]:
     names = ALGORITHMS[collective]
     chains = choice.params.get("chains", DEFAULT_CHAINS) if choice.algorithm == "chain" else 0
     return names.index(choice.algorithm), chains, choice.params.get("segment", 0)
 
 
-def choice_of(collective: Collective, number: int, chains: int, segment: int) -> AlgorithmConfig:
+def choice_of(collective: Collective, number: int, chains: int, segment: int) -> AlgorithmChoice:
     """Return the choice that `rule_parameters` turns into these numbers, without unused ones."""
     name = ALGORITHMS[collective][number]
     known = _parameter_names(collective, name)
     values = {"segment": segment, "chains": chains or 1, "radix": RADIX}
-    return AlgorithmConfig(name, {key: values[key] for key in known if key != "segment" or segment})
+    return AlgorithmChoice(name, {key: values[key] for key in known if key != "segment" or segment})
 
 
-def canonical_choice(collective: Collective, choice: AlgorithmConfig) -> AlgorithmConfig:
+def canonical_choice(collective: Collective, choice: AlgorithmChoice) -> AlgorithmChoice:
     """Return the choice with every relevant parameter; raises as `rule_parameters` does."""
     return choice_of(collective, *rule_parameters(collective, choice))
 
@@ -255,7 +255,7 @@ def override_reason(collective: Collective, read: Callable[[str], int | str]) ->
     return f"{name} is already set" if read(name) != 0 else ""
 
 
-def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int | str]:
+def settings(collective: Collective, choice: AlgorithmChoice) -> dict[str, int | str]:
     """Return the control variables that force `choice`, none for the library's default.
 
     They act on communicators that are created afterwards, and only while
@@ -264,7 +264,7 @@ def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int |
     if choice.is_default:
         return {}
     radix = choice.params.get("radix", RADIX)
-    usual = AlgorithmConfig(choice.algorithm, {**choice.params, "radix": RADIX}, choice.runner)
+    usual = AlgorithmChoice(choice.algorithm, {**choice.params, "radix": RADIX}, choice.runner)
     number, chains, segment = rule_parameters(collective, choice if radix == RADIX else usual)
     stem = f"coll_tuned_{collective}_algorithm"
     forced: dict[str, int | str] = {stem: number}
@@ -274,18 +274,18 @@ def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int |
     return forced if radix == RADIX else {**forced, RADIX_VARIABLE: radix}
 
 
-def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> bool:
+def preserves_operand_order(collective: Collective, choice: AlgorithmChoice) -> bool:
     """Return whether non-commutative operators run `choice` itself and keep their result."""
     known = COLLECTIVES.get(collective)
     return known is None or choice.algorithm not in known.commutative_only
 
 
-def min_call_bytes(choice: AlgorithmConfig) -> int:
+def min_call_bytes(choice: AlgorithmChoice) -> int:
     """Return the bytes, over the whole buffer, of the smallest call that may run a choice."""
     return MIN_SEGMENTED_BYTES if choice.params.get("segment") else 0
 
 
-def unsupported_reason(collective: Collective, choice: AlgorithmConfig, p: int) -> str:
+def unsupported_reason(collective: Collective, choice: AlgorithmChoice, p: int) -> str:
     """Return why calls on `p` ranks would fail; "" when they do not."""
     if choice.algorithm == "two_proc" and p != 2:
         return f"{choice.algorithm} is refused by {p} ranks"
@@ -294,7 +294,7 @@ def unsupported_reason(collective: Collective, choice: AlgorithmConfig, p: int) 
 
 def substitution_reason(
     collective: Collective,
-    choice: AlgorithmConfig,
+    choice: AlgorithmChoice,
     p: int,
     nbytes: int,
     element_bytes: int = PROBE_ELEMENT_BYTES,
@@ -309,15 +309,15 @@ def substitution_reason(
 
 
 def effective_algorithm(
-    collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int
-) -> AlgorithmConfig:
+    collective: Collective, choice: AlgorithmChoice, p: int, nbytes: int
+) -> AlgorithmChoice:
     """Return what really runs where `choice` is asked for, with 4-byte elements."""
     other, _ = _substitution(collective, choice, p, nbytes, PROBE_ELEMENT_BYTES)
     return choice_of(collective, ALGORITHMS[collective].index(other), 0, 0) if other else choice
 
 
 def _substitution(
-    collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int, element_bytes: int
+    collective: Collective, choice: AlgorithmChoice, p: int, nbytes: int, element_bytes: int
 ) -> tuple[str, str]:
     """Return the algorithm that a call is handed to and why; two empty strings for none."""
     count, segment = nbytes // element_bytes, choice.params.get("segment", 0)
@@ -356,7 +356,7 @@ def candidates(
     nbytes: int,
     segments: Sequence[int] = PROBE_SEGMENT_BYTES,
     radices: Sequence[int] = (RADIX,),
-) -> list[AlgorithmConfig]:
+) -> list[AlgorithmChoice]:
     """Return every algorithm worth timing for a call with 4-byte elements, the default first.
 
     segments    a segmented choice is offered only where the message is longer than its segment
@@ -368,7 +368,7 @@ def candidates(
     if collective not in ALGORITHMS:
         known = ", ".join(ALGORITHMS)
         raise InputError(f"no candidates for {collective}: Open MPI is probed with {known}")
-    choices = [AlgorithmConfig()]
+    choices = [AlgorithmChoice()]
     for name in ALGORITHMS[collective][1:]:
         if name not in COLLECTIVES[collective].wrong_in_place:
             choices += _choices_of_algorithm(collective, name, p, nbytes, segments, radices)
@@ -382,7 +382,7 @@ def _choices_of_algorithm(
     nbytes: int,
     segments: Sequence[int],
     radices: Sequence[int],
-) -> Iterator[AlgorithmConfig]:
+) -> Iterator[AlgorithmChoice]:
     known = _parameter_names(collective, name)
     fixed: list[dict[str, int]] = [{}]
     if "radix" in known:
@@ -390,11 +390,11 @@ def _choices_of_algorithm(
     if "chains" in known:
         fixed = [{"chains": n} for n in PROBE_CHAINS if n < p - 1]
     for params in fixed:
-        yield AlgorithmConfig(name, params)
+        yield AlgorithmChoice(name, params)
         if "segment" in known:
             for segment in segments:
                 if segment < nbytes:
-                    yield AlgorithmConfig(name, {"segment": segment, **params})
+                    yield AlgorithmChoice(name, {"segment": segment, **params})
 
 
 def startup_settings(capabilities: Capabilities) -> Mapping[str, str]:

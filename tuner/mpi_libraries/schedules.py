@@ -18,7 +18,7 @@ from tuner.algorithms.bcast import binomial_distance_halving
 from tuner.algorithms.scatter import binomial_scatter
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, concat, rotate
-from tuner.core.table import LIBRARY, AlgorithmConfig
+from tuner.core.table import LIBRARY, AlgorithmChoice
 from tuner.mpi_libraries.products import MPICH, OPENMPI, base_of
 
 # (minimum bytes, parts): into how many parts Open MPI over TCP cuts messages that a rank posts
@@ -36,7 +36,7 @@ OPENMPI_TREES = ("linear", "chain", "pipeline", "binary", "binomial", "knomial")
 def schedule_of(
     library: str,
     collective: Collective,
-    choice: AlgorithmConfig,
+    choice: AlgorithmChoice,
     p: int,
     nbytes: int,
     root: int = 0,
@@ -61,7 +61,7 @@ def schedule_of(
 
 
 def _build(
-    library: str, collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int, root: int
+    library: str, collective: Collective, choice: AlgorithmChoice, p: int, nbytes: int, root: int
 ) -> Schedule | None:
     name = choice.algorithm
     made = algorithms.build(

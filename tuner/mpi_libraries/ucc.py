@@ -8,7 +8,7 @@ from __future__ import annotations
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.spelling import did_you_mean
 from tuner.core.collective import Collective
-from tuner.core.table import LIBRARY, AlgorithmConfig
+from tuner.core.table import LIBRARY, AlgorithmChoice
 
 ALGORITHMS = {  # an algorithm's position is its number
     Collective.BCAST: ("knomial", "sag_knomial", "dbt"),
@@ -36,7 +36,7 @@ def algorithm_names(library: str, collective: Collective) -> tuple[str, ...]:
     return (ALGORITHMS if known >= CURRENT_RELEASE else ALGORITHMS_OF_1_2).get(collective, ())
 
 
-def require_expressible(library: str, collective: Collective, choice: AlgorithmConfig) -> None:
+def require_expressible(library: str, collective: Collective, choice: AlgorithmChoice) -> None:
     """Raise InputError for a choice that UCC's file cannot express."""
     names = algorithm_names(library, collective)
     if not names:

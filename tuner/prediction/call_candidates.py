@@ -14,7 +14,7 @@ from tuner.base.errors import InputError, ScheduleError
 from tuner.base.units import format_size
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.topology import MULTICAST, NVSWITCH_REDUCTION, SWITCH_REDUCTION
 
 SEGMENTS_BYTES = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)  # and every double of the last
@@ -57,9 +57,9 @@ class Candidate:
     params: Mapping[str, int]
 
     @property
-    def choice(self) -> AlgorithmConfig:
+    def choice(self) -> AlgorithmChoice:
         """The choice of our schedule of it."""
-        return AlgorithmConfig(self.algorithm, self.params, SCHEDULE)
+        return AlgorithmChoice(self.algorithm, self.params, SCHEDULE)
 
     def __str__(self) -> str:
         inside = ", ".join(
@@ -69,10 +69,10 @@ class Candidate:
         return f"{self.algorithm}({inside})" if inside else self.algorithm
 
 
-Variant = Candidate | AlgorithmConfig  # an algorithm with parameters
+Variant = Candidate | AlgorithmChoice  # an algorithm with parameters
 
 
-def is_run_by_nccl(choice: AlgorithmConfig, of_nccl: Collection[str]) -> bool:
+def is_run_by_nccl(choice: AlgorithmChoice, of_nccl: Collection[str]) -> bool:
     """Return whether NCCL's model is of a choice, given the algorithms that it knows.
 
     It is of algorithms as NCCL itself runs them. Parameters of a schedule are ours; those of

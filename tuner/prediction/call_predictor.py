@@ -21,7 +21,7 @@ from tuner.base.errors import (
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.prediction.call_candidates import (
@@ -138,18 +138,18 @@ class CallPredictor:
         own = self.nccl.algorithms(collective) if self.nccl else ()
         return tuple(list_candidates(collective, names, *self.placement.shape, nbytes, own))
 
-    def model_of(self, collective: Collective, choice: AlgorithmConfig) -> str:
+    def model_of(self, collective: Collective, choice: AlgorithmChoice) -> str:
         """Return what predicts the time of a choice: NCCL or SIMULATION."""
         own = self.nccl.algorithms(collective) if self.nccl else ()
         return NCCL if is_run_by_nccl(choice, own) else SIMULATION
 
     def predict(
-        self, collective: Collective, choice: AlgorithmConfig, nbytes: int
+        self, collective: Collective, choice: AlgorithmChoice, nbytes: int
     ) -> float | NoPrediction:
         """Return the seconds of a call, or why there are none; see `predict_sizes`."""
         return self.predict_sizes(collective, choice, [nbytes])[0]
 
-    def seconds(self, collective: Collective, choice: AlgorithmConfig, nbytes: int) -> float:
+    def seconds(self, collective: Collective, choice: AlgorithmChoice, nbytes: int) -> float:
         """Return the seconds of a call; raise the reason why there are none."""
         found = self.predict(collective, choice, nbytes)
         if isinstance(found, NoPrediction):
@@ -157,7 +157,7 @@ class CallPredictor:
         return found
 
     def refusal_by_part(
-        self, collective: Collective, choice: AlgorithmConfig, nbytes: int
+        self, collective: Collective, choice: AlgorithmChoice, nbytes: int
     ) -> NoPrediction | None:
         """Return a refusal if the order of too many transfers depends on one another.
 
@@ -182,7 +182,7 @@ class CallPredictor:
     def predict_sizes(
         self,
         collective: Collective,
-        choice: AlgorithmConfig,
+        choice: AlgorithmChoice,
         sizes: Sequence[int],
         longest: Sequence[float] | None = None,
     ) -> list[float | NoPrediction]:
@@ -237,7 +237,7 @@ class CallPredictor:
         return sweep(made, self.placement, self.calibration, played, item, memory, longest)
 
     def schedule(
-        self, collective: Collective, choice: AlgorithmConfig, nbytes: int, p: int | None = None
+        self, collective: Collective, choice: AlgorithmChoice, nbytes: int, p: int | None = None
     ) -> Schedule:
         """Return the schedule by which a choice is simulated, the library's where one runs it.
 
@@ -282,7 +282,7 @@ class CallPredictor:
 
 
 def _kept_schedule(
-    collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int
+    collective: Collective, choice: AlgorithmChoice, p: int, nbytes: int
 ) -> Schedule:
     """Return our schedule for all sizes that share it."""
 

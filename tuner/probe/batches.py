@@ -18,7 +18,7 @@ from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.measurement import MeasurementReader, unreadable_file_error
 from tuner.core.path_classes import BLOCK, PlacementMixin
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.probe.collective_points import collective_point, round_down_to_multiple
 from tuner.probe.probe_plan import ProbePoint
 from tuner.probe.probe_spec import ProbeShape, ProbeSpec
@@ -32,7 +32,7 @@ class ExperimentRequest(PlacementMixin):
     nodes: int
     ppn: int
     nbytes: int
-    choices: tuple[AlgorithmConfig, ...]
+    choices: tuple[AlgorithmChoice, ...]
     placement: str = BLOCK
 
 
@@ -43,12 +43,12 @@ def experiment_points(
 
     Raises InputError for shapes that do not fit the hosts, odd sizes and unknown algorithms.
     """
-    together: dict[tuple[Collective, ProbeShape, int], dict[AlgorithmConfig, None]] = {}
+    together: dict[tuple[Collective, ProbeShape, int], dict[AlgorithmChoice, None]] = {}
     for one in experiments:
         shape = ProbeShape(one.nodes, one.ppn, one.placement)
         _check(spec, one, shape)
         choices = together.setdefault(
-            (one.collective, shape, one.nbytes), {AlgorithmConfig(): None}
+            (one.collective, shape, one.nbytes), {AlgorithmChoice(): None}
         )
         choices.update(dict.fromkeys(one.choices))
     for (collective, shape, nbytes), choices in together.items():

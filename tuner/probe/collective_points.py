@@ -9,7 +9,7 @@ from functools import cache, partial
 from tuner import algorithms, mpi_libraries
 from tuner.algorithms import available_capabilities, describe
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.probe.p2p_points import SECONDS_PER_BYTE, SECONDS_PER_CALL, SECONDS_PER_MESSAGE
 from tuner.probe.probe_plan import ProbeCandidate, ProbePoint
 from tuner.probe.probe_spec import ALL_SCHEDULES, ProbeShape, ProbeSpec
@@ -46,7 +46,7 @@ def collective_point(
     collective: Collective,
     shape: ProbeShape,
     nbytes: int,
-    choices: Iterable[AlgorithmConfig],
+    choices: Iterable[AlgorithmChoice],
 ) -> ProbePoint:
     """Return a point with a candidate for each choice; raise InputError for unknown ones."""
     known = mpi_libraries.library_module(library)
@@ -74,16 +74,16 @@ def collective_point(
 
 def _schedule_choices(
     collective: Collective, shape: ProbeShape, nbytes: int, spec: ProbeSpec
-) -> Iterator[AlgorithmConfig]:
+) -> Iterator[AlgorithmChoice]:
     """Yield the requested schedules of ours that suit the shape, with the library's segments."""
     there = available_capabilities((), False, shape.nodes, shape.ppn)
     for name in algorithms.algorithm_names(collective, there):
         if name not in spec.schedules and ALL_SCHEDULES not in spec.schedules:
             continue
-        yield AlgorithmConfig(name, runner=SCHEDULE)
+        yield AlgorithmChoice(name, runner=SCHEDULE)
         if "segment" in describe(collective, name).params:
             segments = [n for n in spec.segments if n < nbytes]
-            yield from (AlgorithmConfig(name, {"segment": n}, SCHEDULE) for n in segments)
+            yield from (AlgorithmChoice(name, {"segment": n}, SCHEDULE) for n in segments)
 
 
 def make_concurrent(spec: ProbeSpec, points: Iterable[ProbePoint]) -> Iterator[ProbePoint]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.core.measurement import WRONG_RESULT, Measurement, format_exclusion, point_label
 from tuner.core.path_classes import BLOCK, CYCLIC, HOST, PlacementMixin, omit_default_placement
-from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
+from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmChoice
 from tuner.mpi_libraries.capabilities import Capabilities
 
 # launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement unless it is
@@ -44,7 +44,7 @@ class ProbeCandidate:
 
     settings    the library's variables that force the algorithm
     nbytes      size of this candidate alone, where the point is a series of sizes; else None
-    runner      who runs it, as in `tuner.core.table.AlgorithmConfig`
+    runner      who runs it, as in `tuner.core.table.AlgorithmChoice`
     """
 
     algorithm: str = ""
@@ -54,8 +54,8 @@ class ProbeCandidate:
     runner: str = LIBRARY
 
     @property
-    def choice(self) -> AlgorithmConfig:
-        return AlgorithmConfig(self.algorithm, self.params, self.runner)
+    def choice(self) -> AlgorithmChoice:
+        return AlgorithmChoice(self.algorithm, self.params, self.runner)
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.measurement import WRONG_RESULT, Measurement, series_line
 from tuner.core.path_classes import HOST
-from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
+from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmChoice
 from tuner.mpi_libraries import min_call_bytes
 from tuner.probe import pointtopoint, timing
 from tuner.probe.all_pairs import round_robin
@@ -91,14 +91,14 @@ class ProbeSession:
         self._control_comm, self._schedule_comm = comm.Dup(), comm.Dup()
         self._deadline = deadline
         self._schedule_calls: dict[
-            AlgorithmConfig, ScheduleCall
+            AlgorithmChoice, ScheduleCall
         ] = {}  # our schedules at the current point
         self._algorithm_control = AlgorithmControl(plan.library, comm)
         self._device_probe: DeviceProbe | None = None
         self._oversubscribed, self._clock = oversubscribed, clock
         self._keep_alive, self._on_excluded, self._on_note = keep_alive, on_excluded, on_note
         self._on_trial = on_trial
-        self._tried: set[tuple[str, AlgorithmConfig]] = set()  # calls without data
+        self._tried: set[tuple[str, AlgorithmChoice]] = set()  # calls without data
         self.start_delays: list[float] = []  # seconds by which the latest rank began a sample late
         self._stopwatch = timing.Stopwatch(
             self._control_comm, oversubscribed, clock, keep_alive, deadline
@@ -303,7 +303,7 @@ class ProbeSession:
             candidate.settings
         ), *self._algorithm_control.hooks(candidate.settings)
 
-    def _schedule_communicator(self, collective: Collective, choice: AlgorithmConfig) -> Any:
+    def _schedule_communicator(self, collective: Collective, choice: AlgorithmChoice) -> Any:
         """Return a communicator-like object that runs the collective by our schedule."""
         if choice not in self._schedule_calls:
             self._schedule_calls[choice] = ScheduleCall(

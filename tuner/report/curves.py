@@ -11,7 +11,7 @@ from typing import Any
 
 from tuner.core.measurement import Measurement
 from tuner.core.speedup import mean_over_launches, paired_speedup
-from tuner.core.table import LIBRARY, RUNNER_OF_KIND, AlgorithmConfig, RuleKey
+from tuner.core.table import LIBRARY, RUNNER_OF_KIND, AlgorithmChoice, RuleKey
 
 Launches = dict[int, tuple[float, ...]]  # samples by launch
 
@@ -25,7 +25,7 @@ class CallTime:
     """
 
     nbytes: int
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
     seconds: float
     relative: tuple[float, float, float] | None
 
@@ -38,12 +38,12 @@ def measured_curves(series: Iterable[Measurement]) -> dict[RuleKey, dict[str, Cu
 
     Series with samples of 0 s are left out. Raises InputError for one of no collective.
     """
-    samples: dict[tuple[RuleKey, int], dict[AlgorithmConfig, Launches]] = defaultdict(
+    samples: dict[tuple[RuleKey, int], dict[AlgorithmChoice, Launches]] = defaultdict(
         lambda: defaultdict(dict)
     )
     for one in series:
         if one.kind in RUNNER_OF_KIND and min(one.samples) > 0:
-            choice = AlgorithmConfig(one.algorithm, one.params, RUNNER_OF_KIND[one.kind])
+            choice = AlgorithmChoice(one.algorithm, one.params, RUNNER_OF_KIND[one.kind])
             samples[_key(one), one.nbytes][choice][one.launch] = one.samples
     found: dict[RuleKey, dict[str, list[CallTime]]] = defaultdict(lambda: defaultdict(list))
     for (key, nbytes), by_choice in sorted(samples.items(), key=lambda item: item[0][1]):
@@ -56,14 +56,14 @@ def _key(one: Measurement) -> RuleKey:
     return RuleKey(one.collective, one.nodes, one.ppn, one.memory, placement=one.placement)
 
 
-def curve_name(choice: AlgorithmConfig) -> str:
+def curve_name(choice: AlgorithmChoice) -> str:
     """Return the name of the curve that a choice belongs to: the algorithm and what runs it."""
     return (
         choice.algorithm if choice.runner == LIBRARY else f"{choice.algorithm} via {choice.runner}"
     )
 
 
-def _fastest_choices(by_choice: Mapping[AlgorithmConfig, Launches]) -> dict[str, AlgorithmConfig]:
+def _fastest_choices(by_choice: Mapping[AlgorithmChoice, Launches]) -> dict[str, AlgorithmChoice]:
     typical = {choice: _typical_time(launches) for choice, launches in by_choice.items()}
     return {curve_name(choice): choice for choice in sorted(typical, key=lambda c: -typical[c])}
 
@@ -73,9 +73,9 @@ def _typical_time(launches: Launches) -> float:
 
 
 def _call_time(
-    nbytes: int, choice: AlgorithmConfig, by_choice: Mapping[AlgorithmConfig, Launches]
+    nbytes: int, choice: AlgorithmChoice, by_choice: Mapping[AlgorithmChoice, Launches]
 ) -> CallTime:
-    default = by_choice.get(AlgorithmConfig())
+    default = by_choice.get(AlgorithmChoice())
     relative = None if default is None else _relative_time(by_choice[choice], default)
     return CallTime(nbytes, choice, _typical_time(by_choice[choice]), relative)
 

@@ -16,7 +16,7 @@ from tuner import mpi_libraries
 from tuner.algorithms import build
 from tuner.base.errors import InputError, TunerError
 from tuner.core.collective import Collective
-from tuner.core.table import NCCL, SCHEDULE, AlgorithmConfig
+from tuner.core.table import NCCL, SCHEDULE, AlgorithmChoice
 from tuner.mpi_libraries.products import base_of
 from tuner.runtime.accesses import accessed_buffers
 from tuner.runtime.agreement import library_name
@@ -62,7 +62,7 @@ class Backend:
     def __init__(self, comm: MPI.Intracomm, tally: CallTally | None = None) -> None:
         self.comm, self.tally = comm, tally
         self.algorithm_actions: dict[
-            tuple[Collective, AlgorithmConfig], AlgorithmActions | None
+            tuple[Collective, AlgorithmChoice], AlgorithmActions | None
         ] = {}
         self._private_comm: MPI.Intracomm | None = None
         self._algorithm_control: AlgorithmControl | None = None
@@ -78,7 +78,7 @@ class Backend:
         return ScratchPool(HOST_MEMORY), ScratchPool(self.device_memory)
 
     def set_up_algorithm(
-        self, consensus: Consensus, collective: Collective, choice: AlgorithmConfig
+        self, consensus: Consensus, collective: Collective, choice: AlgorithmChoice
     ) -> AlgorithmActions:
         """Set up an algorithm choice and return its actions; collective.
 
@@ -153,7 +153,7 @@ class Backend:
         return self._private_comm
 
     def _set_up_schedule(
-        self, private: MPI.Intracomm, collective: Collective, choice: AlgorithmConfig
+        self, private: MPI.Intracomm, collective: Collective, choice: AlgorithmChoice
     ) -> AlgorithmActions:
         staged = build(collective, choice.algorithm, private.size, params=choice.params).staged
         library = partial(self._call_library, collective, choice)
@@ -167,7 +167,7 @@ class Backend:
         return AlgorithmActions(host.call, direct, (host.prepare, device.prepare))
 
     def _set_up_nccl(
-        self, consensus: Consensus, collective: Collective, choice: AlgorithmConfig
+        self, consensus: Consensus, collective: Collective, choice: AlgorithmChoice
     ) -> AlgorithmActions:
         nccl = self.connect_nccl(consensus)
         if isinstance(nccl, Unavailable):
@@ -176,7 +176,7 @@ class Backend:
         return AlgorithmActions(act, act, (partial(partial, act), partial(partial, act)))
 
     def _call_library(
-        self, collective: Collective, choice: AlgorithmConfig, *arguments: Any
+        self, collective: Collective, choice: AlgorithmChoice, *arguments: Any
     ) -> None:
         """Make a call that the algorithm choice cannot make with the library's method."""
         if self.tally is not None:

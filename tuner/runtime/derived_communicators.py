@@ -18,7 +18,7 @@ from typing import Any
 from mpi4py import MPI
 
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, TuningTable
 from tuner.runtime.backend import Backend
 from tuner.runtime.comm_types import CommAlias
 from tuner.runtime.cuda_support import is_cuda_aware
@@ -136,7 +136,7 @@ class TrialDispatch(Dispatch):
         def call(*arguments: Any) -> None:
             if self._tunes_now():
                 if self._tally is not None:  # the call is counted again
-                    self._tally.counter(collective, AlgorithmConfig())[0] -= 1
+                    self._tally.counter(collective, AlgorithmChoice())[0] -= 1
                 getattr(self._tune(), method)(*arguments)
                 return
             try:

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from tuner.algorithms import build
 from tuner.base.errors import TunerError
 from tuner.core.collective import Collective
-from tuner.core.table import NCCL, SCHEDULE, AlgorithmConfig
+from tuner.core.table import NCCL, SCHEDULE, AlgorithmChoice
 from tuner.runtime.backend import AlgorithmActions, Backend
 from tuner.runtime.consensus import (
     AbandonedError,
@@ -34,7 +34,7 @@ from tuner.runtime.staging import Staging
 from tuner.runtime.table_binding import AgreedRules, SizeRules
 from tuner.runtime.tally import CallTally
 
-DEFAULT_RULES = SizeRules([0], [AlgorithmConfig()], [0], ())
+DEFAULT_RULES = SizeRules([0], [AlgorithmChoice()], [0], ())
 
 
 class Dispatch:
@@ -108,7 +108,7 @@ class Dispatch:
         return RecordingDispatchTable(table, rules.rules, ring)
 
     def _actions(
-        self, collective: Collective, choice: AlgorithmConfig
+        self, collective: Collective, choice: AlgorithmChoice
     ) -> tuple[Action, Action | None]:
         """Return the actions of an algorithm choice for host buffers and for device buffers."""
         if choice.is_default:
@@ -137,7 +137,7 @@ class Dispatch:
         return actions.on_host, actions.on_device
 
     def _first_call(
-        self, collective: Collective, choice: AlgorithmConfig, memory_index: int, *arguments: Any
+        self, collective: Collective, choice: AlgorithmChoice, memory_index: int, *arguments: Any
     ) -> None:
         """Set up an algorithm choice and make its first call; collective.
 
@@ -170,7 +170,7 @@ class Dispatch:
     def _set_up_and_prepare(
         self,
         collective: Collective,
-        choice: AlgorithmConfig,
+        choice: AlgorithmChoice,
         memory_index: int,
         arguments: tuple[Any, ...],
         consensus: Consensus,
@@ -183,7 +183,7 @@ class Dispatch:
         except Exception as failure:
             raise TunerError(f"{collective} {choice}: {error_message(failure)}") from failure
 
-    def _install(self, collective: Collective, choice: AlgorithmConfig) -> None:
+    def _install(self, collective: Collective, choice: AlgorithmChoice) -> None:
         """Put the final actions of an algorithm choice into all tables that use it."""
         host, device = self._actions(collective, choice)
         left = self.backend.algorithm_actions[collective, choice] is None
@@ -194,7 +194,7 @@ class Dispatch:
             for place in (place for place, one in enumerate(steps.choice_indices) if one == number):
                 table.actions[place], table.device_actions[place] = host, device
                 if left and entries is not None and self._tally is not None:
-                    entries[place] = self._tally.counter(collective, AlgorithmConfig())
+                    entries[place] = self._tally.counter(collective, AlgorithmChoice())
 
 
 class _BuiltTable(NamedTuple):

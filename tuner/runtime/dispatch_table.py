@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from tuner.core.table import AlgorithmConfig, Rule, RuleKey
+from tuner.core.table import AlgorithmChoice, Rule, RuleKey
 from tuner.runtime.feedback import UNRECORDED, CallKind, CallRing
 
 Action = Callable[..., None]
@@ -122,7 +122,7 @@ class RecordingDispatchTable(DispatchTable):
         return _call_kind(key, choice, nbytes)
 
 
-def _call_kind(key: RuleKey, choice: AlgorithmConfig, nbytes: int) -> CallKind:
+def _call_kind(key: RuleKey, choice: AlgorithmChoice, nbytes: int) -> CallKind:
     return CallKind(
         key.collective.value,
         key.nodes,

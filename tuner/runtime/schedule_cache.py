@@ -11,7 +11,7 @@ from mpi4py import MPI
 from tuner.algorithms import build, is_segmented
 from tuner.base.errors import InputError, ScheduleError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.runtime.buffers import ByteArray, address_of
 from tuner.runtime.compatibility import Buffer
 from tuner.runtime.executor import PersistentSchedule
@@ -49,7 +49,7 @@ class ScheduleCache:
         self,
         comm: MPI.Intracomm,
         collective: Collective,
-        choice: AlgorithmConfig,
+        choice: AlgorithmChoice,
         scratch_pool: ScratchPool,
     ) -> None:
         self._comm = comm

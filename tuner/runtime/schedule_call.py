@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective, Held
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.runtime.buffers import (
     BufferView,
     ByteArray,
@@ -53,7 +53,7 @@ class ScheduleCall:
         comm: MPI.Intracomm,
         library: Action,
         collective: Collective,
-        choice: AlgorithmConfig,
+        choice: AlgorithmChoice,
         scratch_pool: ScratchPool,
     ) -> None:
         self._comm, self._library, self._memory = comm, library, scratch_pool.memory

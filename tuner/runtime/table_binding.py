@@ -18,7 +18,7 @@ from tuner.core.table import (
     NCCL,
     OPERATORS,
     SCHEDULE,
-    AlgorithmConfig,
+    AlgorithmChoice,
     Evidence,
     Rule,
     RuleKey,
@@ -58,14 +58,14 @@ class SizeRules:
     """
 
     bounds: list[int]
-    choices: list[AlgorithmConfig]
+    choices: list[AlgorithmChoice]
     choice_indices: list[int]
     rules: tuple[Rule, ...]
 
     @classmethod
     def from_rules(cls, rules: tuple[Rule, ...]) -> SizeRules:
         """Build the columns from the rules of one key."""
-        numbers: dict[AlgorithmConfig, int] = {}
+        numbers: dict[AlgorithmChoice, int] = {}
         places = [numbers.setdefault(rule.choice, len(numbers)) for rule in rules]
         return cls([rule.start_bytes for rule in rules], list(numbers), places, rules)
 
@@ -73,7 +73,7 @@ class SizeRules:
     def left_to_library(self) -> SizeRules:
         """The same ranges of sizes with the library default for each."""
         return SizeRules.from_rules(
-            tuple(replace(rule, choice=AlgorithmConfig()) for rule in self.rules)
+            tuple(replace(rule, choice=AlgorithmChoice()) for rule in self.rules)
         )
 
     @cached_property
@@ -190,7 +190,7 @@ class _RuleChecker:
         left = {id(rule) for rule in self._rejected_rules(listed, reasons)}
         return {
             key: tuple(
-                replace(r, choice=AlgorithmConfig()) if id(r) in left else r for r in rule_list
+                replace(r, choice=AlgorithmChoice()) if id(r) in left else r for r in rule_list
             )
             for key, rule_list in rules.items()
         }
@@ -231,7 +231,7 @@ class _RuleChecker:
             return error_message(failure)
         return ""
 
-    def _library_objection(self, key: RuleKey, choice: AlgorithmConfig) -> str:
+    def _library_objection(self, key: RuleKey, choice: AlgorithmChoice) -> str:
         library, force = mpi_libraries.library_module(library_name()), self._control
         if key.operators == "any" and not library.preserves_operand_order(key.collective, choice):
             return "this algorithm is for operators that commute"
@@ -294,9 +294,9 @@ def split_at_limits(rule: Rule, library: str) -> tuple[Rule, ...]:
     if (first, last) == (rule.start_bytes, rule.stop_bytes):
         return (rule,)
     parts = (
-        (rule.start_bytes, min(first, rule.stop_bytes), AlgorithmConfig()),
+        (rule.start_bytes, min(first, rule.stop_bytes), AlgorithmChoice()),
         (first, last, choice),
-        (max(last, rule.start_bytes), rule.stop_bytes, AlgorithmConfig()),
+        (max(last, rule.start_bytes), rule.stop_bytes, AlgorithmChoice()),
     )
     return tuple(
         replace(rule, start_bytes=int(low), stop_bytes=high, choice=own)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from tuner.base.units import plural
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.runtime import log
 
 
@@ -21,16 +21,16 @@ class CallTally:
 
     def __init__(self, rank: int, *, to_stderr: bool) -> None:
         self._rank, self._to_stderr = rank, to_stderr
-        self._counts = defaultdict[tuple[Collective, AlgorithmConfig], list[int]](lambda: [0])
+        self._counts = defaultdict[tuple[Collective, AlgorithmChoice], list[int]](lambda: [0])
 
-    def counter(self, collective: Collective, choice: AlgorithmConfig) -> list[int]:
+    def counter(self, collective: Collective, choice: AlgorithmChoice) -> list[int]:
         """Return the counter of an algorithm choice: a list of one number to be incremented."""
         return self._counts[collective, choice]
 
-    def count_as_library(self, collective: Collective, choice: AlgorithmConfig) -> None:
+    def count_as_library(self, collective: Collective, choice: AlgorithmChoice) -> None:
         """Move one counted call from an algorithm choice to the library default."""
         self.counter(collective, choice)[0] -= 1
-        self.counter(collective, AlgorithmConfig())[0] += 1
+        self.counter(collective, AlgorithmChoice())[0] += 1
 
     def report(self) -> None:
         """Write all counts in one line on rank 0, and reset them on every rank."""

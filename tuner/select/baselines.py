@@ -11,12 +11,12 @@ from sklearn.base import RegressorMixin
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.neighbors import KNeighborsRegressor
 
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.cases import EvaluationCase
 from tuner.select.dataset import CallPoint
 
 SelectFunction = Callable[
-    [CallPoint, Collection[AlgorithmConfig]], AlgorithmConfig
+    [CallPoint, Collection[AlgorithmChoice]], AlgorithmChoice
 ]  # returns one of the choices if possible
 Trainer = Callable[[Sequence[EvaluationCase]], SelectFunction]
 
@@ -25,9 +25,9 @@ _N_NEIGHBOURS = 3
 _SEED = 0
 
 
-def default_or_first(choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+def default_or_first(choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
     """Return the default if it is available, else the first choice by name."""
-    return AlgorithmConfig() if AlgorithmConfig() in choices else min(choices, key=str)
+    return AlgorithmChoice() if AlgorithmChoice() in choices else min(choices, key=str)
 
 
 def train_nearest_winner(cases: Sequence[EvaluationCase]) -> SelectFunction:
@@ -38,7 +38,7 @@ def train_nearest_winner(cases: Sequence[EvaluationCase]) -> SelectFunction:
         for case in cases
     ]
 
-    def pick(point: CallPoint, choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+    def pick(point: CallPoint, choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
         far = np.square(places - point.log_coordinates).sum(axis=1).round(9)
         order = np.argsort(far, kind="stable")
         return next((winners[n] for n in order if winners[n] in choices), default_or_first(choices))
@@ -69,15 +69,15 @@ def _train_regressors(
     cases: Sequence[EvaluationCase], make: Callable[[int], RegressorMixin]
 ) -> SelectFunction:
     """Train one regressor per choice, from log coordinates to the logarithm of the time."""
-    features: dict[AlgorithmConfig, list[tuple[float, ...]]] = defaultdict(list)
-    logs: dict[AlgorithmConfig, list[float]] = defaultdict(list)
+    features: dict[AlgorithmChoice, list[tuple[float, ...]]] = defaultdict(list)
+    logs: dict[AlgorithmChoice, list[float]] = defaultdict(list)
     for case in cases:
         for choice, row in case.observations.items():
             features[choice].append(case.point.log_coordinates)
             logs[choice].append(math.log(row.seconds))
     fitted = {choice: make(len(own)).fit(own, logs[choice]) for choice, own in features.items()}
 
-    def pick(point: CallPoint, choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+    def pick(point: CallPoint, choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
         known = sorted((choice for choice in choices if choice in fitted), key=str)
         if not known:
             return default_or_first(choices)

@@ -10,7 +10,7 @@ from itertools import product
 from tuner.base.errors import InputError
 from tuner.base.statistics import CONFIDENCE
 from tuner.core.measurement import Measurements
-from tuner.core.table import AlgorithmConfig, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, RuleKey, TuningTable
 from tuner.select.constraints import UNCONSTRAINED, Constraints, PreservesOperandOrder
 from tuner.select.dataset import MIN_GAIN
 from tuner.select.rule_list import (
@@ -159,7 +159,7 @@ def table_from_comparisons(
     if not points:
         raise InputError("there is no measured collective to make a table of; run the probe")
 
-    def may(key: RuleKey, operators: str, choice: AlgorithmConfig) -> bool:
+    def may(key: RuleKey, operators: str, choice: AlgorithmChoice) -> bool:
         safe = operators != "any" or preserves_operand_order(key.collective, choice)
         return safe and constraints.is_allowed(measurements.library, key.collective, choice)
 

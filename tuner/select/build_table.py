@@ -14,7 +14,7 @@ from tuner.base.errors import InputError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.calibration import BORROWED_KEY, Calibration
 from tuner.core.measurement import REQUESTED_CALLS_KEY, Measurements
-from tuner.core.table import NO_EVIDENCE, AlgorithmConfig, Evidence, Rule, TuningTable
+from tuner.core.table import NO_EVIDENCE, AlgorithmChoice, Evidence, Rule, TuningTable
 from tuner.mpi_libraries.default_algorithms import default_algorithms_from_provenance
 from tuner.select.build_rules import table_from_comparisons
 from tuner.select.constraints import UNCONSTRAINED, Constraints
@@ -136,7 +136,7 @@ def default_table(measurements: Measurements, max_rules: int | None = None) -> T
     keys = dict.fromkeys(
         point.key() for point in (*_requested_calls(measurements), *(p for p, _ in pairs))
     )
-    rules = tuple(Rule(key, 0, math.inf, AlgorithmConfig(), Evidence(NO_EVIDENCE)) for key in keys)[
+    rules = tuple(Rule(key, 0, math.inf, AlgorithmChoice(), Evidence(NO_EVIDENCE)) for key in keys)[
         :max_rules
     ]
     provenance = {"probe": dict(measurements.provenance)}
@@ -154,7 +154,7 @@ def _check_same_cluster(calibration: Calibration, measurements: Measurements) ->
 
 def _expressible(
     pairs: Iterable[PointConfig], library: ModuleType
-) -> Iterator[tuple[str, AlgorithmConfig]]:
+) -> Iterator[tuple[str, AlgorithmChoice]]:
     """Yield the collectives and choices that the library's rules can express."""
     for point, choice in pairs:
         if library.is_expressible(point.key().collective, choice):
@@ -205,7 +205,7 @@ def _predict_comparisons(
     library: ModuleType,
 ) -> list[Comparison]:
     """Return predicted comparisons for the points without measurements, where possible."""
-    known: dict[CallKind, dict[AlgorithmConfig, None]] = defaultdict(dict)
+    known: dict[CallKind, dict[AlgorithmChoice, None]] = defaultdict(dict)
     for row in observations:
         known[row.point.kind][row.choice] = None
     comparisons = [
@@ -216,8 +216,8 @@ def _predict_comparisons(
 
 
 def _runnable(
-    library: ModuleType, point: CallPoint, choices: Iterable[AlgorithmConfig]
-) -> Collection[AlgorithmConfig]:
+    library: ModuleType, point: CallPoint, choices: Iterable[AlgorithmChoice]
+) -> Collection[AlgorithmChoice]:
     """Return the choices that the library would run there without substitution."""
     segments = sorted({choice.params.get("segment", 0) for choice in choices} - {0})
     collective = point.key().collective

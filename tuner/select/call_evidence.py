@@ -16,7 +16,7 @@ from tuner.core.table import (
     DEFAULT,
     LEARNED,
     MEASURED,
-    AlgorithmConfig,
+    AlgorithmChoice,
     Rule,
     TuningTable,
     rule_record,
@@ -36,7 +36,7 @@ class MeasuredTime:
     """
 
     nbytes: int
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
     samples: int
     launches: int
     seconds: float

@@ -11,7 +11,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.core.measurement import MIN_SAMPLE_S, Measurements
 from tuner.core.path_classes import BLOCK
 from tuner.core.speedup import mean_over_launches
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.importers import BenchmarkResult
 from tuner.select.dataset import (
     CallPoint,
@@ -32,13 +32,13 @@ class EvaluationCase:
     group: str
     run: str
     point: CallPoint
-    observations: Mapping[AlgorithmConfig, Observation]
+    observations: Mapping[AlgorithmChoice, Observation]
 
     @property
     def best_seconds(self) -> float:
         return min(row.seconds for row in self.observations.values())
 
-    def regret(self, choice: AlgorithmConfig) -> float:
+    def regret(self, choice: AlgorithmChoice) -> float:
         return self.observations[choice].seconds / self.best_seconds - 1
 
 
@@ -66,14 +66,14 @@ def cases_from_readings(
     """
     chosen = [reading for reading in readings if is_collective_reading(reading)]
     named = _names_with_library(chosen) if merge_libraries else {}
-    times: dict[tuple[str, str, CallPoint], dict[AlgorithmConfig, list[float]]] = defaultdict(
+    times: dict[tuple[str, str, CallPoint], dict[AlgorithmChoice, list[float]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for reading in chosen:
         library = "" if merge_libraries else reading.library
         group = " ".join(filter(None, (reading.cluster, library)))
         name = named.get((reading.algorithm, reading.library), reading.algorithm)
-        choice = AlgorithmConfig(name, reading.params)
+        choice = AlgorithmChoice(name, reading.params)
         times[group, reading.run, _point(reading)][choice] += reading.samples
     if not times:
         raise InputError("no reading is of a collective with its nodes, size and time")
@@ -167,7 +167,7 @@ def _held_out_value(case: EvaluationCase, protocol: str) -> Hashable:
 
 
 def _with_default(cases: list[EvaluationCase]) -> list[EvaluationCase]:
-    having = [case for case in cases if AlgorithmConfig() in case.observations]
+    having = [case for case in cases if AlgorithmChoice() in case.observations]
     return having or cases
 
 
@@ -210,7 +210,7 @@ def _point(reading: BenchmarkResult) -> CallPoint:
 
 
 def _observation(
-    point: CallPoint, choice: AlgorithmConfig, samples: Sequence[float]
+    point: CallPoint, choice: AlgorithmChoice, samples: Sequence[float]
 ) -> Observation:
     """Return an observation whose time is the median, as in published regrets of such results."""
     middle, (_, low, high) = median(samples), mean_over_launches([samples])

@@ -15,10 +15,10 @@ from tuner import mpi_libraries
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.interpret import interpret
-from tuner.core.table import DEFAULT, OPERATORS, AlgorithmConfig
+from tuner.core.table import DEFAULT, OPERATORS, AlgorithmChoice
 from tuner.mpi_libraries.schedules import schedule_of
 
-PreservesOperandOrder = Callable[[Collective, AlgorithmConfig], bool]
+PreservesOperandOrder = Callable[[Collective, AlgorithmChoice], bool]
 _TEST_RANKS = (7, 8)  # an odd and an even number
 _TEST_BYTES = (4096, 65536)  # one segment, and several
 _ELEMENTS_PER_RANK = 64  # per rank and chunk, so that sums do not agree by chance
@@ -53,7 +53,7 @@ class Constraints:
             return OPERATORS[:1]
         return OPERATORS[1:] if self.commutative_only else OPERATORS
 
-    def is_allowed(self, library: str, collective: Collective, choice: AlgorithmConfig) -> bool:
+    def is_allowed(self, library: str, collective: Collective, choice: AlgorithmChoice) -> bool:
         """Return whether a table for `library` may use this choice."""
         if choice.is_default:
             return True
@@ -64,7 +64,7 @@ class Constraints:
         )
 
     def check_excluded_names(
-        self, library: str, choices: Iterable[tuple[str, AlgorithmConfig]]
+        self, library: str, choices: Iterable[tuple[str, AlgorithmChoice]]
     ) -> None:
         """Raise InputError for an excluded algorithm that is unknown.
 
@@ -115,7 +115,7 @@ def constraints_from_options(options: Mapping[str, Any]) -> Constraints:
 
 
 @cache
-def is_reproducible(library: str, collective: Collective, choice: AlgorithmConfig) -> bool:
+def is_reproducible(library: str, collective: Collective, choice: AlgorithmChoice) -> bool:
     """Return whether a reduction combines every element in the same order.
 
     The order must be the same on the same ranks for every position in the buffer, for every length
@@ -137,7 +137,7 @@ def is_reproducible(library: str, collective: Collective, choice: AlgorithmConfi
 
 
 def _reduction_results(
-    library: str, collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int
+    library: str, collective: Collective, choice: AlgorithmChoice, p: int, nbytes: int
 ) -> list[NDArray[np.float32]]:
     """Return the result of every element on every rank that gets it.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallKind, CallPoint, Observation
 
 MAX_EXTRAPOLATION = 8.0  # largest factor of extrapolation beyond measured nodes and sizes
@@ -44,7 +44,7 @@ class Coverage:
     def covers(
         self,
         point: CallPoint,
-        choice: AlgorithmConfig,
+        choice: AlgorithmChoice,
         max_extrapolation: float = MAX_EXTRAPOLATION,
     ) -> bool:
         """Return whether a choice was measured near `point`: at a neighbouring size and shape.
@@ -70,7 +70,7 @@ class Coverage:
         sizes = self._shapes(point).get((point.nodes, point.ppn), [])
         return [point.with_size(size) for size in _bracket(sizes, point.nbytes)]
 
-    def covers_on_all_sides(self, point: CallPoint, choice: AlgorithmConfig) -> bool:
+    def covers_on_all_sides(self, point: CallPoint, choice: AlgorithmChoice) -> bool:
         """Return whether a choice was measured near `point` on every neighbouring shape."""
         spoken = self._covered_by(point, choice, MAX_EXTRAPOLATION)
         return bool(spoken) and all(spoken)
@@ -84,7 +84,7 @@ class Coverage:
         )
 
     def _covered_by(
-        self, point: CallPoint, choice: AlgorithmConfig, max_extrapolation: float
+        self, point: CallPoint, choice: AlgorithmChoice, max_extrapolation: float
     ) -> list[bool]:
         """Return for each neighbouring shape whether a choice was measured near `point`'s size."""
         return [

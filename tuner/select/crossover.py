@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.base.statistics import NORMAL_95
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import MIN_GAIN
 from tuner.select.selector import Selector
 from tuner.select.significance import Comparison
@@ -45,8 +45,8 @@ class _LogGain:
 def crossover_size(
     low: Comparison,
     high: Comparison,
-    before: AlgorithmConfig,
-    after: AlgorithmConfig,
+    before: AlgorithmChoice,
+    after: AlgorithmChoice,
     selector: Selector,
 ) -> int:
     """Return the first size that uses `after` instead of `before`.
@@ -66,7 +66,7 @@ def crossover_size(
 
 
 def _last_winning_size(
-    near: Comparison, far: Comparison, choice: AlgorithmConfig, selector: Selector
+    near: Comparison, far: Comparison, choice: AlgorithmChoice, selector: Selector
 ) -> float:
     """Return the last size from `near` towards `far` at which the gain of a choice is above noise.
 
@@ -86,26 +86,26 @@ def _last_winning_size(
     return float(here.nbytes * 2 ** (octaves * last))
 
 
-def _log_gain(comparison: Comparison, choice: AlgorithmConfig, selector: Selector) -> _LogGain:
+def _log_gain(comparison: Comparison, choice: AlgorithmChoice, selector: Selector) -> _LogGain:
     """Return the log gain of a choice from the comparison, or else from the posterior."""
     nbytes = max(comparison.point.nbytes, 1)
     if choice in comparison.gains:
         return _LogGain(nbytes, math.log(comparison.gains[choice]), _gain_sd(comparison, choice))
     return _LogGain(
         nbytes,
-        *selector.posterior(comparison.point, [choice, AlgorithmConfig()]).log_gain(
-            choice, AlgorithmConfig()
+        *selector.posterior(comparison.point, [choice, AlgorithmChoice()]).log_gain(
+            choice, AlgorithmChoice()
         ),
     )
 
 
-def _gain_sd(comparison: Comparison, choice: AlgorithmConfig) -> float:
+def _gain_sd(comparison: Comparison, choice: AlgorithmChoice) -> float:
     """Return the downward standard deviation of a log gain, from its interval's lower bound."""
     low, _ = comparison.interval(choice)
     return math.log(comparison.gains[choice] / low) / NORMAL_95
 
 
-def max_extrapolation_ratio(comparison: Comparison, choice: AlgorithmConfig) -> float:
+def max_extrapolation_ratio(comparison: Comparison, choice: AlgorithmChoice) -> float:
     """Return the size ratio up to which a choice is used beyond the last measured size."""
     gain = math.log(comparison.gains[choice]) - math.log1p(MIN_GAIN)
     octaves = (
@@ -117,8 +117,8 @@ def max_extrapolation_ratio(comparison: Comparison, choice: AlgorithmConfig) -> 
 def _predicted_crossover(
     low: Comparison,
     high: Comparison,
-    before: AlgorithmConfig,
-    after: AlgorithmConfig,
+    before: AlgorithmChoice,
+    after: AlgorithmChoice,
     selector: Selector,
 ) -> int:
     """Return the size at which `after` is predicted to overtake `before`.
@@ -134,7 +134,7 @@ def _predicted_crossover(
 
 
 def _log_time_function(
-    low: Comparison, high: Comparison, choice: AlgorithmConfig, selector: Selector
+    low: Comparison, high: Comparison, choice: AlgorithmChoice, selector: Selector
 ) -> Callable[[int], float]:
     """Return the predicted logarithm of a choice's seconds at sizes between two comparisons.
 

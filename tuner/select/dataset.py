@@ -1,4 +1,4 @@
-"""Observations from measured series, one per `CallPoint` and candidate `AlgorithmConfig`."""
+"""Observations from measured series, one per `CallPoint` and candidate `AlgorithmChoice`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, Measurements, parse_incorrect_algorithms
 from tuner.core.path_classes import BLOCK, PlacementMixin
 from tuner.core.speedup import mean_over_launches
-from tuner.core.table import RUNNER_OF_KIND, AlgorithmConfig, RuleKey
+from tuner.core.table import RUNNER_OF_KIND, AlgorithmChoice, RuleKey
 
 BATCHES_KEY = "rounds"  # provenance key of measurements whose points were chosen adaptively
 CallKind = tuple[str, str, str]  # collective, memory, placement
@@ -60,19 +60,19 @@ class CallPoint(PlacementMixin):
 
 MIN_GAIN = 0.05  # gains up to 5 % are within the noise of repeated measurements
 
-PointConfig = tuple[CallPoint, AlgorithmConfig]
-SimulateFunction = Callable[[CallPoint, AlgorithmConfig], float]  # seconds; NaN without a schedule
+PointConfig = tuple[CallPoint, AlgorithmChoice]
+SimulateFunction = Callable[[CallPoint, AlgorithmChoice], float]  # seconds; NaN without a schedule
 
 
 def is_simulated_with_default(
-    simulate: SimulateFunction, point: CallPoint, choice: AlgorithmConfig
+    simulate: SimulateFunction, point: CallPoint, choice: AlgorithmChoice
 ) -> bool:
     """Return whether both a choice and the default can be simulated.
 
     Only then simulations count where nothing was measured nearby (decision 0035). Where the
     algorithm of the default is unknown, this is False for all choices.
     """
-    return not any(math.isnan(simulate(point, one)) for one in (AlgorithmConfig(), choice))
+    return not any(math.isnan(simulate(point, one)) for one in (AlgorithmChoice(), choice))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Observation:
     """
 
     point: CallPoint
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
     samples: Mapping[int, tuple[float, ...]]
     seconds: float
     low: float
@@ -161,9 +161,9 @@ def _samples_by_candidate(
     return found
 
 
-def _choice(point: CallPoint, series: Measurement) -> AlgorithmConfig:
+def _choice(point: CallPoint, series: Measurement) -> AlgorithmChoice:
     try:
-        return AlgorithmConfig(series.algorithm, series.params, RUNNER_OF_KIND[series.kind])
+        return AlgorithmChoice(series.algorithm, series.params, RUNNER_OF_KIND[series.kind])
     except ValueError as reason:
         raise InputError(f"measurements: {point}: {reason}; probe again") from None
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tuner.base.errors import InputError
 from tuner.base.progress import ProgressCallback, no_progress
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.baselines import BASELINES, SelectFunction, Trainer, default_or_first
 from tuner.select.cases import EvaluationCase, folds
 from tuner.select.dataset import CallPoint, Observation, SimulateFunction
@@ -28,7 +28,7 @@ DEFAULT_LABEL, BEST_SINGLE = "default", "best single"
 MIN_SLOWDOWN = 0.02  # relative; smaller differences, or ones within uncertainty, do not count
 
 
-def no_simulation(_point: CallPoint, _choice: AlgorithmConfig) -> float:
+def no_simulation(_point: CallPoint, _choice: AlgorithmChoice) -> float:
     """Return NaN for every call, so that nothing is simulated."""
     return math.nan
 
@@ -97,12 +97,12 @@ def evaluate(
     if not scored:
         return {}
     fixed = dict(fixed_selectors)
-    if AlgorithmConfig() in scored[0].observations:
+    if AlgorithmChoice() in scored[0].observations:
         fixed = {DEFAULT_LABEL: lambda _, choices: default_or_first(choices), **fixed}
     single = _best_single(scored)
     if single is not None:
         fixed[BEST_SINGLE] = lambda _point, _choices: single
-    picked: dict[str, list[tuple[EvaluationCase, AlgorithmConfig]]] = defaultdict(list)
+    picked: dict[str, list[tuple[EvaluationCase, AlgorithmChoice]]] = defaultdict(list)
     lessons = list(product(trainers, folds(cases, protocol)))
     for done, (name, (known, asked)) in enumerate(lessons):
         progress(done, len(lessons))
@@ -134,7 +134,7 @@ def _train_selector(
     selector = train(rows, simulate)
     usual = _most_frequent(cases)
 
-    def pick(point: CallPoint, choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+    def pick(point: CallPoint, choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
         ask = selector.choose_significant if significant_only else selector.choose
         chosen = ask(point, choices)
         if chosen in choices:
@@ -144,7 +144,7 @@ def _train_selector(
     return pick
 
 
-def _most_frequent(cases: Sequence[EvaluationCase]) -> AlgorithmConfig:
+def _most_frequent(cases: Sequence[EvaluationCase]) -> AlgorithmChoice:
     """Return the most frequent winner, a fallback for tables without a default."""
     winners = Counter(
         min(case.observations, key=lambda c: case.observations[c].seconds) for case in cases
@@ -154,7 +154,7 @@ def _most_frequent(cases: Sequence[EvaluationCase]) -> AlgorithmConfig:
 
 def _measured_selections(
     pick: SelectFunction, cases: Sequence[EvaluationCase]
-) -> Iterator[tuple[EvaluationCase, AlgorithmConfig]]:
+) -> Iterator[tuple[EvaluationCase, AlgorithmChoice]]:
     """Yield each case with the selected choice, where that was measured."""
     for case in cases:
         choice = pick(case.point, frozenset(case.observations))
@@ -162,7 +162,7 @@ def _measured_selections(
             yield case, choice
 
 
-def _best_single(cases: Sequence[EvaluationCase]) -> AlgorithmConfig | None:
+def _best_single(cases: Sequence[EvaluationCase]) -> AlgorithmChoice | None:
     everywhere = set.intersection(*(set(case.observations) for case in cases))
     return min(
         sorted(everywhere, key=str),
@@ -171,19 +171,19 @@ def _best_single(cases: Sequence[EvaluationCase]) -> AlgorithmConfig | None:
     )
 
 
-def _score(picked: Sequence[tuple[EvaluationCase, AlgorithmConfig]]) -> Score:
+def _score(picked: Sequence[tuple[EvaluationCase, AlgorithmChoice]]) -> Score:
     losses = [case.regret(choice) for case, choice in picked]
-    if any(AlgorithmConfig() not in case.observations for case, _ in picked):
+    if any(AlgorithmChoice() not in case.observations for case, _ in picked):
         return Score(summarise_regret(losses), math.nan, math.nan)
     slower = [is_slower(case, choice) for case, choice in picked]
-    before = float(np.mean([case.regret(AlgorithmConfig()) for case, _ in picked]))
+    before = float(np.mean([case.regret(AlgorithmChoice()) for case, _ in picked]))
     headroom = 1 - float(np.mean(losses)) / before if before > 0 else math.nan
     return Score(summarise_regret(losses), float(np.mean(slower)), headroom)
 
 
-def is_slower(case: EvaluationCase, choice: AlgorithmConfig) -> bool:
+def is_slower(case: EvaluationCase, choice: AlgorithmChoice) -> bool:
     """Return whether a choice is slower than the default beyond noise."""
-    chosen, default = case.observations[choice], case.observations[AlgorithmConfig()]
+    chosen, default = case.observations[choice], case.observations[AlgorithmChoice()]
     return chosen.seconds > default.seconds * (
         1 + max(MIN_SLOWDOWN, _relative_half_width(chosen), _relative_half_width(default))
     )

@@ -15,7 +15,7 @@ from scipy.special import gammaincinv
 
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import (
     CallPoint,
     IncorrectSet,
@@ -54,7 +54,7 @@ class Experiment:
     """A point of a batch, the choices to measure there, default first, and estimated seconds."""
 
     point: CallPoint
-    choices: tuple[AlgorithmConfig, ...]
+    choices: tuple[AlgorithmChoice, ...]
     seconds: float
 
 
@@ -142,7 +142,7 @@ class ExperimentDesign:
 
     def __init__(
         self,
-        candidates: Mapping[CallPoint, Sequence[AlgorithmConfig]],
+        candidates: Mapping[CallPoint, Sequence[AlgorithmChoice]],
         simulate: SimulateFunction,
         measurement_cost: Callable[[float], float] = measurement_cost,
         seed: int = 1,
@@ -150,7 +150,7 @@ class ExperimentDesign:
     ) -> None:
         if not candidates:
             raise InputError("there is no point to probe: name collectives, shapes and sizes")
-        self._candidates = dict[CallPoint, tuple[AlgorithmConfig, ...]]()
+        self._candidates = dict[CallPoint, tuple[AlgorithmChoice, ...]]()
         self._simulate, self._measurement_cost = simulate, measurement_cost
         self._observations = dict[PointConfig, Observation]()
         self._seed = seed
@@ -159,10 +159,10 @@ class ExperimentDesign:
         self._incorrect: IncorrectSet = frozenset()
         self.add_points(candidates)
 
-    def add_points(self, candidates: Mapping[CallPoint, Sequence[AlgorithmConfig]]) -> None:
+    def add_points(self, candidates: Mapping[CallPoint, Sequence[AlgorithmChoice]]) -> None:
         """Add points, which count as much as the others."""
         added = {
-            point: tuple(dict.fromkeys((AlgorithmConfig(), *choices)))
+            point: tuple(dict.fromkeys((AlgorithmChoice(), *choices)))
             for point, choices in candidates.items()
         }
         self._candidates = dict(sorted({**self._candidates, **added}.items()))
@@ -189,7 +189,7 @@ class ExperimentDesign:
                 self._unanswered[pair] = 0
         self._update_estimates()
 
-    def choose(self, point: CallPoint) -> AlgorithmConfig:
+    def choose(self, point: CallPoint) -> AlgorithmChoice:
         """Return the choice that a table would use at `point` now."""
         return self._estimates[point].selection.choice
 
@@ -231,7 +231,7 @@ class ExperimentDesign:
 
     def _update_estimates(self) -> None:
         points = list(self._candidates)
-        known = defaultdict[CallPoint, set[AlgorithmConfig]](set)
+        known = defaultdict[CallPoint, set[AlgorithmChoice]](set)
         for point, choice in self._observations:
             known[point].add(choice)
         self._covariance = PosteriorCovariance(
@@ -244,13 +244,13 @@ class ExperimentDesign:
             for point in points
         }
 
-    def _supported(self, point: CallPoint) -> frozenset[AlgorithmConfig]:
+    def _supported(self, point: CallPoint) -> frozenset[AlgorithmChoice]:
         """Return the choices that a table may use at a call without measurements, if surely faster.
 
         See `tuner.select.significance.predict_comparison`.
         """
         covered = self._selector.candidates(point, max_extrapolation=1.0)
-        if AlgorithmConfig() not in covered:
+        if AlgorithmChoice() not in covered:
             return frozenset()
         return self._selector.consistent_with_neighbours(point, covered)
 
@@ -278,7 +278,7 @@ class ExperimentDesign:
             for n in np.argsort(-outlook.win_probabilities, kind="stable")
             if self._is_informative(point, belief.choices[n])
         ]
-        default = belief.choices.index(AlgorithmConfig())
+        default = belief.choices.index(AlgorithmChoice())
         options = []
         for count in sorted({min(first, len(order)) for first in _CANDIDATE_COUNTS} - {0}):
             chosen = [default, *map(int, order[:count])]
@@ -289,7 +289,7 @@ class ExperimentDesign:
             options.append(AcquisitionCandidate(index, task, min(max(saved / regret, 0.0), 1.0)))
         return options
 
-    def _variance(self, point: CallPoint, choice: AlgorithmConfig) -> float:
+    def _variance(self, point: CallPoint, choice: AlgorithmChoice) -> float:
         """Return the variance of a further measurement: that of the last one."""
         row = self._observations.get((point, choice))
         return (
@@ -298,7 +298,7 @@ class ExperimentDesign:
             else max(log_time_variance(row) * max(len(row.samples), 1), _DEFAULT_VARIANCE)
         )
 
-    def _is_informative(self, point: CallPoint, choice: AlgorithmConfig) -> bool:
+    def _is_informative(self, point: CallPoint, choice: AlgorithmChoice) -> bool:
         """Return whether measuring a choice at `point` would add information.
 
         It does if the choice was not measured, or not precisely, and requests do not go unanswered.

@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 
 from tuner.base.arrays import FloatArray
 from tuner.base.statistics import CONFIDENCE
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation, group_by_point
 
 _MAX_REGRET = 1.0  # cap on the regret of one call
@@ -44,7 +44,7 @@ BASE_MODE = ExtrapolationMode()
 SAME_SHAPE_MODE = ExtrapolationMode(per_algorithm_baseline=True)  # for measured shapes
 
 SelectFunction = Callable[
-    [CallPoint, Collection[AlgorithmConfig]], AlgorithmConfig
+    [CallPoint, Collection[AlgorithmChoice]], AlgorithmChoice
 ]  # returns one of the choices, or the default
 TrainFunction = Callable[[Sequence[Observation], ExtrapolationMode], SelectFunction]
 

@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 
 from tuner.base.arrays import FloatArray
 from tuner.core.measurement import MIN_SAMPLE_S
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation
 
 _POOLED_WEIGHT = 0.1  # weight of the pooled line in the fit of each choice, in rows
@@ -37,7 +37,7 @@ def fit_pooled(observations: Sequence[Observation]) -> FloatArray:
 
 def fit_per_algorithm(
     observations: Sequence[Observation], pooled: FloatArray
-) -> Mapping[AlgorithmConfig, FloatArray]:
+) -> Mapping[AlgorithmChoice, FloatArray]:
     """Return alpha and beta of each choice, fitted to its observations on all shapes.
 
     What these leave undetermined follows the pooled line, scaled by how much slower than that line
@@ -45,7 +45,7 @@ def fit_per_algorithm(
     """
     known, times = _design_and_times(observations)
     usual = np.maximum(known @ pooled, MIN_SAMPLE_S)
-    places: dict[AlgorithmConfig, list[int]] = defaultdict(list)
+    places: dict[AlgorithmChoice, list[int]] = defaultdict(list)
     for place, row in enumerate(observations):
         places[row.choice].append(place)
 

@@ -32,7 +32,7 @@ from tuner.base.atomic_io import dataclass_from_record, encode_infinities, write
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.measurement import MAX_SAMPLE_S, MIN_SAMPLE_S
 from tuner.core.path_classes import BLOCK
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.cases import EvaluationCase
 from tuner.select.dataset import CallPoint, Observation, SimulateFunction
 from tuner.select.selector import Selector, train
@@ -63,7 +63,7 @@ class TrainingTable:
     """The training data, one row for each call and choice: columns of the same length.
 
     group           cluster and library; times of one group are comparable
-    choice          an `AlgorithmConfig` as JSON
+    choice          an `AlgorithmChoice` as JSON
     seconds         typical time, with the 95 % interval from low to high
     """
 
@@ -236,9 +236,9 @@ def _columns(table: TrainingTable) -> list[Any]:
     return [vars(table).get(field.name) for field in fields(TrainingTable)]
 
 
-def _choice(text: str) -> AlgorithmConfig:
+def _choice(text: str) -> AlgorithmChoice:
     try:
-        return dataclass_from_record(AlgorithmConfig, json.loads(text))
+        return dataclass_from_record(AlgorithmChoice, json.loads(text))
     except (TypeError, ValueError, RecursionError) as reason:
         raise InputError(
             f"trained selector: {shortened_repr(text)} is not a choice: {reason}"

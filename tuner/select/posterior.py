@@ -15,7 +15,7 @@ from tuner.base.errors import InputError
 from tuner.base.statistics import NORMAL_95
 from tuner.core.measurement import MIN_SAMPLE_S
 from tuner.core.speedup import mean_over_launches
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation, PointConfig, SimulateFunction
 from tuner.select.extrapolation import BASE_MODE, ExtrapolationMode, is_power_of_two
 from tuner.select.hockney_baseline import design_row, fit_per_algorithm, fit_pooled
@@ -37,11 +37,11 @@ _PRIOR_SD = 1.0  # of choices that are neither simulated nor measured
 class Posterior:
     """A joint normal posterior of the log-seconds of k choices: mean (k,) and covariance (k, k)."""
 
-    choices: tuple[AlgorithmConfig, ...]
+    choices: tuple[AlgorithmChoice, ...]
     mean: FloatArray
     covariance: FloatArray
 
-    def log_gain(self, choice: AlgorithmConfig, reference: AlgorithmConfig) -> tuple[float, float]:
+    def log_gain(self, choice: AlgorithmChoice, reference: AlgorithmChoice) -> tuple[float, float]:
         """Return mean and standard deviation of log(time of `reference` / time of `choice`)."""
         i, j = self.choices.index(choice), self.choices.index(reference)
         c = self.covariance
@@ -50,7 +50,7 @@ class Posterior:
         )
 
     @property
-    def fastest(self) -> AlgorithmConfig:
+    def fastest(self) -> AlgorithmChoice:
         """Return the choice with the least expected log time."""
         return self.choices[int(self.mean.argmin())]
 
@@ -132,7 +132,7 @@ class PosteriorModel:
             _POWER_OF_TWO_DISTANCE * told,
         ]
 
-    def posterior(self, point: CallPoint, choices: Sequence[AlgorithmConfig]) -> Posterior:
+    def posterior(self, point: CallPoint, choices: Sequence[AlgorithmChoice]) -> Posterior:
         """Return the posterior of these choices at one point.
 
         The variance of each grows with the distance from its nearest measured call, however well
@@ -145,7 +145,7 @@ class PosteriorModel:
         ]
         return Posterior(tuple(choices), mean, covariance + np.diag(strayed))
 
-    def _octaves_to_nearest(self, coordinates: Sequence[float], choice: AlgorithmConfig) -> float:
+    def _octaves_to_nearest(self, coordinates: Sequence[float], choice: AlgorithmChoice) -> float:
         """Return the octaves to the nearest call at which a choice was measured; 0 if it never was.
 
         The uncertainty of choices without measurements is part of the prior.
@@ -157,9 +157,9 @@ class PosteriorModel:
         )
 
     @cached_property
-    def _measured_coordinates(self) -> Mapping[AlgorithmConfig, FloatArray]:
+    def _measured_coordinates(self) -> Mapping[AlgorithmChoice, FloatArray]:
         """Return the coordinates at which each choice was measured, (rows, 4)."""
-        places: dict[AlgorithmConfig, list[list[float]]] = defaultdict(list)
+        places: dict[AlgorithmChoice, list[list[float]]] = defaultdict(list)
         for rows in self._observations.values():
             for row, _ in rows:
                 places[row.choice].append(self.coordinates(row.point))
@@ -203,12 +203,12 @@ class PosteriorModel:
         ]
         return regressor.fit(features, [math.log(row.seconds) for row, _ in observations], weights)
 
-    def _features(self, point: CallPoint, choice: AlgorithmConfig) -> list[float]:
+    def _features(self, point: CallPoint, choice: AlgorithmChoice) -> list[float]:
         """Return the choice's number, the call's coordinates and the log of its prior seconds."""
         start = math.log(self.prior_seconds(point, choice))
         return [float(self._indices[choice]), *self.coordinates(point), start]
 
-    def prior_seconds(self, point: CallPoint, choice: AlgorithmConfig) -> float:
+    def prior_seconds(self, point: CallPoint, choice: AlgorithmChoice) -> float:
         """Return the prior mean: simulated seconds of the choice or of its best reference.
 
         If there are none, it is a fitted Hockney line, of this choice alone if the mode says so.
@@ -221,7 +221,7 @@ class PosteriorModel:
         return max(float(design_row(point) @ line), MIN_SAMPLE_S)
 
     @cached_property
-    def _per_algorithm_fits(self) -> Mapping[AlgorithmConfig, FloatArray]:
+    def _per_algorithm_fits(self) -> Mapping[AlgorithmChoice, FloatArray]:
         if not self._mode.per_algorithm_baseline:
             return {}
         return fit_per_algorithm(
@@ -229,19 +229,19 @@ class PosteriorModel:
         )
 
     @cached_property
-    def _default_reference(self) -> AlgorithmConfig | None:
+    def _default_reference(self) -> AlgorithmChoice | None:
         """Return the reference of choices that were never measured and are not simulated."""
-        return self._references.get(AlgorithmConfig())
+        return self._references.get(AlgorithmChoice())
 
 
 def _references(
     observations: Sequence[Observation],
-) -> Mapping[AlgorithmConfig, AlgorithmConfig | None]:
+) -> Mapping[AlgorithmChoice, AlgorithmChoice | None]:
     """Return the best simulated reference of each choice that is not simulated everywhere.
 
     The default is not a reference, because its time jumps where it changes its algorithm.
     """
-    groups: dict[AlgorithmConfig, list[Observation]] = defaultdict(list)
+    groups: dict[AlgorithmChoice, list[Observation]] = defaultdict(list)
     for row in observations:
         groups[row.choice].append(row)
     simulated = {
@@ -257,11 +257,11 @@ def _references(
 
 
 def _best_reference(
-    own: Sequence[Observation], simulated: Mapping[AlgorithmConfig, list[Observation]]
-) -> AlgorithmConfig | None:
+    own: Sequence[Observation], simulated: Mapping[AlgorithmChoice, list[Observation]]
+) -> AlgorithmChoice | None:
     times = {row.point: row.seconds for row in own}
 
-    def spread(candidate: AlgorithmConfig) -> tuple[int, float]:
+    def spread(candidate: AlgorithmChoice) -> tuple[int, float]:
         """Return a sort key: most common points first, then the steadiest ratio."""
         ratios = [
             math.log(times[row.point] / max(row.simulated_seconds, MIN_SAMPLE_S))

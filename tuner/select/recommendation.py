@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from tuner.base.arrays import FloatArray
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.coverage import Coverage
 from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_point
 from tuner.select.extrapolation import ExtrapolationMode
@@ -40,10 +40,10 @@ class Recommender:
         self._winner_coordinates = np.array([self._coordinates(point) for point in fastest])
         self._winners = list(fastest.values())
 
-    def choose(self, point: CallPoint, candidates: Sequence[AlgorithmConfig]) -> AlgorithmConfig:
+    def choose(self, point: CallPoint, candidates: Sequence[AlgorithmChoice]) -> AlgorithmChoice:
         """Return one of the candidates, or the default."""
         if not self._mode.follow_posterior:
-            return AlgorithmConfig()
+            return AlgorithmChoice()
         found = self._model.posterior(point, candidates)
         nearest = self._nearest_winner(point, candidates)
         if nearest is None:
@@ -58,7 +58,7 @@ class Recommender:
         return max(ahead, key=gains.__getitem__, default=nearest)
 
     def _is_dominated(
-        self, point: CallPoint, choice: AlgorithmConfig, other: AlgorithmConfig
+        self, point: CallPoint, choice: AlgorithmChoice, other: AlgorithmChoice
     ) -> bool:
         """Return whether `choice` loses to `other` by more than noise at both neighbouring sizes.
 
@@ -71,15 +71,15 @@ class Recommender:
         ]
         return len(beside) == 2 and min(beside) > math.log1p(MIN_GAIN)
 
-    def _required_gain(self, point: CallPoint, choice: AlgorithmConfig) -> float:
+    def _required_gain(self, point: CallPoint, choice: AlgorithmChoice) -> float:
         """Return the log gain from which a choice replaces the nearest winner."""
         return math.log1p(
             MIN_GAIN if self._coverage.covers_on_all_sides(point, choice) else _UNSUPPORTED_MIN_GAIN
         )
 
     def _nearest_winner(
-        self, point: CallPoint, candidates: Collection[AlgorithmConfig]
-    ) -> AlgorithmConfig | None:
+        self, point: CallPoint, candidates: Collection[AlgorithmChoice]
+    ) -> AlgorithmChoice | None:
         far = np.square(self._winner_coordinates - self._coordinates(point)).sum(axis=1).round(9)
         order = np.argsort(far, kind="stable")
         ties = next((self._winners[n] for n in order if self._winners[n][0] in candidates), ())
@@ -94,7 +94,7 @@ class Recommender:
         return np.array(self._model.coordinates(point))
 
 
-def _winners(observations: Sequence[Observation]) -> tuple[AlgorithmConfig, ...]:
+def _winners(observations: Sequence[Observation]) -> tuple[AlgorithmChoice, ...]:
     """Return the fastest choice of a call, then those that tie with it within noise."""
     ordered = sorted(observations, key=lambda row: row.seconds)
     within = ordered[0].seconds * (1 + MIN_GAIN)

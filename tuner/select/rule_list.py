@@ -15,7 +15,7 @@ from tuner.core.table import (
     MEASURED,
     NO_EVIDENCE,
     SIMULATED,
-    AlgorithmConfig,
+    AlgorithmChoice,
     Evidence,
     Rule,
     RuleKey,
@@ -28,8 +28,8 @@ from tuner.select.selector import Selector
 from tuner.select.significance import Comparison
 
 # (collective, choice, p, nbytes) -> the choice that the library runs where this one is requested
-EffectiveAlgorithm = Callable[[Collective, AlgorithmConfig, int, int], AlgorithmConfig]
-MinCallBytes = Callable[[AlgorithmConfig], int]
+EffectiveAlgorithm = Callable[[Collective, AlgorithmChoice, int, int], AlgorithmChoice]
+MinCallBytes = Callable[[AlgorithmChoice], int]
 
 _MIN_RANGE_RATIO = 1.02  # smallest end of a rule over its start: the precision of crossovers
 _ELEMENT_BYTES = 4  # of most element types
@@ -39,9 +39,9 @@ _ELEMENT_BYTES = 4  # of most element types
 class SizeRange:
     """Neighbouring probed sizes with the same choice, and the best alternative to it."""
 
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
     comparisons: tuple[Comparison, ...]
-    runner_up: AlgorithmConfig | None
+    runner_up: AlgorithmChoice | None
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class CrossoverCache:
     ) -> None:
         self.selector, self.min_call_bytes = selector, min_call_bytes
         self._effective_algorithm = effective_algorithm
-        self._cache: dict[tuple[int, AlgorithmConfig, AlgorithmConfig], int] = {}
+        self._cache: dict[tuple[int, AlgorithmChoice, AlgorithmChoice], int] = {}
 
     def between(self, low: SizeRange, high: SizeRange) -> int:
         """Return the first size of the upper of two consecutive ranges."""
@@ -140,10 +140,10 @@ class CrossoverCache:
         first = crossover_size(below, above, low.choice, instead, self.selector)
         return SizeRange(instead, (below,), low.choice), first
 
-    def _is_runnable(self, point: CallPoint, choice: AlgorithmConfig, nbytes: int) -> bool:
+    def _is_runnable(self, point: CallPoint, choice: AlgorithmChoice, nbytes: int) -> bool:
         return self._effective(point, choice, nbytes) == choice
 
-    def _effective(self, point: CallPoint, choice: AlgorithmConfig, nbytes: int) -> AlgorithmConfig:
+    def _effective(self, point: CallPoint, choice: AlgorithmChoice, nbytes: int) -> AlgorithmChoice:
         return self._effective_algorithm(point.key().collective, choice, point.p, nbytes)
 
 
@@ -213,11 +213,11 @@ def _midpoints(sizes: Sequence[int], comparisons: Sequence[Comparison]) -> list[
 
 
 def _fastest_overall(
-    choices: frozenset[AlgorithmConfig],
+    choices: frozenset[AlgorithmChoice],
     comparisons: Sequence[Comparison],
     between: Iterable[int],
     selector: Selector,
-) -> AlgorithmConfig:
+) -> AlgorithmChoice:
     """Return the fastest of choices that tie at the probed sizes, also counting sizes in between.
 
     An algorithm without segments may tie at one size and fall behind soon after.
@@ -226,7 +226,7 @@ def _fastest_overall(
         return next(iter(choices))
     points = [comparisons[0].point.with_size(nbytes) for nbytes in between]
 
-    def cost(choice: AlgorithmConfig) -> float:
+    def cost(choice: AlgorithmChoice) -> float:
         seconds = [comparison.seconds[choice] for comparison in comparisons]
         seconds += [selector.predict_seconds(point, choice)[0] for point in points]
         return fmean(map(math.log, seconds))
@@ -235,11 +235,11 @@ def _fastest_overall(
 
 
 def _size_range(
-    choice: AlgorithmConfig, comparisons: tuple[Comparison, ...], allowed: AllowedPredicate
+    choice: AlgorithmChoice, comparisons: tuple[Comparison, ...], allowed: AllowedPredicate
 ) -> SizeRange:
     everywhere = frozenset.intersection(
         *(
-            frozenset([AlgorithmConfig(), *filter(allowed, comparison.gains)])
+            frozenset([AlgorithmChoice(), *filter(allowed, comparison.gains)])
             for comparison in comparisons
         )
     )
@@ -248,7 +248,7 @@ def _size_range(
     return SizeRange(choice, comparisons, runner_up)
 
 
-def _mean_gain(choice: AlgorithmConfig, comparisons: Sequence[Comparison]) -> float:
+def _mean_gain(choice: AlgorithmChoice, comparisons: Sequence[Comparison]) -> float:
     """Return the geometric mean gain over the comparisons; 1 for the default."""
     if choice.is_default:
         return 1.0
@@ -335,9 +335,9 @@ def _rules(key: RuleKey, size_ranges: Sequence[SizeRange], bounds: Sequence[floa
         for run, (lo, hi) in zip(size_ranges, pairwise(bounds), strict=True)
     ]
     if bounds[0] > 0:
-        rules.insert(0, Rule(key, 0, int(bounds[0]), AlgorithmConfig(), Evidence(NO_EVIDENCE)))
+        rules.insert(0, Rule(key, 0, int(bounds[0]), AlgorithmChoice(), Evidence(NO_EVIDENCE)))
     if bounds[-1] < math.inf:
-        rules.append(Rule(key, int(bounds[-1]), math.inf, AlgorithmConfig(), Evidence(NO_EVIDENCE)))
+        rules.append(Rule(key, int(bounds[-1]), math.inf, AlgorithmChoice(), Evidence(NO_EVIDENCE)))
     return rules
 
 
@@ -379,7 +379,7 @@ def _evidence(size_range: SizeRange) -> Evidence:
     return Evidence(
         basis=_weakest_basis(comparison.basis(size_range.choice) for comparison in comparisons),
         nbytes=tuple(comparison.point.nbytes for comparison in comparisons),
-        default_s=tuple(comparison.seconds[AlgorithmConfig()] for comparison in comparisons),
+        default_s=tuple(comparison.seconds[AlgorithmChoice()] for comparison in comparisons),
         chosen_s=tuple(comparison.seconds[size_range.choice] for comparison in comparisons),
         predicted_s=() if any(map(math.isnan, simulated)) else simulated,
         gain=gain,

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from tuner.base.errors import InputError
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.significance import DEFAULT_CHOICE, Comparison
 
-AllowedPredicate = Callable[[AlgorithmConfig], bool]
+AllowedPredicate = Callable[[AlgorithmChoice], bool]
 MAX_ADDED_REGRET = 0.005  # regret that merging may add, mean over the sizes of a rule list
 _MIN_SIGNIFICANT_REGRET = 0.05  # from this regret on, times count even if they are very uncertain
 _TOLERANCE = 1e-12  # for regrets that differ by rounding alone
@@ -26,7 +26,7 @@ _TOLERANCE = 1e-12  # for regrets that differ by rounding alone
 class SizeGroup:
     """Neighbouring sizes with one choice; all of `choices` have the same total regret."""
 
-    choices: frozenset[AlgorithmConfig]
+    choices: frozenset[AlgorithmChoice]
     comparisons: tuple[Comparison, ...]
     total_regret: float
 
@@ -180,7 +180,7 @@ def _next_reduction(offer: T, offers: Sequence[T]) -> tuple[float, T] | None:
 
 
 def expected_regret(
-    comparison: Comparison, choice: AlgorithmConfig, allowed: AllowedPredicate
+    comparison: Comparison, choice: AlgorithmChoice, allowed: AllowedPredicate
 ) -> float:
     """Return the regret of a choice at one size, relative to the best allowed one."""
     return _regret(comparison, choice, _best(comparison, allowed))
@@ -199,19 +199,19 @@ def _pareto_front(partitions: Sequence[SizePartition]) -> list[SizePartition]:
 
 def _regrets_by_choice(
     comparison: Comparison, allowed: AllowedPredicate
-) -> dict[AlgorithmConfig, float]:
+) -> dict[AlgorithmChoice, float]:
     """Return the regrets of the default and of the allowed winners."""
     best = _best(comparison, allowed)
     winners = filter(allowed, comparison.winners)
     return {choice: _regret(comparison, choice, best) for choice in (DEFAULT_CHOICE, *winners)}
 
 
-def _best(comparison: Comparison, allowed: AllowedPredicate) -> AlgorithmConfig:
+def _best(comparison: Comparison, allowed: AllowedPredicate) -> AlgorithmChoice:
     winners = sorted(filter(allowed, comparison.winners), key=str)
     return max(winners, key=comparison.gains.__getitem__, default=DEFAULT_CHOICE)
 
 
-def _regret(comparison: Comparison, choice: AlgorithmConfig, best: AlgorithmConfig) -> float:
+def _regret(comparison: Comparison, choice: AlgorithmChoice, best: AlgorithmChoice) -> float:
     regret = comparison.gains.get(best, 1.0) / comparison.gains.get(choice, 1.0) - 1
     if choice == best or (
         regret <= _MIN_SIGNIFICANT_REGRET and comparison.interval(best, choice)[0] <= 1.0
@@ -221,7 +221,7 @@ def _regret(comparison: Comparison, choice: AlgorithmConfig, best: AlgorithmConf
 
 
 def _candidate_groups(
-    comparisons: Sequence[Comparison], costs: Sequence[dict[AlgorithmConfig, float]]
+    comparisons: Sequence[Comparison], costs: Sequence[dict[AlgorithmChoice, float]]
 ) -> list[SizeGroup]:
     """Return groups of all these sizes: one with the default, one with the best common winners."""
     shared = set.intersection(*map(set, costs)) - {DEFAULT_CHOICE}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tuner.base.errors import InputError
 from tuner.base.statistics import NORMAL_95
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select import value_of_information
 from tuner.select.coverage import MAX_EXTRAPOLATION, Coverage
 from tuner.select.dataset import (
@@ -64,12 +64,12 @@ class Selector:
         }
         self._mode = mode
         self._recommenders: dict[tuple[CallKind, bool], Recommender] = {}
-        self._gains: dict[CallPoint, Mapping[AlgorithmConfig, float]] = {}
+        self._gains: dict[CallPoint, Mapping[AlgorithmChoice, float]] = {}
 
     def covers(
         self,
         point: CallPoint,
-        choice: AlgorithmConfig,
+        choice: AlgorithmChoice,
         max_extrapolation: float = MAX_EXTRAPOLATION,
     ) -> bool:
         """Return whether the prediction for a choice at `point` is supported by measurements.
@@ -95,9 +95,9 @@ class Selector:
     def candidates(
         self,
         point: CallPoint,
-        allowed: Collection[AlgorithmConfig] | None = None,
+        allowed: Collection[AlgorithmChoice] | None = None,
         max_extrapolation: float = MAX_EXTRAPOLATION,
-    ) -> tuple[AlgorithmConfig, ...]:
+    ) -> tuple[AlgorithmChoice, ...]:
         """Return the covered choices; `allowed` restricts all but the default."""
         known = self._models.get(point.kind)
         return tuple(
@@ -107,16 +107,16 @@ class Selector:
             and self.covers(point, choice, max_extrapolation)
         )
 
-    def _simulation_transfers(self, point: CallPoint, choice: AlgorithmConfig) -> bool:
+    def _simulation_transfers(self, point: CallPoint, choice: AlgorithmChoice) -> bool:
         return not self._uses_unmeasured_costs(point) and not math.isnan(
             self.simulated_seconds(point, choice)
         )
 
-    def simulated_seconds(self, point: CallPoint, choice: AlgorithmConfig) -> float:
+    def simulated_seconds(self, point: CallPoint, choice: AlgorithmChoice) -> float:
         """Return the simulated seconds; NaN without a schedule."""
         return self._simulate(point, choice)
 
-    def prior_seconds(self, point: CallPoint, choice: AlgorithmConfig) -> float:
+    def prior_seconds(self, point: CallPoint, choice: AlgorithmChoice) -> float:
         """Return the prior seconds of a choice, before any learned correction."""
         return self._models[point.kind].prior_seconds(point, choice)
 
@@ -125,7 +125,7 @@ class Selector:
             self._models[kind] = PosteriorModel([], self._simulate)
         return self._models[kind]
 
-    def posterior(self, point: CallPoint, choices: Sequence[AlgorithmConfig]) -> Posterior:
+    def posterior(self, point: CallPoint, choices: Sequence[AlgorithmChoice]) -> Posterior:
         """Return the posterior of the choices' times; raise InputError for an unknown choice."""
         known = self._models.get(point.kind)
         for choice in choices:
@@ -134,7 +134,7 @@ class Selector:
         return self._models[point.kind].posterior(point, choices)
 
     def predict_seconds(
-        self, point: CallPoint, choice: AlgorithmConfig
+        self, point: CallPoint, choice: AlgorithmChoice
     ) -> tuple[float, float, float]:
         """Return expected time and its 95 % interval; raise InputError for an unknown choice."""
         found = self.posterior(point, [choice])
@@ -143,15 +143,15 @@ class Selector:
         return math.exp(centre), math.exp(centre - spread), math.exp(centre + spread)
 
     def choose(
-        self, point: CallPoint, allowed: Collection[AlgorithmConfig] | None = None
-    ) -> AlgorithmConfig:
+        self, point: CallPoint, allowed: Collection[AlgorithmChoice] | None = None
+    ) -> AlgorithmChoice:
         """Return the choice that is expected to be the fastest among the covered ones.
 
         It is the default where nothing is covered.
         """
         candidates = self.candidates(point, allowed)
         return (
-            self._recommender(point).choose(point, candidates) if candidates else AlgorithmConfig()
+            self._recommender(point).choose(point, candidates) if candidates else AlgorithmChoice()
         )
 
     def _recommender(self, point: CallPoint) -> Recommender:
@@ -179,16 +179,16 @@ class Selector:
         ).choose
 
     def choose_significant(
-        self, point: CallPoint, allowed: Collection[AlgorithmConfig] | None = None
-    ) -> AlgorithmConfig:
+        self, point: CallPoint, allowed: Collection[AlgorithmChoice] | None = None
+    ) -> AlgorithmChoice:
         """Choose as `choose` among the choices that are surely faster, or else the default."""
         candidates = self.candidates(point, allowed, max_extrapolation=1.0)
         ahead = self.significant_winners(point, candidates)
-        return self.choose(point, ahead) if ahead else AlgorithmConfig()
+        return self.choose(point, ahead) if ahead else AlgorithmChoice()
 
     def significant_winners(
-        self, point: CallPoint, choices: Sequence[AlgorithmConfig]
-    ) -> frozenset[AlgorithmConfig]:
+        self, point: CallPoint, choices: Sequence[AlgorithmChoice]
+    ) -> frozenset[AlgorithmChoice]:
         """Return the choices that may replace the default: faster by more than noise, with 95 %.
 
         On a shape that was not measured a choice must also be faster by more than noise on each of
@@ -196,14 +196,14 @@ class Selector:
         number of ranks, mostly at unknown places: what beats it on one side need not do so in
         between, however certain a smooth posterior is.
         """
-        if AlgorithmConfig() not in choices:
+        if AlgorithmChoice() not in choices:
             return frozenset()
         ahead = value_of_information.significant_winners(self.posterior(point, choices))
         return self.consistent_with_neighbours(point, ahead)
 
     def consistent_with_neighbours(
-        self, point: CallPoint, choices: Collection[AlgorithmConfig]
-    ) -> frozenset[AlgorithmConfig]:
+        self, point: CallPoint, choices: Collection[AlgorithmChoice]
+    ) -> frozenset[AlgorithmChoice]:
         """Return the choices that the neighbouring shapes do not contradict.
 
         The condition is that of `significant_winners`.
@@ -222,12 +222,12 @@ class Selector:
             )
         )
 
-    def _gains_over_default(self, point: CallPoint) -> Mapping[AlgorithmConfig, float]:
+    def _gains_over_default(self, point: CallPoint) -> Mapping[AlgorithmChoice, float]:
         """Return the expected log gains over the default of all choices measured anywhere."""
         if point not in self._gains:
             known = self._models[point.kind].choices
             found = self.posterior(point, known)
-            default = found.mean[known.index(AlgorithmConfig())]
+            default = found.mean[known.index(AlgorithmChoice())]
             self._gains[point] = dict(zip(known, map(float, default - found.mean), strict=True))
         return self._gains[point]
 

@@ -21,7 +21,7 @@ import numpy as np
 from tuner.base.errors import InputError
 from tuner.base.statistics import CONFIDENCE, NORMAL_95
 from tuner.core.speedup import launch_sd_ratio, paired_speedup, pooled_speedup, unpaired_speedup
-from tuner.core.table import DEFAULT, LEARNED, MEASURED, SIMULATED, AlgorithmConfig
+from tuner.core.table import DEFAULT, LEARNED, MEASURED, SIMULATED, AlgorithmChoice
 from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_point
 
 if TYPE_CHECKING:  # scikit-learn, which measured comparisons do without
@@ -33,7 +33,7 @@ LaunchSdRatio = float | None
 
 SamplesByLaunch = list[tuple[float, ...]]  # the samples of each launch
 
-DEFAULT_CHOICE = AlgorithmConfig()
+DEFAULT_CHOICE = AlgorithmChoice()
 _MIN_SAMPLES = 6  # per launch; fewer cannot show their spread
 
 
@@ -48,18 +48,18 @@ class Comparison(ABC):
     """
 
     point: CallPoint
-    seconds: Mapping[AlgorithmConfig, float]
-    simulated_seconds: Mapping[AlgorithmConfig, float]
-    gains: Mapping[AlgorithmConfig, float]
-    winners: frozenset[AlgorithmConfig]
+    seconds: Mapping[AlgorithmChoice, float]
+    simulated_seconds: Mapping[AlgorithmChoice, float]
+    gains: Mapping[AlgorithmChoice, float]
+    winners: frozenset[AlgorithmChoice]
 
     @abstractmethod
-    def basis(self, choice: AlgorithmConfig) -> str:
+    def basis(self, choice: AlgorithmChoice) -> str:
         """Return the basis of what is known of a choice, as in `Evidence`."""
 
     @abstractmethod
     def interval(
-        self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CHOICE
+        self, choice: AlgorithmChoice, reference: AlgorithmChoice = DEFAULT_CHOICE
     ) -> tuple[float, float]:
         """Return the 95 % interval of the time of `reference` over that of `choice`."""
 
@@ -72,14 +72,14 @@ class MeasuredComparison(Comparison):
     launch_sd_ratio     None without an experiment design
     """
 
-    observations: Mapping[AlgorithmConfig, Observation]
+    observations: Mapping[AlgorithmChoice, Observation]
     launch_sd_ratio: LaunchSdRatio
 
-    def basis(self, choice: AlgorithmConfig) -> str:
+    def basis(self, choice: AlgorithmChoice) -> str:
         return MEASURED
 
     def interval(
-        self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CHOICE
+        self, choice: AlgorithmChoice, reference: AlgorithmChoice = DEFAULT_CHOICE
     ) -> tuple[float, float]:
         """Return the interval from the common repetitions; (0, inf) if there are none."""
         slower, faster = self.observations[reference], self.observations[choice]
@@ -96,14 +96,14 @@ class PredictedComparison(Comparison):
     """
 
     posterior: Posterior
-    supported: frozenset[AlgorithmConfig]
+    supported: frozenset[AlgorithmChoice]
 
-    def basis(self, choice: AlgorithmConfig) -> str:
+    def basis(self, choice: AlgorithmChoice) -> str:
         """Return LEARNED for a choice that was measured nearby, else SIMULATED."""
         return LEARNED if choice in self.supported else SIMULATED
 
     def interval(
-        self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CHOICE
+        self, choice: AlgorithmChoice, reference: AlgorithmChoice = DEFAULT_CHOICE
     ) -> tuple[float, float]:
         """Return the interval from the joint posterior of both."""
         gain, spread = self.posterior.log_gain(choice, reference)
@@ -152,7 +152,7 @@ def compare_with_default(
         and _n_paired_samples(default, row, adaptive) >= _MIN_SAMPLES
         and _speedup_interval(default, row, level, apart)[0] > 1 + MIN_GAIN
     )
-    known = {AlgorithmConfig(): default, **candidates}
+    known = {AlgorithmChoice(): default, **candidates}
     return MeasuredComparison(
         point,
         {choice: row.seconds for choice, row in known.items()},
@@ -193,7 +193,7 @@ def needs_more_launches(comparison: Comparison) -> bool:
 
 
 def predict_comparison(
-    point: CallPoint, selector: Selector, choices: Collection[AlgorithmConfig]
+    point: CallPoint, selector: Selector, choices: Collection[AlgorithmChoice]
 ) -> Comparison | None:
     """Return the predicted comparison at a point without measurements.
 
@@ -202,12 +202,12 @@ def predict_comparison(
     because the posterior is shrunk towards the mean.
     """
     candidates = selector.candidates(point, choices, max_extrapolation=1.0)
-    if AlgorithmConfig() not in candidates:
+    if AlgorithmChoice() not in candidates:
         return None
     belief = selector.posterior(point, candidates)
     seconds = dict(zip(candidates, map(float, np.exp(belief.mean)), strict=True))
-    gains = {choice: seconds[AlgorithmConfig()] / own for choice, own in seconds.items()}
-    del gains[AlgorithmConfig()]
+    gains = {choice: seconds[AlgorithmChoice()] / own for choice, own in seconds.items()}
+    del gains[AlgorithmChoice()]
     simulated = {choice: selector.simulated_seconds(point, choice) for choice in candidates}
     supported = frozenset(filter(partial(selector.coverage.covers, point), candidates))
     winners = selector.significant_winners(point, candidates)

@@ -15,7 +15,7 @@ from typing import Any
 from tuner.base.errors import MissingCostError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.calibration import REDUCTIONS_KEY, Calibration
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, default_lookup
 from tuner.prediction.call_predictor import CallPredictor, NoPrediction
 from tuner.select.dataset import CallPoint, Observation, PointConfig
@@ -55,7 +55,7 @@ class Simulator:
         self._cache: dict[PointConfig, float] = {}
         self.deadline = math.inf
 
-    def __call__(self, point: CallPoint, choice: AlgorithmConfig) -> float:
+    def __call__(self, point: CallPoint, choice: AlgorithmChoice) -> float:
         """Return the simulated seconds, from the cache if possible."""
         pair = point, choice
         if pair not in self._cache:
@@ -114,7 +114,7 @@ class Simulator:
                 self._cache.update(priced for answer in answers for priced in answer)
                 tell()
 
-    def _seconds(self, point: CallPoint, choice: AlgorithmConfig) -> float:
+    def _seconds(self, point: CallPoint, choice: AlgorithmChoice) -> float:
         collective = point.key().collective
         if choice.is_default and point.memory == HOST:
             call = (collective, point.nodes, point.ppn, point.placement)

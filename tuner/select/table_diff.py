@@ -20,7 +20,7 @@ from tuner.core.table import (
     NO_EVIDENCE,
     OPERATORS,
     SIMULATED,
-    AlgorithmConfig,
+    AlgorithmChoice,
     Evidence,
     Rule,
     RuleKey,
@@ -269,7 +269,7 @@ def visible_rules(key: RuleKey, table: TuningTable) -> Sequence[Rule]:
     return (
         table.rules_for(key)
         or table.rules_for(replace(key, operators="any"))
-        or (Rule(key, 0, math.inf, AlgorithmConfig(), _NO_EVIDENCE),)
+        or (Rule(key, 0, math.inf, AlgorithmChoice(), _NO_EVIDENCE),)
     )
 
 

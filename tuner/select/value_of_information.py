@@ -16,7 +16,7 @@ from scipy.linalg import cholesky
 
 from tuner.base.arrays import FloatArray
 from tuner.base.statistics import NORMAL_95
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import MIN_GAIN
 from tuner.select.posterior import Posterior
 
@@ -28,12 +28,12 @@ _MAX_REGRET = 20.0  # cap on the relative regret of one call
 class Selection:
     """The choice that a table would use, its expected regret and the regret's deviation."""
 
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
     regret: float
     sd: float
 
 
-def significant_winners(posterior: Posterior) -> frozenset[AlgorithmConfig]:
+def significant_winners(posterior: Posterior) -> frozenset[AlgorithmChoice]:
     """Return the choices that may replace the default.
 
     Their gain is above noise, and its 95 % interval is above 1.
@@ -53,8 +53,8 @@ class RegretEstimate:
 
     posterior: Posterior
     unit_draws: FloatArray
-    supported: frozenset[AlgorithmConfig]
-    measured: frozenset[AlgorithmConfig] = frozenset()
+    supported: frozenset[AlgorithmChoice]
+    measured: frozenset[AlgorithmChoice] = frozenset()
 
     @cached_property
     def selection(self) -> Selection:
@@ -105,18 +105,18 @@ def _selected_indices(
     posterior: Posterior,
     means: FloatArray,
     covariance: FloatArray,
-    among: Collection[AlgorithmConfig],
+    among: Collection[AlgorithmChoice],
 ) -> FloatArray:
     """Return the index of the selected choice for every row of means."""
     known = [choice in among for choice in posterior.choices]
     open_to = np.logical_and(_is_significant(posterior, means, covariance), known)
-    open_to[:, posterior.choices.index(AlgorithmConfig())] = True
+    open_to[:, posterior.choices.index(AlgorithmChoice())] = True
     return np.asarray(np.where(open_to, -means, -np.inf).argmax(axis=1))
 
 
 def _is_significant(posterior: Posterior, means: FloatArray, covariance: FloatArray) -> FloatArray:
     """Return which choices may replace the default, (rows of means, k)."""
-    default, variance = posterior.choices.index(AlgorithmConfig()), np.diag(covariance)
+    default, variance = posterior.choices.index(AlgorithmChoice()), np.diag(covariance)
     spread = np.sqrt(np.maximum(variance + variance[default] - 2 * covariance[default], 0.0))
     gains = means[:, default, None] - means
     return np.asarray(gains > np.maximum(NORMAL_95 * spread, math.log1p(MIN_GAIN)))

@@ -15,7 +15,7 @@ import numpy as np
 
 from tuner.core.calibration import Calibration
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim.simulation_cache import SimulationCache
@@ -35,7 +35,7 @@ class TimedAlgorithm(NamedTuple):
 
     algorithm: str
     seconds: float
-    choice: AlgorithmConfig | None = None
+    choice: AlgorithmChoice | None = None
 
 
 class AlgorithmPolicy(Protocol):
@@ -71,7 +71,7 @@ class CallTimes:
         )
         self._of_fewer_nodes = of_fewer_nodes or self._of_first_nodes
         self._chosen: dict[Call, TimedAlgorithm] = {}
-        self._simulated: dict[tuple[Call, AlgorithmConfig], float] = {}
+        self._simulated: dict[tuple[Call, AlgorithmChoice], float] = {}
         self._of_groups: dict[Group, CallPredictor] = {}
         self._on_fewer: dict[int, CallTimes] = {}
         self._out_of_step: dict[Call, float] = {}
@@ -163,7 +163,7 @@ class CallTimes:
     def nccl(self, group: Group) -> NcclTimes | None:
         return self.predictor(group).nccl
 
-    def simulated(self, call: Call, choice: AlgorithmConfig) -> float:
+    def simulated(self, call: Call, choice: AlgorithmChoice) -> float:
         """Return the simulated seconds of an algorithm.
 
         Raises InputError, ScheduleError, LimitExceededError or MissingCostError as simulations do.
@@ -175,7 +175,7 @@ class CallTimes:
         second = self._simulated_at(call._replace(nbytes=high), choice)
         return first + (second - first) * (call.nbytes - low) / (high - low)
 
-    def extrapolated(self, most: int, call: Call, choice: AlgorithmConfig) -> float:
+    def extrapolated(self, most: int, call: Call, choice: AlgorithmChoice) -> float:
         """Return the seconds of an algorithm, from simulations of at most `most` nodes.
 
         On more nodes the time grows on with the same power of the number of nodes as between two
@@ -194,7 +194,7 @@ class CallTimes:
         further = math.log(nodes / larger) / math.log(larger / smaller)
         return float(second * (second / first) ** further) if first else second
 
-    def _simulated_at(self, call: Call, choice: AlgorithmConfig) -> float:
+    def _simulated_at(self, call: Call, choice: AlgorithmChoice) -> float:
         known = (call, choice)
         if known not in self._simulated:
             self._simulated[known] = simulate_groups(call, choice, self._predictor)

@@ -12,12 +12,12 @@ from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.training.recorded import ALLTOALL, SEND
 
-PAIRWISE = AlgorithmConfig("pairwise", runner=SCHEDULE)
-MESSAGE = AlgorithmConfig("message", runner=SCHEDULE)
+PAIRWISE = AlgorithmChoice("pairwise", runner=SCHEDULE)
+MESSAGE = AlgorithmChoice("message", runner=SCHEDULE)
 UNNAMED = Collective.BCAST  # of schedules that are no collective; they are timed as its calls are
 OWN_OPERATIONS = {ALLTOALL: PAIRWISE, SEND: MESSAGE}  # operations that are no `Collective`
 
@@ -65,7 +65,7 @@ class Call(NamedTuple):
 
 
 def simulate_groups(
-    call: Call, choice: AlgorithmConfig, predictor: CallPredictor, calls: int = 1
+    call: Call, choice: AlgorithmChoice, predictor: CallPredictor, calls: int = 1
 ) -> float:
     """Return the seconds of a call by all groups of a job at once, which share links and ports.
 
@@ -82,7 +82,7 @@ def simulate_groups(
     return predictor.simulated_seconds(whole, call.nbytes)
 
 
-def _own_schedule(call: Call, choice: AlgorithmConfig, predictor: CallPredictor) -> Schedule:
+def _own_schedule(call: Call, choice: AlgorithmChoice, predictor: CallPredictor) -> Schedule:
     """Return the schedule of one group."""
     size = call.group.size
     if call.operation == ALLTOALL:

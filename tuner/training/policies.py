@@ -15,7 +15,7 @@ from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
 from tuner.core.path_classes import BLOCK
-from tuner.core.table import AlgorithmConfig, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, RuleKey, TuningTable
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.mpi_libraries.default_algorithms import (
     DefaultLookup,
@@ -76,7 +76,7 @@ class FastestKnown:
     """
 
     names: tuple[str, ...] = ()
-    _screened: dict[tuple[CallTimes, Call], list[AlgorithmConfig]] = field(
+    _screened: dict[tuple[CallTimes, Call], list[AlgorithmChoice]] = field(
         default_factory=dict, compare=False
     )
     _shapes: dict[tuple[CallTimes, Call], set[Shape]] = field(default_factory=dict, compare=False)
@@ -108,14 +108,14 @@ class FastestKnown:
             if seconds is not None:
                 yield TimedAlgorithm(str(choice), seconds, choice)
 
-    def _worth_trying(self, call: Call, times: CallTimes) -> list[AlgorithmConfig]:
+    def _worth_trying(self, call: Call, times: CallTimes) -> list[AlgorithmChoice]:
         """Return the candidates that may be the fastest, which are compared at few sizes."""
         key = times, call._replace(nbytes=_size_nearby(call.nbytes, SEGMENTS_AT))
         if key not in self._screened:
             self._screened[key] = self._screen(key[1], times)
         return self._screened[key]
 
-    def _screen(self, call: Call, times: CallTimes) -> list[AlgorithmConfig]:
+    def _screen(self, call: Call, times: CallTimes) -> list[AlgorithmChoice]:
         """Return the fastest candidates, by simulations of at most FEW_NODES.
 
         For many ranks only the algorithms are compared that are fast on still fewer nodes.
@@ -133,7 +133,7 @@ class FastestKnown:
         """Return the algorithms that are the fastest with their median segment on few nodes."""
         key = times, call._replace(nbytes=_size_nearby(call.nbytes, SHAPES_AT))
         if key not in self._shapes:
-            shapes = defaultdict[Shape, list[AlgorithmConfig]](list)
+            shapes = defaultdict[Shape, list[AlgorithmChoice]](list)
             for choice in self._candidates(key[1], times):
                 shapes[_shape(choice)].append(choice)
             medians = [some[len(some) // 2] for some in shapes.values()]
@@ -143,7 +143,7 @@ class FastestKnown:
             self._shapes[key] = {_shape(one) for one in fastest}
         return self._shapes[key]
 
-    def _candidates(self, call: Call, times: CallTimes) -> Iterator[AlgorithmConfig]:
+    def _candidates(self, call: Call, times: CallTimes) -> Iterator[AlgorithmChoice]:
         """Yield the schedules to choose from, of those that nobody has to configure."""
         predictor, collective = times.predictor(call.group), Collective(call.operation)
         names = [
@@ -205,7 +205,7 @@ class LibraryDefault:
         return _timed_choice(call, choice, times)
 
 
-def _timed_choice(call: Call, choice: AlgorithmConfig, times: CallTimes) -> TimedAlgorithm:
+def _timed_choice(call: Call, choice: AlgorithmChoice, times: CallTimes) -> TimedAlgorithm:
     """Return an algorithm with its time, which is NCCL's own where NCCL has the algorithm."""
     predictor, collective = times.predictor(call.group), Collective(call.operation)
     if predictor.model_of(collective, choice) == NCCL:
@@ -224,14 +224,14 @@ def _size_nearby(nbytes: int, power: int) -> int:
     return 1 << max(power, round(math.log2(nbytes) / power) * power)
 
 
-def _shape(choice: AlgorithmConfig) -> Shape:
+def _shape(choice: AlgorithmChoice) -> Shape:
     """Return an algorithm and its parameters but the segment."""
     return choice.algorithm, tuple(one for one in choice.params.items() if one[0] != "segment")
 
 
 def _fastest(
-    call: Call, choices: list[AlgorithmConfig], predict: Callable[[Call, AlgorithmConfig], float]
-) -> list[AlgorithmConfig]:
+    call: Call, choices: list[AlgorithmChoice], predict: Callable[[Call, AlgorithmChoice], float]
+) -> list[AlgorithmChoice]:
     """Return the algorithms that are possible, the fastest first."""
     timed = [(_seconds_if_possible(predict, call, choice), choice) for choice in choices]
     possible = [(seconds, choice) for seconds, choice in timed if seconds is not None]
@@ -239,7 +239,7 @@ def _fastest(
 
 
 def _seconds_if_possible(
-    predict: Callable[[Call, AlgorithmConfig], float], call: Call, choice: AlgorithmConfig
+    predict: Callable[[Call, AlgorithmChoice], float], call: Call, choice: AlgorithmChoice
 ) -> float | None:
     """Return the predicted seconds; None for an algorithm that cannot be simulated on this group.
 

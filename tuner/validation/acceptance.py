@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
-from tuner.core.table import MEASURED, AlgorithmConfig, Evidence, Rule, TuningTable
+from tuner.core.table import MEASURED, AlgorithmChoice, Evidence, Rule, TuningTable
 from tuner.formats.rules_by_ranks import all_rule_lists
 from tuner.validation.timing import (
     CONDITIONS,
@@ -198,7 +198,7 @@ def _withdrawn(rule: Rule) -> Rule:
     evidence = replace(
         rule.evidence, chosen_s=seconds, gain=1.0, gain_ci95=(1.0, 1.0), runner_up=str(rule.choice)
     )
-    return replace(rule, choice=AlgorithmConfig(), evidence=evidence)
+    return replace(rule, choice=AlgorithmChoice(), evidence=evidence)
 
 
 def _accepted_parts(
@@ -279,7 +279,7 @@ def _default_rule(
         runner_up=str(rule.choice),
     )
     return replace(
-        rule, start_bytes=low, stop_bytes=high, choice=AlgorithmConfig(), evidence=evidence
+        rule, start_bytes=low, stop_bytes=high, choice=AlgorithmChoice(), evidence=evidence
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.base.progress import ProgressCallback
-from tuner.core.table import AlgorithmConfig, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, RuleKey, TuningTable
 from tuner.formats.registry import ExportOptions
 from tuner.launch import Launcher, MultiHostLauncher
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, PlacedCollective
@@ -72,7 +72,7 @@ class TunedLibrary(ValidatedLibrary, Protocol):
 
     def default_choices(
         self, launcher: Launcher, key: RuleKey, sizes: Sequence[int]
-    ) -> Iterator[AlgorithmConfig | None]:
+    ) -> Iterator[AlgorithmChoice | None]:
         """Yield what it chooses by itself for calls of `sizes` bytes; None where it is unknown."""
 
 

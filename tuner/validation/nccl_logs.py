@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.importers.inspector import InspectorRecord
 from tuner.importers.streaming import RawLine
 from tuner.mpi_libraries.nccl.logged import DATATYPE_BYTES, algo_proto_name, buffer_bytes
@@ -90,7 +90,7 @@ class ExecutedCollective:
     nodes: int
     p: int
     nbytes: int
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
 
 
 @dataclass
@@ -129,7 +129,7 @@ class LoggedCalls:
     def executed_calls(self) -> Iterator[tuple[ExecutedCollective, int]]:
         """Yield each call that ran and how often it was logged; the Inspector logs it per rank."""
         for (collective, (p, nodes), nbytes, algorithm, channels), times in self._counts.items():
-            choice = AlgorithmConfig(algorithm, {CHANNELS_PARAMETER: channels} if channels else {})
+            choice = AlgorithmChoice(algorithm, {CHANNELS_PARAMETER: channels} if channels else {})
             yield ExecutedCollective(collective, nodes, p, nbytes, choice), times
 
     def read_log(self, lines: Iterable[RawLine]) -> None:

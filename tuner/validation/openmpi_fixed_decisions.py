@@ -13,7 +13,7 @@ from pathlib import Path
 from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig, RuleKey
+from tuner.core.table import SCHEDULE, AlgorithmChoice, RuleKey
 from tuner.launch.rank_program import rank_arguments
 from tuner.mpi_libraries.openmpi import COLLECTIVES, effective_algorithm
 from tuner.topology import CUDA
@@ -37,7 +37,7 @@ class FixedDecision:
     collective: Collective
     min_ranks: int
     thresholds: tuple[int, ...]
-    choices: tuple[AlgorithmConfig | None, ...]
+    choices: tuple[AlgorithmChoice | None, ...]
 
 
 def find_fixed_decisions(starter: RankStarter) -> tuple[FixedDecision, ...]:
@@ -80,7 +80,7 @@ known_decisions = lru_cache(find_fixed_decisions)
 
 def fixed_choices(
     decisions: Iterable[FixedDecision], key: RuleKey, sizes: Sequence[int]
-) -> Iterator[AlgorithmConfig | None]:
+) -> Iterator[AlgorithmChoice | None]:
     """Yield what coll/tuned runs in calls of `sizes` bytes; None where that is unknown.
 
     Allreduces of buffers in GPU memory are staged through the host (coll/accelerator).
@@ -97,9 +97,9 @@ def fixed_choices(
         yield _staged(key.collective, choice) if choice and stages else choice
 
 
-def _staged(collective: Collective, choice: AlgorithmConfig) -> AlgorithmConfig | None:
+def _staged(collective: Collective, choice: AlgorithmChoice) -> AlgorithmChoice | None:
     """Return the choice with copies through the host; None if no schedule describes it."""
     name = f"{choice.algorithm}_staged"
     if name not in algorithms.algorithm_names(collective, algorithms.REQUIREMENTS):
         return None
-    return AlgorithmConfig(name, {"copies": STAGED_COPIES}, SCHEDULE)
+    return AlgorithmChoice(name, {"copies": STAGED_COPIES}, SCHEDULE)

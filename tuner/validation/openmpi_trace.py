@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.base import c_compiler
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, COLLECTIVES, choice_of
 from tuner.validation.validation import CallOutcome
 
@@ -21,7 +21,7 @@ def build_tracer(directory: Path) -> Path | None:
     return c_compiler.compile_shared_library(SOURCE, directory)
 
 
-def executed_algorithm(collective: Collective, outcome: CallOutcome) -> AlgorithmConfig | None:
+def executed_algorithm(collective: Collective, outcome: CallOutcome) -> AlgorithmChoice | None:
     """Return the algorithm that a call ended in.
 
     None where it was not exactly one call of `coll/tuned` on its own communicator.
@@ -39,7 +39,7 @@ def why_unknown(outcome: CallOutcome) -> str:
     return "another component than coll/tuned answered the call"
 
 
-def _entered_algorithm(call: Sequence[int]) -> AlgorithmConfig:
+def _entered_algorithm(call: Sequence[int]) -> AlgorithmChoice:
     """Return the algorithm that was entered last, with its parameters."""
     _, number, asked, faninout, segment, ran, shape = call
     collective = COLLECTIVE_OF[number]

@@ -16,7 +16,7 @@ from tuner.base import c_compiler
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, TuningTable
 from tuner.formats import shell_exports
 from tuner.formats.intelmpi import fallback_of
 from tuner.formats.intelmpi.adjust import DIALECT, VARIABLE_PREFIX
@@ -121,7 +121,7 @@ class _Launches:
         self._done = self._total = 0
 
     def validate(
-        self, rules: Sequence[Rule], fallback: AlgorithmConfig | None
+        self, rules: Sequence[Rule], fallback: AlgorithmChoice | None
     ) -> list[RuleValidation]:
         """Validate the rules with the variables, without them, and with each preset alone."""
         meant = {rule: self._expected_preset(rule, fallback) for rule in rules}
@@ -145,7 +145,7 @@ class _Launches:
             _validate_rule(rule, meant[rule], ran, alone[rule.key.collective]) for rule in rules
         ]
 
-    def _expected_preset(self, rule: Rule, fallback: AlgorithmConfig | None) -> int | None:
+    def _expected_preset(self, rule: Rule, fallback: AlgorithmChoice | None) -> int | None:
         """Return the preset of the variables for a rule; LIBRARY_DEFAULT where none is set."""
         collective = rule.key.collective
         if DIALECT.variable_names.get(collective) not in self._variables:
@@ -192,7 +192,7 @@ def _validate_rule(
     reasons = [f"at {', '.join(where)} bytes {doubt}" for doubt, where in doubts.items()]
     if not sizes:
         reasons.append(NO_CALL_SIZE)
-    executed = tuple(AlgorithmConfig(describe_functions(ran[rule, nbytes])) for nbytes in sizes)
+    executed = tuple(AlgorithmChoice(describe_functions(ran[rule, nbytes])) for nbytes in sizes)
     return RuleValidation(rule, sizes, executed, not reasons, "; ".join(reasons))
 
 

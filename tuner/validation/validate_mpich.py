@@ -21,7 +21,7 @@ from pathlib import Path
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.progress import ProgressCallback, no_progress
-from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, RuleKey, TuningTable
 from tuner.formats.mpich import device, emitter
 from tuner.formats.mpich.branches import RuleToLeaf, is_restricted, merge_into_generic
 from tuner.formats.mpich.default_algorithms import find_default_algorithms
@@ -139,7 +139,7 @@ class Mpich:
 
     def default_choices(
         self, launcher: Launcher, key: RuleKey, sizes: Sequence[int]
-    ) -> Iterator[AlgorithmConfig | None]:
+    ) -> Iterator[AlgorithmChoice | None]:
         """Read the rules in the library; its choices for buffers in GPU memory are not known."""
         call = (key.collective, key.nodes, key.ppn, key.placement)
         known = key.collective in ALGORITHMS and key.memory != CUDA
@@ -430,7 +430,7 @@ def _validate_rule(
         injector.failing_rules([own])  # raises ProbeError if the file is not the reason
         return RuleValidation.skipped(rule, UNEXPLAINED)
     reason = _misrouted_call(ended, neighbours, own)
-    executed = AlgorithmConfig() if reason else rule.choice
+    executed = AlgorithmChoice() if reason else rule.choice
     return RuleValidation(rule, (own.nbytes,), (executed,), not reason, reason)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.base.units import format_size, plural
-from tuner.core.table import AlgorithmConfig, Rule, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, TuningTable
 from tuner.formats.rules_by_ranks import rules_by_key
 from tuner.importers.inspector_files import is_inspector_head, select_reader
 from tuner.importers.streaming import iter_files
@@ -99,11 +99,11 @@ def _rules_in_file(table: TuningTable) -> list[Rule]:
 def _validate_rule(rule: Rule, calls: Sequence[tuple[ExecutedCollective, int]]) -> RuleValidation:
     bound = rule.choice.params.get(CHANNELS_PARAMETER, 0)
     unsure = [call for call, _ in calls if _matches_rule(rule.choice, call.choice) is None]
-    seen = Counter[tuple[int, AlgorithmConfig]]()
-    wrong = Counter[tuple[int, AlgorithmConfig]]()
+    seen = Counter[tuple[int, AlgorithmChoice]]()
+    wrong = Counter[tuple[int, AlgorithmChoice]]()
     for call, times in calls:
         if (agrees := _matches_rule(rule.choice, call.choice)) is not None:
-            ran = call.choice if bound else AlgorithmConfig(call.choice.algorithm)
+            ran = call.choice if bound else AlgorithmChoice(call.choice.algorithm)
             seen[call.nbytes, ran] += times
             wrong[call.nbytes, ran] += 0 if agrees else times
     if not seen:
@@ -114,7 +114,7 @@ def _validate_rule(rule: Rule, calls: Sequence[tuple[ExecutedCollective, int]]) 
     return RuleValidation(rule, sizes, executed, not reason, reason)
 
 
-def _matches_rule(wanted: AlgorithmConfig, ran: AlgorithmConfig) -> bool | None:
+def _matches_rule(wanted: AlgorithmChoice, ran: AlgorithmChoice) -> bool | None:
     """Return whether a call ran as its rule says, None where that cannot be told."""
     if wanted.algorithm != ran.algorithm:
         return False
@@ -125,9 +125,9 @@ def _matches_rule(wanted: AlgorithmConfig, ran: AlgorithmConfig) -> bool | None:
 
 
 def _mismatch_reason(
-    ordered: Sequence[tuple[int, AlgorithmConfig]],
-    seen: Counter[tuple[int, AlgorithmConfig]],
-    wrong: Counter[tuple[int, AlgorithmConfig]],
+    ordered: Sequence[tuple[int, AlgorithmChoice]],
+    seen: Counter[tuple[int, AlgorithmChoice]],
+    wrong: Counter[tuple[int, AlgorithmChoice]],
 ) -> str:
     size, ran = next(each for each in ordered if wrong[each])
     return (

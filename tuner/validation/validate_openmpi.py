@@ -10,7 +10,7 @@ from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import Collective
-from tuner.core.table import OPERATORS, AlgorithmConfig, Rule, RuleKey, TuningTable
+from tuner.core.table import OPERATORS, AlgorithmChoice, Rule, RuleKey, TuningTable
 from tuner.formats.openmpi import han
 from tuner.formats.openmpi.emitter import SUPPORTED_MAJOR_VERSIONS, check, emit
 from tuner.formats.openmpi.rules import min_decided_bytes, render
@@ -143,7 +143,7 @@ class OpenMpi:
 
     def default_choices(
         self, launcher: Launcher, key: RuleKey, sizes: Sequence[int]
-    ) -> Iterator[AlgorithmConfig | None]:
+    ) -> Iterator[AlgorithmChoice | None]:
         return fixed_choices(known_decisions(launcher), key, sizes)
 
 
@@ -293,11 +293,11 @@ def _validate_rule(
     outcomes: Mapping[ValidationCall, CallOutcome],
     without: Mapping[ValidationCall, CallOutcome],
 ) -> RuleValidation:
-    executed, reasons = dict[int, AlgorithmConfig](), list[str]()
+    executed, reasons = dict[int, AlgorithmChoice](), list[str]()
     for trial, answer in outcomes.items():
         ran = executed_algorithm(trial.collective, answer)
         if trial.commutative:
-            executed[trial.nbytes] = ran or AlgorithmConfig()
+            executed[trial.nbytes] = ran or AlgorithmChoice()
         where = f"at {trial.nbytes} bytes" + (
             "" if trial.commutative else ", with an operator that does not commute,"
         )
@@ -406,7 +406,7 @@ def _validate_by_faults(
 
 def _validation_by_fault(rule: Rule, failed: set[int], others: list[Rule]) -> RuleValidation:
     sizes = validation_sizes(rule)
-    reached = tuple(rule.choice if nbytes in failed else AlgorithmConfig() for nbytes in sizes)
+    reached = tuple(rule.choice if nbytes in failed else AlgorithmChoice() for nbytes in sizes)
     missed = [nbytes for nbytes in sizes if nbytes not in failed]
     reason = f"calls of {missed} bytes do not reach this rule" if missed else ""
     reason = reason if sizes else NO_CALL_SIZE

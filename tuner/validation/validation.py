@@ -19,7 +19,7 @@ from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import LaunchTimeoutError, ProbeError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
-from tuner.core.table import OPERATORS, AlgorithmConfig, Rule
+from tuner.core.table import OPERATORS, AlgorithmChoice, Rule
 from tuner.launch.rank_program import rank_arguments
 
 VALIDATION_PROGRAM = rank_arguments("tuner.rank_programs.validate")
@@ -81,7 +81,7 @@ class RuleValidation:
 
     rule: Rule
     sizes: tuple[int, ...]
-    executed: tuple[AlgorithmConfig, ...]
+    executed: tuple[AlgorithmChoice, ...]
     confirmed: bool
     reason: str = ""
 

@@ -15,7 +15,7 @@ from itertools import groupby
 
 from tuner.base.errors import InputError, ProbeError
 from tuner.core.measurement import Cluster
-from tuner.core.table import NO_EVIDENCE, AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
+from tuner.core.table import NO_EVIDENCE, AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.launch import Launcher, find_interpreter
 from tuner.mpi_libraries.products import title_of
 from tuner.mpi_libraries.profiles import profile_of
@@ -25,7 +25,7 @@ DEFAULT_PREFIX = "default:"  # begins the name of a library in a study's `table`
 DEFAULT_KEY = "library_default"  # in the provenance of such a table
 
 # The choices for calls of so many bytes.
-Chooser = Callable[[RuleKey, Sequence[int]], Iterable[AlgorithmConfig | None]]
+Chooser = Callable[[RuleKey, Sequence[int]], Iterable[AlgorithmChoice | None]]
 
 
 def default_table(library: str, keys: Iterable[RuleKey], sizes: Sequence[int]) -> TuningTable:
@@ -67,7 +67,7 @@ def _rules(key: RuleKey, sizes: Sequence[int], choose: Chooser) -> Iterator[Rule
     stops = [start for start, _ in ranges[1:]]
     for (start, choice), stop in zip(ranges, [*stops, math.inf], strict=True):
         first = start if start > sizes[0] else 0
-        yield Rule(key, first, stop, choice or AlgorithmConfig(), Evidence(NO_EVIDENCE))
+        yield Rule(key, first, stop, choice or AlgorithmChoice(), Evidence(NO_EVIDENCE))
 
 
 def _launcher(library: str) -> Launcher:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tuner import algorithms
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
-from tuner.core.table import DEFAULT, AlgorithmConfig, RuleKey, TuningTable
+from tuner.core.table import DEFAULT, AlgorithmChoice, RuleKey, TuningTable
 from tuner.prediction.call_candidates import Candidate, make_candidate
 from tuner.whatif.study_result import TableRegret, TimedCandidate
 
@@ -18,7 +18,7 @@ class TableLookup:
     """A table's choice for one call, and the key of the rules it comes from; None without rules."""
 
     collective: Collective
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
     key: RuleKey | None
 
     @property
@@ -51,7 +51,7 @@ def look_up_exported(table: TuningTable, call: RuleKey, nbytes: int) -> TableLoo
     ]
     key = max(fitting, key=lambda key: _closeness(key, call), default=None)
     rule = None if key is None else table.lookup(key, nbytes)
-    return TableLookup(call.collective, AlgorithmConfig() if rule is None else rule.choice, key)
+    return TableLookup(call.collective, AlgorithmChoice() if rule is None else rule.choice, key)
 
 
 def _closeness(key: RuleKey, call: RuleKey) -> tuple[bool, bool, int, bool]:

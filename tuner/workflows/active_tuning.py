@@ -24,7 +24,7 @@ from tuner.core.measurement import (
     read_partial,
 )
 from tuner.core.path_classes import omit_default_placement
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.launch import Launcher
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
 from tuner.probe.batches import read_provenance
@@ -196,7 +196,7 @@ class _ActiveTuning:
     def _check(self) -> None:
         """Raise InputError for every error that can be found without starting ranks."""
         check_probe(self.out, self.launches.request, self.launcher)
-        choices = ((one, AlgorithmConfig()) for one in self.request.collectives)
+        choices = ((one, AlgorithmChoice()) for one in self.request.collectives)
         self.constraints.check_excluded_names(self.request.library, choices)
         keys = {point.key() for point in candidate_points(self.full_request)}
         most = self.constraints.max_rules

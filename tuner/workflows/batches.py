@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.core.measurement import Measurements
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.launch import Launcher
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
 from tuner.probe.batches import ExperimentRequest
@@ -49,7 +49,7 @@ SYNCHRONISATION_S = 5e-3  # seconds beside the call itself, for agreeing on a co
 MIN_PACE = 0.5
 MAX_PACE = 8.0
 
-CandidateGrid = dict[CallPoint, tuple[AlgorithmConfig, ...]]
+CandidateGrid = dict[CallPoint, tuple[AlgorithmChoice, ...]]
 
 
 @dataclass
@@ -220,7 +220,7 @@ class MeasurementBatches:
         for point in order_points(points):
             self.on_step(f"simulating {len(grid)} of {len(points)} calls")
             grid[point] = self.generate_candidates(point)
-            for choice in (AlgorithmConfig(), *grid[point]):
+            for choice in (AlgorithmChoice(), *grid[point]):
                 self.simulator(point, choice)
             if time.monotonic() > self.simulator.deadline:
                 break

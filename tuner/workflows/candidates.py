@@ -16,7 +16,7 @@ from typing import Any
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.launch import CompletedRun, Launcher, MultiHostLauncher
 from tuner.mpi_libraries.default_algorithms import (
     DefaultAlgorithms,
@@ -154,7 +154,7 @@ class CandidateGenerator:
     constraints: Constraints = UNCONSTRAINED
     default_algorithms: Sequence[DefaultAlgorithms] = ()
 
-    def __call__(self, point: CallPoint) -> tuple[AlgorithmConfig, ...]:
+    def __call__(self, point: CallPoint) -> tuple[AlgorithmChoice, ...]:
         """Return the candidate choices of a point, without the default."""
         request, collective = self.request, Collective(point.collective)
         library = mpi_libraries.library_module(request.library)

@@ -20,7 +20,7 @@ from tuner.calibrate.refine import refine
 from tuner.core.calibration import Calibration, Estimate
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, Measurements
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.topology import Placement
@@ -43,7 +43,7 @@ def collectives(beta: float, shape: float = 0.0) -> Measurements:
     series = []
     for number, name in enumerate(NAMES):
         for nbytes in SIZES:
-            schedule = schedule_of(LIBRARY, Collective.BCAST, AlgorithmConfig(name), 4, nbytes)
+            schedule = schedule_of(LIBRARY, Collective.BCAST, AlgorithmChoice(name), 4, nbytes)
             assert schedule is not None
             seconds = simulate(schedule, Placement.block(RACKS, 1), crowded, nbytes)
             seconds *= 1 + shape * (-1) ** (number + SIZES.index(nbytes))
@@ -110,7 +110,7 @@ def test_calls_are_left_out_by_whole_points() -> None:
 
 def case(nbytes: int, algorithm: str, measured: float, predicted: float) -> CollectivePrediction:
     point = (Collective.BCAST, 4, 1, "consecutive", "host", nbytes)
-    return CollectivePrediction(point, AlgorithmConfig(algorithm), measured, predicted)
+    return CollectivePrediction(point, AlgorithmChoice(algorithm), measured, predicted)
 
 
 def test_error_and_ranking_are_told_apart() -> None:

@@ -21,7 +21,7 @@ from tuner.cli.terminal.output import print_table
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurements
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, write_table
 from tuner.select.build_table import make_table
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
@@ -422,7 +422,7 @@ def test_rules_of_a_cluster_say_which_hosts_and_ranks(
 ) -> None:
     path = tmp_path / "table.json"
     keys = [RuleKey(Collective.BCAST, 4, 2), RuleKey(Collective.BCAST, 1, 8, "cuda")]
-    rules = tuple(Rule(key, 0, math.inf, AlgorithmConfig(), Evidence("none")) for key in keys)
+    rules = tuple(Rule(key, 0, math.inf, AlgorithmChoice(), Evidence("none")) for key in keys)
     write_table(TuningTable(Cluster("node", 4, 2, "some", 0), "openmpi 5.0.11", rules), path)
     assert main(["table", "show", str(path)]) == 0
     title, *lines = capsys.readouterr().out.splitlines()
@@ -450,7 +450,7 @@ def test_select_says_on_how_many_nodes_a_table_has_as_many_ranks(
             RuleKey(Collective.BCAST, nodes, 8 // nodes),
             0,
             math.inf,
-            AlgorithmConfig(),
+            AlgorithmChoice(),
             Evidence("none"),
         )
         for nodes in (2, 4)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, write_table
+from tuner.core.table import AlgorithmChoice, write_table
 
 BCAST = Collective.BCAST
 NOWHERE = "http://127.0.0.1:9"  # the port of a service that throws everything away
@@ -18,12 +18,12 @@ NOWHERE = "http://127.0.0.1:9"  # the port of a service that throws everything a
 @pytest.mark.parametrize(
     ("library", "choice", "why"),
     [
-        ("openmpi 5.0.11", AlgorithmConfig("shout"), "shout"),
-        ("openmpi 5.0.11", AlgorithmConfig("linear", {"radix": 3}), "radix"),
-        ("mpich 5.0.2", AlgorithmConfig("shout"), "MPICH has no bcast algorithm 'shout'"),
+        ("openmpi 5.0.11", AlgorithmChoice("shout"), "shout"),
+        ("openmpi 5.0.11", AlgorithmChoice("linear", {"radix": 3}), "radix"),
+        ("mpich 5.0.2", AlgorithmChoice("shout"), "MPICH has no bcast algorithm 'shout'"),
         (
             "openmpi 5.0.11",
-            AlgorithmConfig("shout", runner="schedule"),
+            AlgorithmChoice("shout", runner="schedule"),
             "there is no bcast algorithm 'shout'",
         ),
     ],
@@ -32,11 +32,11 @@ def test_what_no_library_has_is_not_published(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     library: str,
-    choice: AlgorithmConfig,
+    choice: AlgorithmChoice,
     why: str,
 ) -> None:
     path = tmp_path / "table.json"
-    rungs = {(BCAST, 4): ((0, AlgorithmConfig()), (64, choice))}
+    rungs = {(BCAST, 4): ((0, AlgorithmChoice()), (64, choice))}
     write_table(table_of(rungs, library=library), path)
     assert main(["publish", str(path), "--service", NOWHERE]) == 1
     said = capsys.readouterr().err
@@ -49,7 +49,7 @@ def test_what_is_wrong_for_some_operators_is_not_published(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "table.json"
-    rungs = {(Collective.ALLREDUCE, 4): ((0, AlgorithmConfig("rabenseifner")),)}
+    rungs = {(Collective.ALLREDUCE, 4): ((0, AlgorithmChoice("rabenseifner")),)}
     write_table(table_of(rungs), path)
     assert main(["publish", str(path), "--service", NOWHERE]) == 1
     said = capsys.readouterr().err
@@ -64,7 +64,7 @@ def test_what_there_is_comes_as_far_as_the_service(
     path = tmp_path / "table.json"
     write_table(
         table_of(
-            {(BCAST, 4): ((0, AlgorithmConfig()), (64, AlgorithmConfig("binomial", {}, via)))}
+            {(BCAST, 4): ((0, AlgorithmChoice()), (64, AlgorithmChoice("binomial", {}, via)))}
         ),
         path,
     )

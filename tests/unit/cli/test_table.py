@@ -14,7 +14,7 @@ from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable, read_table, write_table
+from tuner.core.table import AlgorithmChoice, TuningTable, read_table, write_table
 from tuner.formats.registry import FORMATS
 from tuner.launch import Launcher
 
@@ -50,10 +50,10 @@ def table(form: str, tmp_path: Path) -> Path:
     library, first, second = OF[form]
     made = table_of(
         {
-            (ALLREDUCE, 8): [(0, AlgorithmConfig(second)), (4096, AlgorithmConfig(second))],
+            (ALLREDUCE, 8): [(0, AlgorithmChoice(second)), (4096, AlgorithmChoice(second))],
             (ALLREDUCE, 8, "commutative"): [
-                (0, AlgorithmConfig(first)),
-                (4096, AlgorithmConfig(second)),
+                (0, AlgorithmChoice(first)),
+                (4096, AlgorithmChoice(second)),
             ],
         }
     )
@@ -107,7 +107,7 @@ def test_tables_of_other_libraries_are_refused(
 def test_what_cannot_be_started_is_never_proved(
     library: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = table_of({(ALLREDUCE, 8): [(0, AlgorithmConfig())]}, library=library)
+    table = table_of({(ALLREDUCE, 8): [(0, AlgorithmChoice())]}, library=library)
     write_table(table, tmp_path / "t.json")
     name = library.partition(" ")[0]
     for words in ((), ("--library", name), ("--json",)):
@@ -163,7 +163,7 @@ def test_a_proof_refuses_what_it_has_no_use_for(
     library: str, words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_table(
-        table_of({(ALLREDUCE, 2): [(0, AlgorithmConfig())]}, library=library), tmp_path / "t.json"
+        table_of({(ALLREDUCE, 2): [(0, AlgorithmChoice())]}, library=library), tmp_path / "t.json"
     )
     assert main(["table", "validate", str(tmp_path / "t.json"), *words]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
@@ -172,7 +172,7 @@ def test_a_proof_refuses_what_it_has_no_use_for(
 def test_more_hosts_than_given_cannot_be_proved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: Launcher
 ) -> None:
-    made = table_of({(ALLREDUCE, 8): [(0, AlgorithmConfig())]}, library=launcher.version())
+    made = table_of({(ALLREDUCE, 8): [(0, AlgorithmChoice())]}, library=launcher.version())
     rules = tuple(replace(r, key=replace(r.key, nodes=4, ppn=2)) for r in made.rules)
     write_table(TuningTable(CLUSTER, made.library, rules), tmp_path / "t.json")
     for hosts, said in (("a,b", "the 2 hosts given"), ("a", "the 1 host given")):
@@ -184,7 +184,7 @@ def test_what_is_no_text_is_no_file_of_a_library(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, file = tmp_path / "t.json", tmp_path / "rules"
-    write_table(table_of({(ALLREDUCE, 4): [(0, AlgorithmConfig())]}), table)
+    write_table(table_of({(ALLREDUCE, 4): [(0, AlgorithmChoice())]}), table)
     file.write_bytes(b"\xff\xfe\x00rules")
     assert main(["table", "check", str(file), "--table", str(table)]) == 1
     said = capsys.readouterr().err
@@ -221,7 +221,7 @@ def test_shapes_of_as_many_ranks_are_exported_one_at_a_time(
         replace(rule, key=replace(rule.key, nodes=nodes, ppn=8 // nodes))
         for nodes, name in ((4, "ring"), (8, "rabenseifner"))
         for rule in table_of(
-            {(ALLREDUCE, 8): [(0, AlgorithmConfig()), (4096, AlgorithmConfig(name))]}
+            {(ALLREDUCE, 8): [(0, AlgorithmChoice()), (4096, AlgorithmChoice(name))]}
         ).rules
     ]
     path, file = tmp_path / "table.json", tmp_path / "file"
@@ -262,7 +262,7 @@ def test_a_stand_in_for_the_default_is_told(
     """When it is written, and to who compares the file without naming it, once for each call."""
     library, first, _ = OF[form]
     made = table_of(
-        {(ALLREDUCE, 8): [(0, AlgorithmConfig()), (4096, AlgorithmConfig(first))]}, library=library
+        {(ALLREDUCE, 8): [(0, AlgorithmChoice()), (4096, AlgorithmChoice(first))]}, library=library
     )
     memory = "cuda" if form == "nccl" else "host"
     rules = tuple(replace(r, key=replace(r.key, memory=memory)) for r in made.rules)
@@ -315,7 +315,7 @@ def test_a_rule_that_ends_programs_is_refused(
 ) -> None:
     """Open MPI divides a segment by the size of the datatype, which may be 0."""
     table, file = tmp_path / "t.json", tmp_path / "openmpi.rules"
-    choice = AlgorithmConfig("split_binary", {"segment": 1024})
+    choice = AlgorithmChoice("split_binary", {"segment": 1024})
     told = "may divide a segment by the size of the datatype, which is 0 in some calls of 0 bytes"
     write_table(table_of({(Collective.BCAST, 3): [(0, choice)]}), table)
     assert main(["table", "export", str(table), "--format", "openmpi", "--out", str(file)]) == 0
@@ -324,7 +324,7 @@ def test_a_rule_that_ends_programs_is_refused(
     rule = "bcast on 3 ranks, [0, inf) bytes: 'split_binary(segment=1024)'"
     assert f"{table}: {rule}: Open MPI 5.0.11 {told}" in said
     assert said.endswith("let the rule start at 1 byte")
-    write_table(table_of({(Collective.BCAST, 3): [(0, AlgorithmConfig()), (1, choice)]}), table)
+    write_table(table_of({(Collective.BCAST, 3): [(0, AlgorithmChoice()), (1, choice)]}), table)
     assert main(["table", "check", str(file), "--table", str(table)]) == 0
     file.write_text(file.read_text().replace("0 0 0 0 # default\n1 4", "0 4 0 1024\n1 4"))
     assert main(["table", "check", str(file), "--table", str(table)]) == 1
@@ -337,7 +337,7 @@ def test_a_file_of_another_library_is_told(
 ) -> None:
     table, file = tmp_path / "t.json", tmp_path / "rules"
     for library, text, own in (("mpich 5.0.2", "2 1\n", "JSON"), ("ucc 1.8.0", "{}", "not JSON")):
-        write_table(table_of({(ALLREDUCE, 4): [(0, AlgorithmConfig())]}, library=library), table)
+        write_table(table_of({(ALLREDUCE, 4): [(0, AlgorithmChoice())]}, library=library), table)
         file.write_text(text)
         assert main(["table", "check", str(file), "--table", str(table)]) == 1
         said = capsys.readouterr().err
@@ -347,7 +347,7 @@ def test_a_file_of_another_library_is_told(
 def test_who_has_rules_for_some_operators_alone_is_told_how_to_ask(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = table_of({(ALLREDUCE, 4, "commutative"): [(0, AlgorithmConfig())]})
+    made = table_of({(ALLREDUCE, 4, "commutative"): [(0, AlgorithmChoice())]})
     write_table(made, tmp_path / "t.json")
     asked = ["select", str(tmp_path / "t.json"), "--collective", "allreduce", "--size", "1KiB"]
     assert main([*asked, "--ranks", "4"]) == 1
@@ -372,7 +372,7 @@ def test_names_in_a_table_do_not_reach_the_terminal_as_they_are(
     form: str, library: str, memory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for params in ({}, {"segment": 8}):
-        made = table_of({(ALLREDUCE, 4): [(0, AlgorithmConfig("[2J", params))]}, library=library)
+        made = table_of({(ALLREDUCE, 4): [(0, AlgorithmChoice("[2J", params))]}, library=library)
         rules = tuple(replace(rule, key=replace(rule.key, memory=memory)) for rule in made.rules)
         write_table(TuningTable(CLUSTER, library, rules), tmp_path / "t.json")
         plain = (tmp_path / "t.json").read_text()

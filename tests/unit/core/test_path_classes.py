@@ -33,7 +33,7 @@ from tuner.core.measurement import (
 )
 from tuner.core.path_classes import BLOCK, CYCLIC, PLACEMENTS, omit_default_placement
 from tuner.core.table import (
-    AlgorithmConfig,
+    AlgorithmChoice,
     Evidence,
     Rule,
     RuleKey,
@@ -71,9 +71,9 @@ from tuner.whatif.table_regret import look_up_exported
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 RACKS = racks(2)
-BINOMIAL = AlgorithmConfig("binomial")
-CHAIN = AlgorithmConfig("chain")
-PIPELINE = AlgorithmConfig("pipeline")
+BINOMIAL = AlgorithmChoice("binomial")
+CHAIN = AlgorithmChoice("chain")
+PIPELINE = AlgorithmChoice("pipeline")
 SIZES = (1024, 8192, 65536)
 LAB = Cluster("racks", 4, 2, "any cpu", 2**30)
 KEY = RuleKey(BCAST, 2, 2)
@@ -112,7 +112,7 @@ def placed(table: TuningTable, *placements: str) -> TuningTable:
 def mixed() -> TuningTable:
     """Other choices for cyclic ranks than for consecutive ones."""
     one, other = (
-        {(BCAST, 4): [(0, AlgorithmConfig()), (64, choice)]} for choice in (BINOMIAL, CHAIN)
+        {(BCAST, 4): [(0, AlgorithmChoice()), (64, choice)]} for choice in (BINOMIAL, CHAIN)
     )
     rules = (*placed(table_of(one), BLOCK).rules, *placed(table_of(other), CYCLIC).rules)
     return TuningTable(CLUSTER, "openmpi 5.0.11", rules)
@@ -200,8 +200,8 @@ def test_what_the_default_runs_is_known_of_each_kind_by_itself() -> None:
     )
     seconds = Simulator(truth(), RACKS, kept)
     one, other = (CallPoint("bcast", 2, 2, "host", 65536, kind) for kind in PLACEMENTS)
-    assert math.isnan(seconds(one, AlgorithmConfig()))
-    assert seconds(other, AlgorithmConfig()) == seconds(other, PIPELINE)
+    assert math.isnan(seconds(one, AlgorithmChoice()))
+    assert seconds(other, AlgorithmChoice()) == seconds(other, PIPELINE)
 
 
 def test_a_calibration_knows_how_the_ranks_of_a_series_lay() -> None:
@@ -214,7 +214,7 @@ def test_a_calibration_knows_how_the_ranks_of_a_series_lay() -> None:
     assert found[1].predicted_s > 2 * found[0].predicted_s
 
 
-def collectives(kinds: dict[str, AlgorithmConfig], nodes: tuple[int, ...] = (2, 4)) -> Measurements:
+def collectives(kinds: dict[str, AlgorithmChoice], nodes: tuple[int, ...] = (2, 4)) -> Measurements:
     """On each placement another choice is twice as fast as the default."""
     noise = np.random.default_rng(1)
     found = [
@@ -232,7 +232,7 @@ def collectives(kinds: dict[str, AlgorithmConfig], nodes: tuple[int, ...] = (2, 
         for kind, fastest in kinds.items()
         for n in nodes
         for nbytes in SIZES
-        for choice in (AlgorithmConfig(), BINOMIAL, CHAIN)
+        for choice in (AlgorithmChoice(), BINOMIAL, CHAIN)
         for base in [1e-3 * (1 + nbytes / 1e5) * (0.5 if choice == fastest else 1.0)]
         for taken in [(base * np.exp(0.01 * noise.standard_normal(12))).tolist()]
     ]
@@ -248,7 +248,7 @@ def test_each_placement_gets_the_rules_that_it_was_measured_for() -> None:
     for key in table.keys:
         expected = BINOMIAL if key.placement == BLOCK else CHAIN
         chosen = {rule.choice for rule in table.rules_for(key)}
-        assert chosen <= {AlgorithmConfig(), expected}
+        assert chosen <= {AlgorithmChoice(), expected}
         assert expected in chosen or key.nodes == 3  # not measured
 
 
@@ -261,7 +261,7 @@ def test_measurements_of_one_placement_say_nothing_of_another(measured: str, oth
     assert selector.choose_significant(own) == BINOMIAL
     elsewhere = replace(own, placement=other)
     assert selector.candidates(elsewhere) == ()
-    assert selector.choose(elsewhere) == AlgorithmConfig()
+    assert selector.choose(elsewhere) == AlgorithmChoice()
     wanted = [omit_default_placement(asdict(one)) for one in (own, elsewhere)]
     told = replace(found, provenance={**found.provenance, REQUESTED_CALLS_KEY: wanted})
     _, table = make_table(told, truth(), topology=RACKS)
@@ -286,7 +286,7 @@ def test_measurements_of_one_placement_say_nothing_of_another(measured: str, oth
     st.sampled_from(PLACEMENTS),
 )
 def test_support_never_crosses_from_one_placement_to_another(
-    found: list[tuple[int, int, int, str, AlgorithmConfig]],
+    found: list[tuple[int, int, int, str, AlgorithmChoice]],
     nodes: int,
     ppn: int,
     nbytes: int,

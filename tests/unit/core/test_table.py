@@ -16,7 +16,7 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.table import (
-    AlgorithmConfig,
+    AlgorithmChoice,
     Evidence,
     Rule,
     RuleKey,
@@ -31,7 +31,7 @@ KEY = RuleKey(Collective.BCAST, 1, 4)
 
 
 def rule(lo: int, hi: float, name: str = "default") -> Rule:
-    choice = AlgorithmConfig(name, {"segment": 8} if name == "chain" else {})
+    choice = AlgorithmChoice(name, {"segment": 8} if name == "chain" else {})
     evidence = Evidence("measured", (lo,), (2e-6,), (1e-6,), (), 2.0, (1.8, 2.2), "linear")
     return Rule(KEY, lo, hi, choice, evidence)
 
@@ -128,7 +128,7 @@ def test_names_that_a_terminal_would_obey_are_none(name: str) -> None:
         with pytest.raises(
             ValueError, match="is not a name of an algorithm or a parameter"
         ) as refused:
-            AlgorithmConfig(*wrong)
+            AlgorithmChoice(*wrong)
         assert str(refused.value).isprintable()
 
 

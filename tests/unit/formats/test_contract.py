@@ -24,7 +24,7 @@ from tests.support.trees import BELOW, DENSE, GENERIC
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
+from tuner.core.table import SCHEDULE, AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.formats import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
 from tuner.formats.openmpi import json_rules
 from tuner.formats.registry import FORMATS, ExportOptions, Format, detect_format
@@ -38,9 +38,9 @@ from tuner.mpi_libraries.ucc import UNSPLITTABLE_COLLECTIVES
 
 ALLREDUCE, BCAST, REDUCE = Collective.ALLREDUCE, Collective.BCAST, Collective.REDUCE
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
-DEFAULT = AlgorithmConfig()
+DEFAULT = AlgorithmChoice()
 FAR = (1 << 31, 1 << 40)  # beyond every bound of a rule
-Choices = Mapping[Collective, Sequence[AlgorithmConfig]]
+Choices = Mapping[Collective, Sequence[AlgorithmChoice]]
 Decide = Callable[[RuleKey, int], object]
 
 
@@ -92,7 +92,7 @@ SPREAD = ((1, 4), (2, 1), (2, 2), (2, 8), (3, 1), (4, 4), (5, 1))
 SEVERAL = ((2, 1), (3, 1), (2, 2), (5, 1), (2, 8), (17, 1))
 
 
-def own(rule: Rule | None, _key: RuleKey, _nbytes: int) -> AlgorithmConfig:
+def own(rule: Rule | None, _key: RuleKey, _nbytes: int) -> AlgorithmChoice:
     """The rule's choice as it is."""
     return DEFAULT if rule is None else rule.choice
 
@@ -118,7 +118,7 @@ SIX = {
 }
 
 
-def openmpi_expected(rule: Rule | None, key: RuleKey, nbytes: int) -> AlgorithmConfig:
+def openmpi_expected(rule: Rule | None, key: RuleKey, nbytes: int) -> AlgorithmChoice:
     """A call of no bytes is left alone where it is an allgather, or where a segment is named.
 
     An allgather in place counts no bytes, whatever its size, and a datatype of size 0 may end the
@@ -196,9 +196,9 @@ NCCL = {
     c: [nccl_choice(way, channels) for way in algo_protos_of(c) for channels in (0, 1, 64)]
     for c in (ALLGATHER, ALLREDUCE, BCAST, REDUCE, REDUCE_SCATTER)
 }
-FALLBACK = AlgorithmConfig("ring_simple")
+FALLBACK = AlgorithmChoice("ring_simple")
 UCC_CHOICES = {
-    c: [DEFAULT, *map(AlgorithmConfig, UCC[c])] for c in UCC if c not in UNSPLITTABLE_COLLECTIVES
+    c: [DEFAULT, *map(AlgorithmChoice, UCC[c])] for c in UCC if c not in UNSPLITTABLE_COLLECTIVES
 }
 
 
@@ -206,7 +206,7 @@ def plugin(family: str) -> Callable[[str], Decide]:
     def read(text: str) -> Decide:
         rows = nccl.parse(text, family)
 
-        def decided(key: RuleKey, nbytes: int) -> AlgorithmConfig | None:
+        def decided(key: RuleKey, nbytes: int) -> AlgorithmChoice | None:
             return nccl.decide(rows, nccl.PluginCall(key.collective, key.nodes, key.p, nbytes))
 
         return decided
@@ -214,7 +214,7 @@ def plugin(family: str) -> Callable[[str], Decide]:
     return read
 
 
-def plugin_expected(family: str) -> Callable[[Rule | None, RuleKey, int], AlgorithmConfig | None]:
+def plugin_expected(family: str) -> Callable[[Rule | None, RuleKey, int], AlgorithmChoice | None]:
     left = FALLBACK if family == "nccl" else None
     return lambda rule, _key, _nbytes: (
         left if rule is None or rule.choice.is_default else rule.choice
@@ -224,7 +224,7 @@ def plugin_expected(family: str) -> Callable[[Rule | None, RuleKey, int], Algori
 def sections(text: str) -> Decide:
     conf = ucc.parse(text)
 
-    def decided(key: RuleKey, nbytes: int) -> AlgorithmConfig:
+    def decided(key: RuleKey, nbytes: int) -> AlgorithmChoice:
         return ucc.decide(conf, key.collective, ucc.Team(key.nodes, key.ppn), key.memory, nbytes)
 
     return decided
@@ -244,7 +244,7 @@ def numbers(text: str) -> Decide:
 
 
 PRESET = {c: [choice_of(n) for n in range(most + 1)] for c, most in MAX_PRESETS.items()}
-NUMBERED = {c: [AlgorithmConfig(name) for name in known] for c, known in MVAPICH2.items()}
+NUMBERED = {c: [AlgorithmChoice(name) for name in known] for c, known in MVAPICH2.items()}
 REORDERING = {
     ALLREDUCE: [
         x
@@ -378,14 +378,14 @@ def tables(draw: st.DrawFn, case: Case) -> TuningTable:
 
 
 @st.composite
-def rule_lists(draw: st.DrawFn, key: RuleKey, choices: Sequence[AlgorithmConfig]) -> list[Rule]:
+def rule_lists(draw: st.DrawFn, key: RuleKey, choices: Sequence[AlgorithmChoice]) -> list[Rule]:
     """Draw up to seven rules of one key."""
     starts = sorted(draw(st.sets(BOUNDS, max_size=6)))
     chosen = [draw(st.sampled_from(choices)) for _ in range(len(starts) + 1)]
     return rules_of(key, dict(zip([0, *starts], chosen, strict=True)))
 
 
-def rules_of(key: RuleKey, choices: Mapping[int, AlgorithmConfig]) -> list[Rule]:
+def rules_of(key: RuleKey, choices: Mapping[int, AlgorithmChoice]) -> list[Rule]:
     """Return the rules of one key, from the first size of each."""
     bounds = [*choices, math.inf]
     return [
@@ -395,14 +395,14 @@ def rules_of(key: RuleKey, choices: Mapping[int, AlgorithmConfig]) -> list[Rule]
 
 
 def two_rules(
-    case: Case, first: AlgorithmConfig, second: AlgorithmConfig, memory: str = ""
+    case: Case, first: AlgorithmChoice, second: AlgorithmChoice, memory: str = ""
 ) -> TuningTable:
     """Return a table for a broadcast that changes at 64 bytes."""
     key = RuleKey(BCAST, *case.shapes[-1], memory or case.memories[0])
     return TuningTable(CLUSTER, case.library, tuple(rules_of(key, {0: first, 64: second})))
 
 
-def algorithms_of(case: Case) -> list[AlgorithmConfig]:
+def algorithms_of(case: Case) -> list[AlgorithmChoice]:
     """Return what a rule for a broadcast may name besides the default."""
     return [choice for choice in case.choices[BCAST] if not choice.is_default]
 
@@ -533,7 +533,7 @@ def require_refused(case: Case, table: TuningTable, rules: Sequence[Rule]) -> No
 def test_unknown_algorithms_are_refused_or_left_out_by_name(case: Case, change: str) -> None:
     known = algorithms_of(case)[0]
     unknown = {
-        "name": AlgorithmConfig("no_such_algorithm"),
+        "name": AlgorithmChoice("no_such_algorithm"),
         "parameter": replace(known, params={**known.params, "no_such_parameter": 8}),
         "schedule": replace(known, runner=SCHEDULE),
     }[change]
@@ -576,7 +576,7 @@ def test_a_fallback_stands_for_the_default(name: str) -> None:
     assert case.form.check(table, text, options) == []
     decide = case.read(text)
     said = [decide(table.keys[0], nbytes) for nbytes in (0, 63, 64)]
-    assert said == [AlgorithmConfig(FALLBACKS[name])] * 2 + [chosen]
+    assert said == [AlgorithmChoice(FALLBACKS[name])] * 2 + [chosen]
     assert case.form.fallback_rule_count(table, options) == 1
 
 

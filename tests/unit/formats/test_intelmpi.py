@@ -11,7 +11,7 @@ from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.formats import intelmpi
 from tuner.formats.intelmpi import DIALECT
 from tuner.mpi_libraries.intelmpi import MAX_PRESETS, choice_of
@@ -27,7 +27,7 @@ def table(ladders: dict[tuple[Collective, int], Rungs]) -> TuningTable:
 TABLE = table(
     {
         (ALLREDUCE, 3): [(0, FIVE), (1024, choice_of(16)), (4096, ONE)],
-        (BCAST, 3): [(0, AlgorithmConfig())],
+        (BCAST, 3): [(0, AlgorithmChoice())],
         (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
     }
 )
@@ -80,7 +80,7 @@ def test_rules_for_less_than_a_byte_of_each_rank_get_no_entry() -> None:
 
 
 def test_the_own_decision_has_no_number() -> None:
-    mixed = table({(ALLREDUCE, 4): [(0, AlgorithmConfig()), (1024, FIVE)]})
+    mixed = table({(ALLREDUCE, 4): [(0, AlgorithmChoice()), (1024, FIVE)]})
     with pytest.raises(InputError, match=r"\[0, 1024\) bytes: 'default': .*has no number"):
         DIALECT.emit(mixed)
     text = DIALECT.emit(mixed, fallback=intelmpi.fallback_of("preset_1"))
@@ -109,16 +109,16 @@ def test_commutative_rules_only_on_request() -> None:
 @pytest.mark.parametrize(
     ("collective", "choice", "message"),
     [
-        (ALLREDUCE, AlgorithmConfig("ring"), "no allreduce 'ring': it has preset_0 to preset_32"),
-        (BCAST, AlgorithmConfig("preset_23"), "it has preset_0 to preset_22"),
-        (BCAST, AlgorithmConfig("preset_01"), "no bcast 'preset_01'"),
-        (BCAST, AlgorithmConfig("preset_1", {"segment": 8}), "takes no parameters"),
-        (BCAST, AlgorithmConfig("preset_1", runner="schedule"), "no bcast"),
+        (ALLREDUCE, AlgorithmChoice("ring"), "no allreduce 'ring': it has preset_0 to preset_32"),
+        (BCAST, AlgorithmChoice("preset_23"), "it has preset_0 to preset_22"),
+        (BCAST, AlgorithmChoice("preset_01"), "no bcast 'preset_01'"),
+        (BCAST, AlgorithmChoice("preset_1", {"segment": 8}), "takes no parameters"),
+        (BCAST, AlgorithmChoice("preset_1", runner="schedule"), "no bcast"),
         (Collective.REDUCE_SCATTER, ONE, "reduce_scatter are not supported"),
     ],
 )
 def test_inexpressible_rules_are_refused_by_name(
-    collective: Collective, choice: AlgorithmConfig, message: str
+    collective: Collective, choice: AlgorithmChoice, message: str
 ) -> None:
     with pytest.raises(InputError, match=rf"{collective} on 8 ranks, \[.*{message}"):
         DIALECT.emit(table({(collective, 8): [(0, ONE), (64, choice)]}))

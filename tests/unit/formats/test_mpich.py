@@ -26,7 +26,7 @@ from tests.support.trees import (
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.formats import mpich
 from tuner.formats.mpich import CselCall
 
@@ -39,15 +39,15 @@ LATE: Node = {
     "comm_type=inter": {"algorithm=MPIR_Allreduce_inter_reduce_exchange_bcast": {}},
 }
 NO_PARAMETERS: list[Any] = [5, None, [], [[1]], "k=2", {"k=2": 1}, {"k=2": {"k=3": {}}}]
-PIPELINE = AlgorithmConfig("pipeline", {"segment": 8192})
+PIPELINE = AlgorithmChoice("pipeline", {"segment": 8192})
 TABLE = table_of(
     {
-        (BCAST, 4): [(0, AlgorithmConfig()), (1024, PIPELINE)],
-        (BCAST, 8): [(0, AlgorithmConfig("binomial")), (1024, AlgorithmConfig())],
-        (ALLREDUCE, 4): [(0, AlgorithmConfig()), (1024, AlgorithmConfig("recursive_doubling"))],
+        (BCAST, 4): [(0, AlgorithmChoice()), (1024, PIPELINE)],
+        (BCAST, 8): [(0, AlgorithmChoice("binomial")), (1024, AlgorithmChoice())],
+        (ALLREDUCE, 4): [(0, AlgorithmChoice()), (1024, AlgorithmChoice("recursive_doubling"))],
         (ALLREDUCE, 4, "commutative"): [
-            (0, AlgorithmConfig("rabenseifner")),
-            (1024, AlgorithmConfig("ring")),
+            (0, AlgorithmChoice("rabenseifner")),
+            (1024, AlgorithmChoice("ring")),
         ],
     }
 )
@@ -133,7 +133,7 @@ def test_check_sees_a_moved_bound() -> None:
 
 def test_check_sees_calls_beyond_a_bound_of_elements() -> None:
     """How many bytes `count<pow2` ends at no condition says: it hangs on ranks and elements."""
-    table = table_of({(ALLREDUCE, 8, "commutative"): [(0, AlgorithmConfig("rabenseifner"))]})
+    table = table_of({(ALLREDUCE, 8, "commutative"): [(0, AlgorithmChoice("rabenseifner"))]})
     text = mpich.emit(table, GENERIC)
     assert mpich.check(table, text, GENERIC) == []
     (large,), (small,) = RABENSEIFNER, DOUBLING
@@ -212,15 +212,15 @@ def test_check_sees_what_the_table_does_not_have() -> None:
 @pytest.mark.parametrize("algorithm", ["ring", "rabenseifner"])
 def test_unsafe_rules_need_the_commutative_ladder(algorithm: str) -> None:
     with pytest.raises(InputError, match=f"on 2 ranks.*{algorithm}.*non-commutative"):
-        mpich.emit(table_of({(ALLREDUCE, 2): [(0, AlgorithmConfig(algorithm))]}), GENERIC)
+        mpich.emit(table_of({(ALLREDUCE, 2): [(0, AlgorithmChoice(algorithm))]}), GENERIC)
 
 
 @pytest.mark.parametrize(
     "choice",
-    [AlgorithmConfig("split_binary"), AlgorithmConfig("pipeline"), AlgorithmConfig("nonsense")],
+    [AlgorithmChoice("split_binary"), AlgorithmChoice("pipeline"), AlgorithmChoice("nonsense")],
 )
-def test_foreign_rules_are_refused_by_name_or_replaced(choice: AlgorithmConfig) -> None:
-    table = table_of({(BCAST, 2): [(0, AlgorithmConfig()), (64, choice)]})
+def test_foreign_rules_are_refused_by_name_or_replaced(choice: AlgorithmChoice) -> None:
+    table = table_of({(BCAST, 2): [(0, AlgorithmChoice()), (64, choice)]})
     with pytest.raises(InputError, match=rf"bcast on 2 ranks, \[64, inf\) bytes: '{choice}'"):
         mpich.emit(table, GENERIC)
     replaced, lost = mpich.drop_inexpressible(table)
@@ -230,13 +230,13 @@ def test_foreign_rules_are_refused_by_name_or_replaced(choice: AlgorithmConfig) 
 
 
 def test_rules_safe_elsewhere_but_not_in_mpich_keep_their_place_for_commutative_operators() -> None:
-    choice = AlgorithmConfig("rabenseifner")
+    choice = AlgorithmChoice("rabenseifner")
     rungs = [(0, choice)]
     table = table_of({(ALLREDUCE, 4): rungs, (ALLREDUCE, 4, "commutative"): rungs})
     replaced, lost = mpich.drop_inexpressible(table)
     assert len(lost) == 1
     assert {rule.key.operators: rule.choice for rule in replaced.rules} == {
-        "any": AlgorithmConfig(),
+        "any": AlgorithmChoice(),
         "commutative": choice,
     }
     assert mpich.emit(replaced, GENERIC)
@@ -246,9 +246,9 @@ def test_rules_safe_elsewhere_but_not_in_mpich_keep_their_place_for_commutative_
 def test_segments_are_what_an_int_of_the_library_holds(segment: int) -> None:
     """It reads 4294967297 as 1."""
     for allowed in (0, 2**31 - 1):
-        choice = AlgorithmConfig("pipeline", {"segment": allowed})
+        choice = AlgorithmChoice("pipeline", {"segment": allowed})
         assert mpich.emit(table_of({(BCAST, 2): [(0, choice)]}), GENERIC)
-    table = table_of({(BCAST, 2): [(0, AlgorithmConfig("pipeline", {"segment": segment}))]})
+    table = table_of({(BCAST, 2): [(0, AlgorithmChoice("pipeline", {"segment": segment}))]})
     with pytest.raises(InputError, match=r"MPICH has segments of 0 \(none\) to 2147483647 bytes"):
         mpich.emit(table, GENERIC)
 
@@ -394,7 +394,7 @@ def test_candidates_can_be_forced_and_written(collective: Collective, nbytes: in
         rungs = (
             [(0, arm)]
             if mpi_libraries.mpich.preserves_operand_order(collective, arm)
-            else [(0, AlgorithmConfig())]
+            else [(0, AlgorithmChoice())]
         )
         ladders: dict[tuple[Collective | int | str, ...], Rungs] = {(collective, 4): rungs}
         if collective.is_reduction:

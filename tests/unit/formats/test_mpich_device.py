@@ -13,7 +13,7 @@ from tests.support.trees import BELOW, GENERIC, SHARED, Node, composition
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, TuningTable, write_table
 from tuner.formats import mpich
 from tuner.formats.mpich import CselCall
 from tuner.formats.registry import FORMATS
@@ -22,14 +22,14 @@ BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 TABLE = table_of(
     {
         (BCAST, 4): [
-            (0, AlgorithmConfig()),
-            (1024, AlgorithmConfig("binomial")),
-            (9000, AlgorithmConfig()),
+            (0, AlgorithmChoice()),
+            (1024, AlgorithmChoice("binomial")),
+            (9000, AlgorithmChoice()),
         ],
-        (ALLREDUCE, 4): [(0, AlgorithmConfig()), (1024, AlgorithmConfig("recursive_doubling"))],
+        (ALLREDUCE, 4): [(0, AlgorithmChoice()), (1024, AlgorithmChoice("recursive_doubling"))],
         (ALLREDUCE, 4, "commutative"): [
-            (0, AlgorithmConfig("rabenseifner")),
-            (1024, AlgorithmConfig()),
+            (0, AlgorithmChoice("rabenseifner")),
+            (1024, AlgorithmChoice()),
         ],
     },
     library="mpich 5.0.2",
@@ -83,7 +83,7 @@ def test_rules_for_several_ranks_per_node_are_not_for_parts_of_communicators(
     nodes: int, kept: str
 ) -> None:
     """MPICH makes communicators of the ranks of a node, and of one rank on each: 4 of 4 x 2."""
-    made = table_of({(BCAST, 4): [(0, AlgorithmConfig("scatter_allgather_ring"))]})
+    made = table_of({(BCAST, 4): [(0, AlgorithmChoice("scatter_allgather_ring"))]})
     rules = tuple(replace(r, key=replace(r.key, nodes=nodes, ppn=4 // nodes)) for r in made.rules)
     table = TuningTable(CLUSTER, "mpich 5.0.2", rules)
     tree = mpich.parse(mpich.emit(table, GENERIC))
@@ -106,7 +106,7 @@ def test_each_call_that_is_handed_on_meets_its_rule_in_the_other_file() -> None:
 
 
 def test_collectives_without_rules_stay() -> None:
-    only = table_of({(BCAST, 4): [(0, AlgorithmConfig("binomial"))]})
+    only = table_of({(BCAST, 4): [(0, AlgorithmChoice("binomial"))]})
     tree = json.loads(mpich.device.emit(only, BELOW))
     for name in ("collective=allreduce", "collective=barrier"):
         assert tree[name] == BELOW[name]
@@ -162,7 +162,7 @@ def test_files_of_another_layer_are_refused(text: str, layer: mpich.Layer, said:
 
 def test_files_of_earlier_releases_lack_algorithms() -> None:
     """They abort when MPICH 4.0 starts; a table's other rules are kept."""
-    rungs = [(0, AlgorithmConfig("ring")), (65536, AlgorithmConfig("rabenseifner"))]
+    rungs = [(0, AlgorithmChoice("ring")), (65536, AlgorithmChoice("rabenseifner"))]
     rules = table_of({(ALLREDUCE, 4, "commutative"): rungs}).rules
     for library, lost in (("mpich 4.0.3", 1), ("mpich 4.1.2", 0)):
         table = TuningTable(CLUSTER, library, rules)

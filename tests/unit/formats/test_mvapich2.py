@@ -8,13 +8,13 @@ from tests.support.ladders import Rungs, table_of
 from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.formats import mvapich2
 from tuner.formats.mvapich2 import DIALECT
 from tuner.formats.registry import FORMATS, ExportOptions
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
-BINOMIAL, RING = AlgorithmConfig("binomial"), AlgorithmConfig("scatter_allgather_ring")
+BINOMIAL, RING = AlgorithmChoice("binomial"), AlgorithmChoice("scatter_allgather_ring")
 
 
 def table(ladders: dict[tuple[Collective, int], Rungs]) -> TuningTable:
@@ -23,8 +23,8 @@ def table(ladders: dict[tuple[Collective, int], Rungs]) -> TuningTable:
 
 TABLE = table(
     {
-        (BCAST, 8): [(0, BINOMIAL), (8192, RING), (1 << 20, AlgorithmConfig("two_level_pipeline"))],
-        (ALLREDUCE, 8): [(0, AlgorithmConfig("recursive_doubling"))],
+        (BCAST, 8): [(0, BINOMIAL), (8192, RING), (1 << 20, AlgorithmChoice("two_level_pipeline"))],
+        (ALLREDUCE, 8): [(0, AlgorithmChoice("recursive_doubling"))],
     }
 )
 FILE = """\
@@ -50,11 +50,11 @@ def test_golden_file() -> None:
     ],
 )
 def test_decisions(nbytes: int, name: str) -> None:
-    assert DIALECT.decide(DIALECT.parse(FILE), BCAST, 8, nbytes) == AlgorithmConfig(name)
+    assert DIALECT.decide(DIALECT.parse(FILE), BCAST, 8, nbytes) == AlgorithmChoice(name)
 
 
 def test_order_is_kept_unless_every_operator_commutes() -> None:
-    unsafe = table({(ALLREDUCE, 8): [(0, AlgorithmConfig("rabenseifner"))]})
+    unsafe = table({(ALLREDUCE, 8): [(0, AlgorithmChoice("rabenseifner"))]})
     form = FORMATS["mvapich2"]
     with pytest.raises(InputError, match=r"allreduce on 8 ranks, \[0, inf\).* non-commutative"):
         form.emit(unsafe, ExportOptions())
@@ -68,7 +68,7 @@ def test_what_is_left_to_the_library_is_unset() -> None:
 
 
 def test_the_own_decision_has_no_number() -> None:
-    mixed = table({(BCAST, 8): [(0, AlgorithmConfig()), (64, RING)]})
+    mixed = table({(BCAST, 8): [(0, AlgorithmChoice()), (64, RING)]})
     with pytest.raises(InputError, match="has no number: name a fallback"):
         DIALECT.emit(mixed)
     assert "='1:0-63,5:64-+'" in DIALECT.emit(mixed, fallback=mvapich2.fallback_of("binomial"))
@@ -87,16 +87,16 @@ def test_more_rules_than_places_are_refused() -> None:
     [
         (
             BCAST,
-            AlgorithmConfig("knomial"),
+            AlgorithmChoice("knomial"),
             "no bcast algorithm 'knomial' .*: it has binomial, two_level",
         ),
-        (BCAST, AlgorithmConfig("binomial", {"segment": 8}), "takes no parameters"),
-        (BCAST, AlgorithmConfig("binomial", runner="schedule"), "no bcast algorithm"),
+        (BCAST, AlgorithmChoice("binomial", {"segment": 8}), "takes no parameters"),
+        (BCAST, AlgorithmChoice("binomial", runner="schedule"), "no bcast algorithm"),
         (Collective.REDUCE, BINOMIAL, "rules for reduce are not supported"),
     ],
 )
 def test_inexpressible_rules_are_refused_by_name(
-    collective: Collective, choice: AlgorithmConfig, message: str
+    collective: Collective, choice: AlgorithmChoice, message: str
 ) -> None:
     with pytest.raises(InputError, match=rf"{collective} on 8 ranks, \[.*{message}"):
         DIALECT.emit(table({(collective, 8): [(0, BINOMIAL), (64, choice)]}))

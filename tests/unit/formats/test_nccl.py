@@ -10,13 +10,13 @@ import pytest
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.formats import nccl
 from tuner.formats.nccl import PluginCall
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
-TREE, RING = AlgorithmConfig("tree_ll128"), AlgorithmConfig("ring_simple", {"channels": 16})
-OTHERWISE = AlgorithmConfig("tree_simple")
+TREE, RING = AlgorithmChoice("tree_ll128"), AlgorithmChoice("ring_simple", {"channels": 16})
+OTHERWISE = AlgorithmChoice("tree_simple")
 
 
 def on_gpus(
@@ -30,8 +30,8 @@ def on_gpus(
 
 TABLE = on_gpus(
     {
-        (ALLREDUCE, 16): [(0, TREE), (65536, AlgorithmConfig("nvls_simple")), (1 << 20, RING)],
-        (ALLGATHER, 16): [(0, AlgorithmConfig("ring_ll")), (4096, AlgorithmConfig("pat_simple"))],
+        (ALLREDUCE, 16): [(0, TREE), (65536, AlgorithmChoice("nvls_simple")), (1 << 20, RING)],
+        (ALLGATHER, 16): [(0, AlgorithmChoice("ring_ll")), (4096, AlgorithmChoice("pat_simple"))],
     },
     nodes=2,
 )
@@ -58,28 +58,28 @@ def test_golden_file() -> None:
     ("call", "choice"),
     [
         (PluginCall(ALLREDUCE, 2, 16, 65535), TREE),
-        (PluginCall(ALLREDUCE, 2, 16, 65536), AlgorithmConfig("nvls_simple")),
-        (PluginCall(ALLREDUCE, 2, 16, (1 << 20) - 1), AlgorithmConfig("nvls_simple")),
+        (PluginCall(ALLREDUCE, 2, 16, 65536), AlgorithmChoice("nvls_simple")),
+        (PluginCall(ALLREDUCE, 2, 16, (1 << 20) - 1), AlgorithmChoice("nvls_simple")),
         (PluginCall(ALLREDUCE, 2, 16, 1 << 20), RING),
         (PluginCall(ALLREDUCE, 2, 16, 1 << 33), RING),  # above 4 GiB the plugin's own sample ends
-        (PluginCall(ALLREDUCE, 1, 16, 0), AlgorithmConfig("ring_simple")),
-        (PluginCall(ALLREDUCE, 2, 8, 0), AlgorithmConfig("ring_simple")),
-        (PluginCall(BCAST, 7, 7, 9, pipe_ops=3, registered=1), AlgorithmConfig("ring_simple")),
+        (PluginCall(ALLREDUCE, 1, 16, 0), AlgorithmChoice("ring_simple")),
+        (PluginCall(ALLREDUCE, 2, 8, 0), AlgorithmChoice("ring_simple")),
+        (PluginCall(BCAST, 7, 7, 9, pipe_ops=3, registered=1), AlgorithmChoice("ring_simple")),
     ],
 )
-def test_decisions(call: PluginCall, choice: AlgorithmConfig) -> None:
+def test_decisions(call: PluginCall, choice: AlgorithmChoice) -> None:
     assert nccl.decide(nccl.parse(FILE), call) == choice
 
 
 def test_what_is_left_to_nccl_needs_a_stand_in() -> None:
-    table = on_gpus({(ALLREDUCE, 8): [(0, AlgorithmConfig()), (4096, RING)]})
+    table = on_gpus({(ALLREDUCE, 8): [(0, AlgorithmChoice()), (4096, RING)]})
     with pytest.raises(InputError, match=r"\[0, 4096\) bytes: 'default': .* one channel: name"):
         nccl.emit(table)
     text = nccl.emit(table, nccl.fallback_of("tree_simple"))
     rows = nccl.parse(text)
     assert nccl.decide(rows, PluginCall(ALLREDUCE, 1, 8, 4095)) == OTHERWISE
     assert nccl.decide(rows, PluginCall(ALLREDUCE, 3, 9, 4096)) == OTHERWISE
-    assert nccl.decide(rows, PluginCall(BCAST, 1, 8, 1)) == AlgorithmConfig(
+    assert nccl.decide(rows, PluginCall(BCAST, 1, 8, 1)) == AlgorithmChoice(
         "ring_simple"
     )  # it has no tree
     assert nccl.check(table, text, OTHERWISE) == []
@@ -89,7 +89,7 @@ def test_what_is_left_to_nccl_needs_a_stand_in() -> None:
 
 def test_rccl_leaves_alone_what_no_row_is_for() -> None:
     table = on_gpus(
-        {(ALLREDUCE, 8): [(0, AlgorithmConfig()), (4096, RING), (9999, AlgorithmConfig())]},
+        {(ALLREDUCE, 8): [(0, AlgorithmChoice()), (4096, RING), (9999, AlgorithmChoice())]},
         "rccl 2.27",
     )
     text = nccl.emit(table)
@@ -112,24 +112,24 @@ def test_operators_of_nccl_commute() -> None:
     [
         (
             ALLREDUCE,
-            AlgorithmConfig("ring"),
+            AlgorithmChoice("ring"),
             r"'ring': algorithm and protocol .* as in tree_ll, tree_ll128",
         ),
-        (ALLREDUCE, AlgorithmConfig("pat_simple"), "NCCL has no allreduce 'pat_simple'"),
+        (ALLREDUCE, AlgorithmChoice("pat_simple"), "NCCL has no allreduce 'pat_simple'"),
         (
             BCAST,
-            AlgorithmConfig("tree_simple"),
+            AlgorithmChoice("tree_simple"),
             "NCCL has no bcast 'tree_simple'.*: .*, as in ring_ll,",
         ),
-        (ALLREDUCE, AlgorithmConfig("nvls_ll"), "nvls_ll"),
-        (ALLREDUCE, AlgorithmConfig("ring_ll", {"channels": 65}), "channels, of at most 64"),
-        (ALLREDUCE, AlgorithmConfig("ring_ll", {"segment": 8}), "no parameter but channels"),
-        (ALLREDUCE, AlgorithmConfig("ring_ll", runner="schedule"), "NCCL has no allreduce"),
-        (Collective.GATHER, AlgorithmConfig("ring_ll"), "NCCL has no gather: drop"),
+        (ALLREDUCE, AlgorithmChoice("nvls_ll"), "nvls_ll"),
+        (ALLREDUCE, AlgorithmChoice("ring_ll", {"channels": 65}), "channels, of at most 64"),
+        (ALLREDUCE, AlgorithmChoice("ring_ll", {"segment": 8}), "no parameter but channels"),
+        (ALLREDUCE, AlgorithmChoice("ring_ll", runner="schedule"), "NCCL has no allreduce"),
+        (Collective.GATHER, AlgorithmChoice("ring_ll"), "NCCL has no gather: drop"),
     ],
 )
 def test_inexpressible_rules_are_refused_by_name(
-    collective: Collective, choice: AlgorithmConfig, message: str
+    collective: Collective, choice: AlgorithmChoice, message: str
 ) -> None:
     with pytest.raises(InputError, match=rf"{collective} on 8 ranks, \[.*{message}"):
         nccl.emit(on_gpus({(collective, 8): [(0, RING), (64, choice)]}, "rccl 2.27"))
@@ -174,7 +174,7 @@ def test_files_that_the_plugin_would_drop_or_misread(text: str, message: str) ->
 def test_a_general_row_may_follow_a_special_one() -> None:
     rows = nccl.parse(ROW + ROW.replace("2,16", "-1,-1").replace("tree", "ring"))
     assert nccl.decide(rows, PluginCall(ALLREDUCE, 2, 16, 0)) == TREE
-    assert nccl.decide(rows, PluginCall(ALLREDUCE, 3, 16, 0)) == AlgorithmConfig("ring_ll128")
+    assert nccl.decide(rows, PluginCall(ALLREDUCE, 3, 16, 0)) == AlgorithmChoice("ring_ll128")
     assert nccl.decide(rows, PluginCall(ALLREDUCE, 3, 16, 65536)) is None
 
 

@@ -16,7 +16,7 @@ from tests.support.nccl import CALLER, Caller, on_shapes
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, TuningTable, write_table
 from tuner.formats.nccl import emit_sparse, install, parse
 from tuner.formats.nccl.plugin import (
     LIBRARY_FILE,
@@ -31,12 +31,12 @@ pytestmark = pytest.mark.slow
 
 ALLREDUCE = Collective.ALLREDUCE
 RUNGS = [
-    (0, AlgorithmConfig("tree_ll128")),
-    (4096, AlgorithmConfig()),
-    (65536, AlgorithmConfig("ring_simple", {"channels": 8})),
+    (0, AlgorithmChoice("tree_ll128")),
+    (4096, AlgorithmChoice()),
+    (65536, AlgorithmChoice("ring_simple", {"channels": 8})),
 ]
 TABLE = on_shapes(
-    {(ALLREDUCE, (2, 8)): RUNGS, (Collective.BCAST, (1, 8)): [(0, AlgorithmConfig("ring_ll"))]}
+    {(ALLREDUCE, (2, 8)): RUNGS, (Collective.BCAST, (1, 8)): [(0, AlgorithmChoice("ring_ll"))]}
 )
 ROWS = """\
 # collective,first,last,algorithm,protocol,channels,nodes,ranks (-1 channels: the library's own)
@@ -105,7 +105,7 @@ def test_rccl_reads_the_same_rows() -> None:
 def test_other_rules_are_not_replaced(tmp_path: Path) -> None:
     install(TABLE, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    other = on_shapes({(ALLREDUCE, (2, 8)): [(0, AlgorithmConfig("ring_ll"))]})
+    other = on_shapes({(ALLREDUCE, (2, 8)): [(0, AlgorithmChoice("ring_ll"))]})
     with pytest.raises(InputError, match=r"rules.csv holds other rules: .* hang; choose another"):
         install(other, tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -129,35 +129,35 @@ def test_rules_that_were_changed_are_no_other_rules(tmp_path: Path, damage: byte
     [
         (
             "nccl 2.19.3",
-            AlgorithmConfig("ring_ll"),
+            AlgorithmChoice("ring_ll"),
             "nccl 2.19.3 does not load this plugin: NCCL 2.21 is",
         ),
-        ("nccl 2.21.5", AlgorithmConfig("ring_ll"), ""),
+        ("nccl 2.21.5", AlgorithmChoice("ring_ll"), ""),
         (
             "nccl 2.21.5",
-            AlgorithmConfig("tree_ll128"),
+            AlgorithmChoice("tree_ll128"),
             "rules for tree_ll128 are left to NCCL 2.21",
         ),
-        ("rccl 2.21.5", AlgorithmConfig("tree_ll128"), ""),
-        ("nccl 2.27.5", AlgorithmConfig(), "no rule names an algorithm: NCCL decides everything"),
+        ("rccl 2.21.5", AlgorithmChoice("tree_ll128"), ""),
+        ("nccl 2.27.5", AlgorithmChoice(), "no rule names an algorithm: NCCL decides everything"),
         (
             "nccl 2.27.5",
-            AlgorithmConfig("nvls_simple", {"channels": 16}),
+            AlgorithmChoice("nvls_simple", {"channels": 16}),
             "the channels of 1 rule are not",
         ),
         (
             "nccl 2.27.5",
-            AlgorithmConfig("collnet_direct_simple", {"channels": 8}),
+            AlgorithmChoice("collnet_direct_simple", {"channels": 8}),
             "the channels of 1 rule",
         ),
-        ("nccl 2.27.5", AlgorithmConfig("ring_simple", {"channels": 8}), ""),
+        ("nccl 2.27.5", AlgorithmChoice("ring_simple", {"channels": 8}), ""),
     ],
 )
 def test_what_nccl_will_not_follow_is_said(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     library: str,
-    choice: AlgorithmConfig,
+    choice: AlgorithmChoice,
     caution: str,
 ) -> None:
     table = on_shapes({(ALLREDUCE, (2, 8)): [(0, choice)]}, library=library)
@@ -253,8 +253,8 @@ def test_a_plugin_that_does_otherwise_is_not_installed(
 UNLIMITED = on_shapes(
     {
         (ALLREDUCE, (nodes, 8)): [
-            (0, AlgorithmConfig("nvls_simple", {"channels": 8})),
-            (4096, AlgorithmConfig("collnet_direct_simple", {"channels": 8})),
+            (0, AlgorithmChoice("nvls_simple", {"channels": 8})),
+            (4096, AlgorithmChoice("collnet_direct_simple", {"channels": 8})),
         ]
         for nodes in (1, 2)
     }
@@ -319,7 +319,7 @@ def test_a_service_needs_a_library(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rules_of_the_host(tmp_path: Path) -> None:
-    host = table_of({(ALLREDUCE, 8): [(0, AlgorithmConfig("ring_ll"))]}, library="nccl 2.30.7")
+    host = table_of({(ALLREDUCE, 8): [(0, AlgorithmChoice("ring_ll"))]}, library="nccl 2.30.7")
     with pytest.raises(InputError, match="no collectives of host memory"):
         install(host, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -335,7 +335,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_only_the_default(tmp_path: Path) -> None:
-    made = install(on_shapes({(ALLREDUCE, (1, 8)): [(0, AlgorithmConfig())]}), tmp_path)
+    made = install(on_shapes({(ALLREDUCE, (1, 8)): [(0, AlgorithmChoice())]}), tmp_path)
     assert (made.n_rules, made.tested_calls) == (0, 0)
 
 

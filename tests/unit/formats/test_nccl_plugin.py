@@ -28,7 +28,7 @@ from tests.support.nccl import (
 )
 from tests.support.properties import examples
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, RuleKey, TuningTable
 from tuner.formats.nccl import emit_sparse
 from tuner.formats.nccl.plugin import with_digest_header
 from tuner.mpi_libraries.nccl.constants import AlgoProto
@@ -73,7 +73,7 @@ def every_way() -> TuningTable:
         ]
         choices = [
             choice
-            for pair in zip(ways, cycle([AlgorithmConfig(), None, None]))
+            for pair in zip(ways, cycle([AlgorithmChoice(), None, None]))
             for choice in pair
             if choice is not None
         ]
@@ -122,7 +122,7 @@ def test_it_decides_as_the_table(caller: Caller, version: int) -> None:
 CHOICES = {
     collective: st.sampled_from(
         [
-            AlgorithmConfig(),
+            AlgorithmChoice(),
             *(choice_of(way, n) for way in algo_protos_of(collective) for n in (0, 1, 7, 64)),
         ]
     )
@@ -154,8 +154,8 @@ def test_it_decides_as_any_table(caller: Caller, table: TuningTable, version: in
 def test_rules_for_the_same_ranks_on_other_nodes_are_apart(caller: Caller) -> None:
     table = on_shapes(
         {
-            (ALLREDUCE, (2, 8)): [(0, AlgorithmConfig("tree_ll"))],
-            (ALLREDUCE, (4, 4)): [(0, AlgorithmConfig("ring_ll"))],
+            (ALLREDUCE, (2, 8)): [(0, AlgorithmChoice("tree_ll"))],
+            (ALLREDUCE, (4, 4)): [(0, AlgorithmChoice("ring_ll"))],
         }
     )
     caller.with_rows(emit_sparse(table))

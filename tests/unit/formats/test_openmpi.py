@@ -11,25 +11,25 @@ from tests.support.numbers import MISREAD
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.formats import openmpi
 from tuner.formats.openmpi.rules import RuleLine, render
 from tuner.mpi_libraries.openmpi import ALGORITHMS
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
-CHAIN = AlgorithmConfig("chain", {"chains": 2, "segment": 8192})
-SPLIT = AlgorithmConfig("split_binary", {"segment": 1024})
+CHAIN = AlgorithmChoice("chain", {"chains": 2, "segment": 8192})
+SPLIT = AlgorithmChoice("split_binary", {"segment": 1024})
 TABLE = table_of(
     {
         (BCAST, 4): [
-            (0, AlgorithmConfig()),
+            (0, AlgorithmChoice()),
             (1024, CHAIN),
-            (65536, AlgorithmConfig("scatter_allgather_ring")),
+            (65536, AlgorithmChoice("scatter_allgather_ring")),
         ],
-        (ALLREDUCE, 2): [(0, AlgorithmConfig("recursive_doubling"))],
+        (ALLREDUCE, 2): [(0, AlgorithmChoice("recursive_doubling"))],
         (ALLREDUCE, 2, "commutative"): [
-            (0, AlgorithmConfig("recursive_doubling")),
-            (4096, AlgorithmConfig("ring")),
+            (0, AlgorithmChoice("recursive_doubling")),
+            (4096, AlgorithmChoice("ring")),
         ],
     }
 )
@@ -69,35 +69,35 @@ def test_golden_file() -> None:
 @pytest.mark.parametrize(
     ("p", "nbytes", "choice"),
     [
-        (4, 1023, AlgorithmConfig()),
+        (4, 1023, AlgorithmChoice()),
         (4, 1024, CHAIN),
         (4, 65535, CHAIN),
-        (4, 65536, AlgorithmConfig("scatter_allgather_ring")),
-        (4, 1 << 40, AlgorithmConfig("scatter_allgather_ring")),
-        (3, 65536, AlgorithmConfig()),
-        (5, 65536, AlgorithmConfig()),
-        (1000, 65536, AlgorithmConfig()),
+        (4, 65536, AlgorithmChoice("scatter_allgather_ring")),
+        (4, 1 << 40, AlgorithmChoice("scatter_allgather_ring")),
+        (3, 65536, AlgorithmChoice()),
+        (5, 65536, AlgorithmChoice()),
+        (1000, 65536, AlgorithmChoice()),
     ],
 )
-def test_decisions(p: int, nbytes: int, choice: AlgorithmConfig) -> None:
+def test_decisions(p: int, nbytes: int, choice: AlgorithmChoice) -> None:
     assert openmpi.decide(openmpi.parse(FILE), BCAST, p, nbytes) == choice
 
 
 def test_without_a_fence_smaller_communicators_get_the_first_entry() -> None:
     rules = openmpi.parse("1\n7\n1\n4\n1\n0 6 0 0\n")
-    assert openmpi.decide(rules, BCAST, 2, 1) == AlgorithmConfig("binomial")
+    assert openmpi.decide(rules, BCAST, 2, 1) == AlgorithmChoice("binomial")
 
 
 def test_commutative_rules_only_on_request() -> None:
     text = openmpi.emit(TABLE, commutative_only=True)
-    assert openmpi.decide(openmpi.parse(text), ALLREDUCE, 2, 4096) == AlgorithmConfig("ring")
+    assert openmpi.decide(openmpi.parse(text), ALLREDUCE, 2, 4096) == AlgorithmChoice("ring")
     assert openmpi.check(TABLE, text, commutative_only=True) == []
     assert "4096 bytes on 2 ranks" in openmpi.check(TABLE, text)[0]
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "segmented_ring", "rabenseifner"])
 def test_algorithms_for_operators_that_commute_are_refused(algorithm: str) -> None:
-    table = table_of({(ALLREDUCE, 2): [(0, AlgorithmConfig()), (64, AlgorithmConfig(algorithm))]})
+    table = table_of({(ALLREDUCE, 2): [(0, AlgorithmChoice()), (64, AlgorithmChoice(algorithm))]})
     with pytest.raises(InputError, match=rf"\[64, inf\).*{algorithm}.*non-commutative"):
         openmpi.emit(table)
 
@@ -106,12 +106,12 @@ def test_no_line_names_a_segment_for_calls_without_data() -> None:
     text = openmpi.emit(table_of({(BCAST, 3): [(0, SPLIT)]}))
     assert "2 # message sizes\n0 0 0 0 # default\n1 4 0 1024 # split_binary(segment=1024)" in text
     rules = openmpi.parse(text)
-    assert [openmpi.decide(rules, BCAST, 3, n) for n in (0, 1)] == [AlgorithmConfig(), SPLIT]
+    assert [openmpi.decide(rules, BCAST, 3, n) for n in (0, 1)] == [AlgorithmChoice(), SPLIT]
 
 
 def test_a_gather_with_a_segment_would_depend_on_the_size() -> None:
-    sync = AlgorithmConfig("linear_sync", {"segment": 1024})
-    openmpi.emit(table_of({(Collective.GATHER, 3): [(0, AlgorithmConfig("linear_sync"))]}))
+    sync = AlgorithmChoice("linear_sync", {"segment": 1024})
+    openmpi.emit(table_of({(Collective.GATHER, 3): [(0, AlgorithmChoice("linear_sync"))]}))
     with pytest.raises(InputError, match="gather that depend on the size make programs hang"):
         openmpi.emit(table_of({(Collective.GATHER, 3): [(0, sync)]}))
 
@@ -125,35 +125,35 @@ def test_a_file_that_ends_programs_is_refused(algorithm: int, segment: int) -> N
 
 
 def test_algorithms_that_refuse_a_number_of_ranks_are_refused() -> None:
-    two = table_of({(Collective.ALLGATHER, 2): [(0, AlgorithmConfig("two_proc"))]})
+    two = table_of({(Collective.ALLGATHER, 2): [(0, AlgorithmChoice("two_proc"))]})
     assert openmpi.check(two, openmpi.emit(two)) == []
     with pytest.raises(InputError, match="two_proc is refused by 3 ranks, and every call would"):
-        openmpi.emit(table_of({(Collective.ALLGATHER, 3): [(0, AlgorithmConfig("two_proc"))]}))
+        openmpi.emit(table_of({(Collective.ALLGATHER, 3): [(0, AlgorithmChoice("two_proc"))]}))
 
 
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
         (
-            AlgorithmConfig("swing"),
+            AlgorithmChoice("swing"),
             r"\[64, inf\) bytes: 'swing': .* no bcast algorithm 'swing': it has",
         ),
-        (AlgorithmConfig("linear", {"segment": 8}), "takes no parameter 'segment'"),
-        (AlgorithmConfig("knomial", {"radix": 2}), "one radix, 4, for the whole program"),
+        (AlgorithmChoice("linear", {"segment": 8}), "takes no parameter 'segment'"),
+        (AlgorithmChoice("knomial", {"radix": 2}), "one radix, 4, for the whole program"),
     ],
 )
-def test_inexpressible_rules_are_refused_by_name(choice: AlgorithmConfig, message: str) -> None:
+def test_inexpressible_rules_are_refused_by_name(choice: AlgorithmChoice, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        openmpi.emit(table_of({(BCAST, 2): [(0, AlgorithmConfig()), (64, choice)]}))
+        openmpi.emit(table_of({(BCAST, 2): [(0, AlgorithmChoice()), (64, choice)]}))
 
 
 def test_gather_must_not_depend_on_size() -> None:
     split = table_of(
-        {(Collective.GATHER, 4): [(0, AlgorithmConfig()), (64, AlgorithmConfig("binomial"))]}
+        {(Collective.GATHER, 4): [(0, AlgorithmChoice()), (64, AlgorithmChoice("binomial"))]}
     )
     with pytest.raises(InputError, match="hang"):
         openmpi.emit(split)
-    whole = table_of({(Collective.GATHER, 4): [(0, AlgorithmConfig("binomial"))]})
+    whole = table_of({(Collective.GATHER, 4): [(0, AlgorithmChoice("binomial"))]})
     assert "\n0 2 0 0 # binomial\n" in openmpi.emit(whole)
 
 
@@ -162,8 +162,8 @@ def test_sizes_are_those_of_the_whole_buffer() -> None:
     table = table_of(
         {
             (Collective.ALLGATHER, 8): [
-                (0, AlgorithmConfig("bruck")),
-                (8000, AlgorithmConfig("ring")),
+                (0, AlgorithmChoice("bruck")),
+                (8000, AlgorithmChoice("ring")),
             ]
         }
     )
@@ -178,7 +178,7 @@ def test_keys_with_the_same_ranks_must_agree() -> None:
     def table(other: str) -> TuningTable:
         spread = [RuleKey(BCAST, 1, 4), RuleKey(BCAST, 2, 2)]
         rules = [
-            Rule(key, 0, float("inf"), AlgorithmConfig(name), Evidence("measured"))
+            Rule(key, 0, float("inf"), AlgorithmChoice(name), Evidence("measured"))
             for key, name in zip(spread, ["binomial", other], strict=True)
         ]
         return TuningTable(CLUSTER, "openmpi 5.0.11", tuple(rules))
@@ -232,12 +232,12 @@ def test_a_long_file_takes_no_longer_for_each_rule() -> None:
     begun = time.process_time()
     rules = openmpi.parse(f"1\n7\n1\n0\n20000\n{rows}")
     assert time.process_time() - begun < 5  # where each row looks through all others: minutes
-    assert openmpi.decide(rules, BCAST, 4, 1) == AlgorithmConfig("linear")
+    assert openmpi.decide(rules, BCAST, 4, 1) == AlgorithmChoice("linear")
 
 
 def test_version_two_has_a_fifth_column() -> None:
     rules = openmpi.parse("rule-file-version-2\n1\n7\n1\n2\n2\n0 0 0 0 0\n1 6 0 1024 3\n")
-    assert openmpi.decide(rules, BCAST, 2, 1) == AlgorithmConfig("binomial", {"segment": 1024})
+    assert openmpi.decide(rules, BCAST, 2, 1) == AlgorithmChoice("binomial", {"segment": 1024})
 
 
 @pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
@@ -268,7 +268,7 @@ def test_large_messages_see_every_algorithm() -> None:
 
 
 def test_the_default_is_not_forced() -> None:
-    assert not mpi_libraries.openmpi.settings(BCAST, AlgorithmConfig())
+    assert not mpi_libraries.openmpi.settings(BCAST, AlgorithmChoice())
     for choice in mpi_libraries.openmpi.candidates(BCAST, 8, 1 << 20)[1:]:
         assert mpi_libraries.openmpi.settings(BCAST, choice)["coll_tuned_bcast_algorithm"]
     assert mpi_libraries.openmpi.settings(BCAST, CHAIN) == {

@@ -9,12 +9,12 @@ import pytest
 from tests.support.ladders import Rungs, table_of
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.formats.openmpi import han
 from tuner.formats.openmpi.han import HAN, TUNED
 
 BCAST, ALLGATHER = Collective.BCAST, Collective.ALLGATHER
-CHAIN, RING = AlgorithmConfig("chain", {"chains": 2}), AlgorithmConfig("ring")
+CHAIN, RING = AlgorithmChoice("chain", {"chains": 2}), AlgorithmChoice("ring")
 
 
 def on_nodes(
@@ -28,8 +28,8 @@ def on_nodes(
 
 TABLE = on_nodes(
     {
-        (BCAST, 8): [(0, AlgorithmConfig()), (1024, CHAIN), (65536, AlgorithmConfig())],
-        (ALLGATHER, 4): [(0, RING), (4000, AlgorithmConfig())],
+        (BCAST, 8): [(0, AlgorithmChoice()), (1024, CHAIN), (65536, AlgorithmChoice())],
+        (ALLGATHER, 4): [(0, RING), (4000, AlgorithmChoice())],
     }
 )
 FILE = """\

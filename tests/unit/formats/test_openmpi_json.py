@@ -11,22 +11,22 @@ import pytest
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, TuningTable
 from tuner.formats import openmpi
 from tuner.formats.openmpi import json_rules
 
 BCAST, ALLREDUCE, ALLGATHER = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLGATHER
-CHAIN = AlgorithmConfig("chain", {"chains": 2, "segment": 8192})
-BINOMIAL, LINEAR = AlgorithmConfig("binomial"), AlgorithmConfig("linear")
+CHAIN = AlgorithmChoice("chain", {"chains": 2, "segment": 8192})
+BINOMIAL, LINEAR = AlgorithmChoice("binomial"), AlgorithmChoice("linear")
 SIX = "openmpi 6.0.0"
 TABLE = table_of(
     {
         (BCAST, 4): [
-            (0, AlgorithmConfig()),
+            (0, AlgorithmChoice()),
             (1024, CHAIN),
-            (65536, AlgorithmConfig("scatter_allgather_ring")),
+            (65536, AlgorithmChoice("scatter_allgather_ring")),
         ],
-        (ALLREDUCE, 2): [(0, AlgorithmConfig("recursive_doubling"))],
+        (ALLREDUCE, 2): [(0, AlgorithmChoice("recursive_doubling"))],
     },
     library=SIX,
 )
@@ -93,15 +93,15 @@ def test_golden_file() -> None:
 @pytest.mark.parametrize(
     ("p", "nbytes", "choice"),
     [
-        (4, 1023, AlgorithmConfig()),
+        (4, 1023, AlgorithmChoice()),
         (4, 1024, CHAIN),
         (4, 65535, CHAIN),
-        (4, 65536, AlgorithmConfig("scatter_allgather_ring")),
-        (3, 65536, AlgorithmConfig()),
-        (5, 65536, AlgorithmConfig()),
+        (4, 65536, AlgorithmChoice("scatter_allgather_ring")),
+        (3, 65536, AlgorithmChoice()),
+        (5, 65536, AlgorithmChoice()),
     ],
 )
-def test_decisions(p: int, nbytes: int, choice: AlgorithmConfig) -> None:
+def test_decisions(p: int, nbytes: int, choice: AlgorithmChoice) -> None:
     rules = json_rules.parse(json.dumps(FILE))
     assert json_rules.decide(rules, BCAST, 1, p, nbytes) == choice
 
@@ -109,7 +109,7 @@ def test_decisions(p: int, nbytes: int, choice: AlgorithmConfig) -> None:
 def test_no_rule_names_a_segment_for_calls_without_data() -> None:
     text = openmpi.emit_json(table_of({(BCAST, 4): [(0, CHAIN)]}, library=SIX))
     rules = json_rules.parse(text)
-    assert [json_rules.decide(rules, BCAST, 1, 4, n) for n in (0, 1)] == [AlgorithmConfig(), CHAIN]
+    assert [json_rules.decide(rules, BCAST, 1, 4, n) for n in (0, 1)] == [AlgorithmChoice(), CHAIN]
     with pytest.raises(
         InputError, match=r"bcast, entry 0, rule 0: .*let the rule start at 1 byte$"
     ):
@@ -147,7 +147,7 @@ def test_a_shape_that_was_not_measured_is_left_alone_where_the_format_can() -> N
     """Rules for 4 ranks of one node decided on 4 nodes with one rank each, too."""
     parsed = json_rules.parse(openmpi.emit_json(TABLE))
     assert json_rules.decide(parsed, BCAST, 1, 4, 1024) == CHAIN
-    assert json_rules.decide(parsed, BCAST, 4, 1, 1024) == AlgorithmConfig()
+    assert json_rules.decide(parsed, BCAST, 4, 1, 1024) == AlgorithmChoice()
     everywhere = json.dumps(FILE).replace("single-node", "any")
     assert "1024 bytes on 4 x 1 ranks" in " ".join(openmpi.check_json(TABLE, everywhere))
 
@@ -158,8 +158,8 @@ def test_shapes_with_as_many_ranks_are_told_apart_where_the_format_can() -> None
     parsed = json_rules.parse(text)
     assert json_rules.decide(parsed, BCAST, 1, 4, 0) == BINOMIAL
     assert json_rules.decide(parsed, BCAST, 4, 1, 0) == LINEAR
-    assert json_rules.decide(parsed, BCAST, 2, 2, 0) == AlgorithmConfig()
-    chain = AlgorithmConfig("chain", {"chains": 2})
+    assert json_rules.decide(parsed, BCAST, 2, 2, 0) == AlgorithmChoice()
+    chain = AlgorithmChoice("chain", {"chains": 2})
     rules += spread(2, {(BCAST, 2): [(0, chain)]})
     parsed = json_rules.parse(openmpi.emit_json(TuningTable(CLUSTER, SIX, rules)))
     shapes = ((1, 4), (4, 1), (2, 2))
@@ -168,7 +168,7 @@ def test_shapes_with_as_many_ranks_are_told_apart_where_the_format_can() -> None
     alone = TuningTable(CLUSTER, SIX, spread(2, {(BCAST, 2): [(0, chain)]}))
     parsed = json_rules.parse(openmpi.emit_json(alone))
     told = [json_rules.decide(parsed, BCAST, *shape, 0) for shape in shapes]
-    assert told == [AlgorithmConfig(), AlgorithmConfig(), chain]
+    assert told == [AlgorithmChoice(), AlgorithmChoice(), chain]
 
 
 def test_shapes_that_the_format_does_not_tell_apart_are_refused() -> None:
@@ -187,15 +187,15 @@ def test_versions_that_would_drop_it_are_refused() -> None:
 @pytest.mark.parametrize(
     ("collective", "choice", "message"),
     [
-        (ALLREDUCE, AlgorithmConfig("ring"), "for non-commutative"),
-        (ALLREDUCE, AlgorithmConfig("rabenseifner"), "for non-commutative"),
-        (ALLGATHER, AlgorithmConfig("bruck"), "another algorithm under this number"),
-        (Collective.SCATTER, AlgorithmConfig("binomial"), "hang"),
-        (BCAST, AlgorithmConfig("swing"), "no bcast algorithm 'swing'"),
+        (ALLREDUCE, AlgorithmChoice("ring"), "for non-commutative"),
+        (ALLREDUCE, AlgorithmChoice("rabenseifner"), "for non-commutative"),
+        (ALLGATHER, AlgorithmChoice("bruck"), "another algorithm under this number"),
+        (Collective.SCATTER, AlgorithmChoice("binomial"), "hang"),
+        (BCAST, AlgorithmChoice("swing"), "no bcast algorithm 'swing'"),
     ],
 )
 def test_inexpressible_rules_are_refused_by_name(
-    collective: Collective, choice: AlgorithmConfig, message: str
+    collective: Collective, choice: AlgorithmChoice, message: str
 ) -> None:
     with pytest.raises(InputError, match=rf"{collective} on 8 ranks, \[.*{message}"):
         openmpi.emit_json(table_of({(collective, 8): [(0, LINEAR), (64, choice)]}, library=SIX))

@@ -10,13 +10,13 @@ from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, TuningTable
 from tuner.formats import ucc
 from tuner.formats.ucc import Team
 from tuner.formats.ucc.tune_strings import INFINITE_BYTES
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER
-KNOMIAL, SRA = AlgorithmConfig("knomial"), AlgorithmConfig("sra_knomial")
+KNOMIAL, SRA = AlgorithmChoice("knomial"), AlgorithmChoice("sra_knomial")
 
 
 def rules_on(
@@ -36,11 +36,11 @@ TABLE = table(
         2,
         {
             (ALLREDUCE, 8): [(0, KNOMIAL), (4096, SRA)],
-            (BCAST, 8): [(0, AlgorithmConfig()), (99, KNOMIAL)],
+            (BCAST, 8): [(0, AlgorithmChoice()), (99, KNOMIAL)],
         },
     ),
-    *rules_on(2, {(ALLREDUCE, 8): [(0, AlgorithmConfig("ring"))]}, "cuda"),
-    *rules_on(4, {(ALLGATHER, 1): [(0, AlgorithmConfig("bruck")), (1 << 20, AlgorithmConfig())]}),
+    *rules_on(2, {(ALLREDUCE, 8): [(0, AlgorithmChoice("ring"))]}, "cuda"),
+    *rules_on(4, {(ALLGATHER, 1): [(0, AlgorithmChoice("bruck")), (1 << 20, AlgorithmChoice())]}),
 )
 FILE = """\
 # Tuning sections of tl/ucp: UCC_CONFIG_FILE names this file.
@@ -65,18 +65,18 @@ def test_golden_file() -> None:
         (ALLREDUCE, BIG, "host", 4095, KNOMIAL),
         (ALLREDUCE, BIG, "host", 4096, SRA),
         (ALLREDUCE, BIG, "host", INFINITE_BYTES - 1, SRA),
-        (ALLREDUCE, BIG, "cuda", 4095, AlgorithmConfig("ring")),
-        (ALLREDUCE, BIG, "rocm", 4095, AlgorithmConfig()),
-        (ALLREDUCE, Team(4, 4), "host", 4095, AlgorithmConfig()),
-        (ALLREDUCE, SMALL, "host", 4095, AlgorithmConfig()),
-        (BCAST, BIG, "host", 98, AlgorithmConfig()),
+        (ALLREDUCE, BIG, "cuda", 4095, AlgorithmChoice("ring")),
+        (ALLREDUCE, BIG, "rocm", 4095, AlgorithmChoice()),
+        (ALLREDUCE, Team(4, 4), "host", 4095, AlgorithmChoice()),
+        (ALLREDUCE, SMALL, "host", 4095, AlgorithmChoice()),
+        (BCAST, BIG, "host", 98, AlgorithmChoice()),
         (BCAST, BIG, "host", 99, KNOMIAL),
-        (ALLGATHER, SMALL, "host", (1 << 20) - 1, AlgorithmConfig("bruck")),
-        (ALLGATHER, SMALL, "host", 1 << 20, AlgorithmConfig()),
+        (ALLGATHER, SMALL, "host", (1 << 20) - 1, AlgorithmChoice("bruck")),
+        (ALLGATHER, SMALL, "host", 1 << 20, AlgorithmChoice()),
     ],
 )
 def test_decisions(
-    collective: Collective, team: Team, memory: str, nbytes: int, choice: AlgorithmConfig
+    collective: Collective, team: Team, memory: str, nbytes: int, choice: AlgorithmChoice
 ) -> None:
     assert ucc.decide(ucc.parse(FILE), collective, team, memory, nbytes) == choice
 
@@ -115,29 +115,29 @@ def test_what_ucc_ships_is_read_as_ucc_reads_it() -> None:
     [
         (
             ALLREDUCE,
-            AlgorithmConfig("binomial"),
+            AlgorithmChoice("binomial"),
             "no allreduce algorithm 'binomial' .*: it has knomial, sra",
         ),
         (
             BCAST,
-            AlgorithmConfig("knomial", {"radix": 4}),
+            AlgorithmChoice("knomial", {"radix": 4}),
             "takes no parameters; radices are set by",
         ),
-        (BCAST, AlgorithmConfig("knomial", runner="schedule"), "no bcast algorithm 'knomial'"),
-        (Collective.GATHER, AlgorithmConfig("knomial"), "rules for gather are not supported"),
-        (Collective.REDUCE_SCATTER, AlgorithmConfig("ring"), "bytes of a reduce_scatter in place"),
+        (BCAST, AlgorithmChoice("knomial", runner="schedule"), "no bcast algorithm 'knomial'"),
+        (Collective.GATHER, AlgorithmChoice("knomial"), "rules for gather are not supported"),
+        (Collective.REDUCE_SCATTER, AlgorithmChoice("ring"), "bytes of a reduce_scatter in place"),
     ],
 )
 def test_inexpressible_rules_are_refused_by_name(
-    collective: Collective, choice: AlgorithmConfig, message: str
+    collective: Collective, choice: AlgorithmChoice, message: str
 ) -> None:
-    rungs = [(0, AlgorithmConfig()), (64, choice)]
+    rungs = [(0, AlgorithmChoice()), (64, choice)]
     with pytest.raises(InputError, match=rf"{collective} on 8 ranks, \[64, inf\) .*{message}"):
         ucc.emit(table(*rules_on(1, {(collective, 8): rungs})))
 
 
 def test_earlier_releases_have_fewer_algorithms() -> None:
-    rules = rules_on(1, {(ALLREDUCE, 8): [(0, AlgorithmConfig("ring"))]})
+    rules = rules_on(1, {(ALLREDUCE, 8): [(0, AlgorithmChoice("ring"))]})
     with pytest.raises(InputError, match=r"ucc 1\.2\.0 has no allreduce algorithm 'ring'"):
         ucc.emit(table(*rules, library="ucc 1.2.0"))
     assert ucc.emit(table(*rules_on(1, {(ALLREDUCE, 8): [(0, SRA)]}), library="ucc 1.2.0"))

@@ -15,7 +15,7 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.importers import (
     BenchmarkResult,
     RankCounts,
@@ -80,7 +80,7 @@ def test_what_was_measured_in_one_run_is_compared_in_it(order: tuple[str, str]) 
     ]
     found = build_observations(as_measurements(rows(*lines)), lambda _point, _choice: math.nan)
     contest = compare_with_default(found[0].point, found)
-    assert contest.gains[AlgorithmConfig("ring")] == pytest.approx(1.0, abs=0.01)
+    assert contest.gains[AlgorithmChoice("ring")] == pytest.approx(1.0, abs=0.01)
     assert not contest.winners
 
 

@@ -16,7 +16,7 @@ from tuner.core.calibration import PathCost
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
 from tuner.core.path_classes import BLOCK, CYCLIC
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.formats.mpich import GenericTrees
 from tuner.formats.mpich import default_algorithms as mpich_decisions
 from tuner.launch import Launcher
@@ -42,7 +42,7 @@ from tuner.workflows.candidates import (
 )
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
-CHAIN, LINEAR = AlgorithmConfig("chain", {"chains": 1}), AlgorithmConfig("linear")
+CHAIN, LINEAR = AlgorithmChoice("chain", {"chains": 1}), AlgorithmChoice("linear")
 KNOWN = DefaultAlgorithms(BCAST, 1, 4, 65536, (4, 4096, 16384), (LINEAR, CHAIN, None))
 
 
@@ -61,10 +61,10 @@ def test_every_switch_is_found_to_the_element() -> None:
 def test_the_default_takes_as_long_as_what_it_runs_there() -> None:
     seconds = Simulator(CALIBRATION, TOPOLOGY, [KNOWN])
     for nbytes, choice in ((64, LINEAR), (4092, LINEAR), (4096, CHAIN), (16380, CHAIN)):
-        assert seconds(POINT.with_size(nbytes), AlgorithmConfig()) == seconds(
+        assert seconds(POINT.with_size(nbytes), AlgorithmChoice()) == seconds(
             POINT.with_size(nbytes), choice
         )
-    assert seconds(POINT, AlgorithmConfig()) != seconds(POINT, LINEAR)
+    assert seconds(POINT, AlgorithmChoice()) != seconds(POINT, LINEAR)
 
 
 @pytest.mark.parametrize(
@@ -79,20 +79,20 @@ def test_the_default_takes_as_long_as_what_it_runs_there() -> None:
     ],
 )
 def test_elsewhere_nothing_is_known_of_it(point: CallPoint) -> None:
-    assert math.isnan(Simulator(CALIBRATION, TOPOLOGY, [KNOWN])(point, AlgorithmConfig()))
+    assert math.isnan(Simulator(CALIBRATION, TOPOLOGY, [KNOWN])(point, AlgorithmChoice()))
 
 
 def test_what_is_asked_for_may_be_handed_on() -> None:
-    ring = AlgorithmConfig("ring")
+    ring = AlgorithmChoice("ring")
 
-    def run(asked: AlgorithmConfig, collective: Collective, nbytes: int) -> AlgorithmConfig | None:
+    def run(asked: AlgorithmChoice, collective: Collective, nbytes: int) -> AlgorithmChoice | None:
         decided = DefaultAlgorithms(collective, 1, 4, 1 << 20, (4,), (asked,))
         return default_lookup([decided], "openmpi 5.0.11")(decided.placed_collective, nbytes)
 
-    assert run(ring, ALLREDUCE, 12) == AlgorithmConfig("recursive_doubling")
+    assert run(ring, ALLREDUCE, 12) == AlgorithmChoice("recursive_doubling")
     assert run(ring, ALLREDUCE, 16) == ring
-    assert run(AlgorithmConfig("segmented_ring"), ALLREDUCE, 1 << 20) == ring
-    assert run(AlgorithmConfig("split_binary", {"segment": 1024}), BCAST, 1024) == CHAIN
+    assert run(AlgorithmChoice("segmented_ring"), ALLREDUCE, 1 << 20) == ring
+    assert run(AlgorithmChoice("split_binary", {"segment": 1024}), BCAST, 1024) == CHAIN
     assert run(ring, ALLREDUCE, 2) is None
 
 
@@ -120,7 +120,7 @@ def test_a_design_has_points_where_the_default_switches() -> None:
     there = CandidateGenerator(request, default_algorithms=known)(
         CallPoint(BCAST, 4, 1, "host", 20000)
     )
-    assert AlgorithmConfig("chain", {"chains": 2}) in there
+    assert AlgorithmChoice("chain", {"chains": 2}) in there
     assert LINEAR in there
 
 
@@ -156,8 +156,8 @@ def test_a_table_of_kept_measurements_knows_it(tmp_path: Path) -> None:
     found = replace(on_four_hosts(), provenance=kept)
     rows, _ = make_table(found, calibration, topology=load_topology(path))
     simulated = {(row.point.nbytes, row.choice): row.simulated_seconds for row in rows}
-    assert simulated[4096, AlgorithmConfig()] == simulated[4096, LINEAR]
-    assert math.isnan(simulated[16384, AlgorithmConfig()])
+    assert simulated[4096, AlgorithmChoice()] == simulated[4096, LINEAR]
+    assert math.isnan(simulated[16384, AlgorithmChoice()])
 
 
 RECORD = default_algorithms_record([KNOWN])[0]
@@ -218,8 +218,8 @@ def test_mpichs_default_is_what_the_rules_in_its_library_say() -> None:
         (BCAST, 2, 2, CYCLIC),
         (ALLREDUCE, 5, 1, BLOCK),
     ]
-    binomial, ring = AlgorithmConfig("binomial"), AlgorithmConfig("scatter_allgather_ring")
-    doubling, rabenseifner = AlgorithmConfig("recursive_doubling"), AlgorithmConfig("rabenseifner")
+    binomial, ring = AlgorithmChoice("binomial"), AlgorithmChoice("scatter_allgather_ring")
+    doubling, rabenseifner = AlgorithmChoice("recursive_doubling"), AlgorithmChoice("rabenseifner")
     expected = [
         ((4,), (binomial,)),
         ((4, 12292), (binomial, ring)),
@@ -235,7 +235,7 @@ def test_mpichs_default_is_what_the_rules_in_its_library_say() -> None:
         TOPOLOGY,
         [DefaultAlgorithms(BCAST, 1, 4, 1 << 20, (4,), (binomial,))],
     )
-    assert seconds(POINT, AlgorithmConfig()) == seconds(POINT, binomial)
+    assert seconds(POINT, AlgorithmChoice()) == seconds(POINT, binomial)
 
 
 def test_of_what_its_rules_ask_beyond_the_call_nothing_is_known() -> None:
@@ -258,7 +258,7 @@ def test_where_a_host_has_several_ranks_its_rules_for_a_hierarchy_count() -> Non
         (found,) = mpich_decisions.find_default_algorithms(
             GenericTrees(tree), [(BCAST, nodes, ppn, BLOCK)], 4096
         )
-        assert found.choices == (AlgorithmConfig(name),)
+        assert found.choices == (AlgorithmChoice(name),)
     (found,) = mpich_decisions.find_default_algorithms(
         GenericTrees(GENERIC), [(BCAST, 8, 1, BLOCK)], 12288
     )
@@ -266,13 +266,13 @@ def test_where_a_host_has_several_ranks_its_rules_for_a_hierarchy_count() -> Non
 
 
 def test_what_no_library_of_that_name_runs_is_damaged() -> None:
-    pipeline = AlgorithmConfig("pipeline", {"segment": 4096})
+    pipeline = AlgorithmChoice("pipeline", {"segment": 4096})
     kept = default_algorithms_record([DefaultAlgorithms(BCAST, 4, 1, 4096, (4,), (pipeline,))])
     assert default_algorithms_from_provenance({DEFAULT_ALGORITHMS_KEY: kept}, "mpich 5.0.2", "m")[
         0
     ].choices == (pipeline,)
     knomial = default_algorithms_record(
-        [DefaultAlgorithms(BCAST, 4, 1, 4096, (4,), (AlgorithmConfig("knomial", {"radix": 4}),))]
+        [DefaultAlgorithms(BCAST, 4, 1, 4096, (4,), (AlgorithmChoice("knomial", {"radix": 4}),))]
     )
     assert default_algorithms_from_provenance(
         {DEFAULT_ALGORITHMS_KEY: knomial}, "openmpi 5.0.11", "m"

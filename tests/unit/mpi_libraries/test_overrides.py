@@ -12,7 +12,7 @@ from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.launch import Launcher
 from tuner.probe.multi_host import check_probe, probe_cluster
 from tuner.workflows import acceptance
@@ -116,7 +116,7 @@ def test_a_cluster_is_not_measured_and_a_default_not_timed_where_a_file_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(NAME, "/etc/tuned.rules")
-    table = table_of({(Collective.BCAST, 2): [(0, AlgorithmConfig("binomial"))]})
+    table = table_of({(Collective.BCAST, 2): [(0, AlgorithmChoice("binomial"))]})
     for measure in (
         lambda: check_probe(tmp_path / "m", REQUEST, Ranks()),
         lambda: probe_cluster(tmp_path / "m", REQUEST, Ranks()),

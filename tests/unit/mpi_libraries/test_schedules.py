@@ -8,7 +8,7 @@ from tuner import algorithms, mpi_libraries
 from tuner.core.calibration import Calibration, PathCost
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.core.verify import verify
 from tuner.mpi_libraries.schedules import (
     EAGER_LIMIT_BYTES,
@@ -38,7 +38,7 @@ def seconds(schedule: Schedule | None, nbytes: int) -> float:
 
 
 def openmpi(algorithm: str, p: int, nbytes: int, **params: int) -> Schedule | None:
-    return schedule_of("openmpi 5.0.11", BCAST, AlgorithmConfig(algorithm, params), p, nbytes)
+    return schedule_of("openmpi 5.0.11", BCAST, AlgorithmChoice(algorithm, params), p, nbytes)
 
 
 @pytest.mark.parametrize("p", [2, 3, 5, 8])
@@ -55,9 +55,9 @@ def test_every_tree_is_a_broadcast(algorithm: str, p: int, nbytes: int, segment:
 @pytest.mark.parametrize("library", ["openmpi 5.0.11", "mpich 5.0.2"])
 @pytest.mark.parametrize("algorithm", ["binomial", "knomial", "scatter_allgather"])
 def test_every_rank_may_be_the_root(library: str, algorithm: str) -> None:
-    first = schedule_of(library, BCAST, AlgorithmConfig(algorithm), 5, LONG)
+    first = schedule_of(library, BCAST, AlgorithmChoice(algorithm), 5, LONG)
     for root in range(5):
-        made = schedule_of(library, BCAST, AlgorithmConfig(algorithm), 5, LONG, root)
+        made = schedule_of(library, BCAST, AlgorithmChoice(algorithm), 5, LONG, root)
         assert made is not None
         assert (made.algorithm, made.root) == (algorithm, root)
         verify(made)
@@ -128,20 +128,20 @@ def test_eager_segments_keep_their_order() -> None:
 
 
 def test_what_the_library_alone_decides_has_no_schedule() -> None:
-    nonoverlapping = AlgorithmConfig("nonoverlapping")
+    nonoverlapping = AlgorithmChoice("nonoverlapping")
     assert schedule_of("openmpi 5.0.11", ALLREDUCE, nonoverlapping, 8, 1000) is None
     assert (
         schedule_of(
-            "openmpi 5.0.11", ALLREDUCE, AlgorithmConfig("nonoverlapping", {}, "schedule"), 8, 1000
+            "openmpi 5.0.11", ALLREDUCE, AlgorithmChoice("nonoverlapping", {}, "schedule"), 8, 1000
         )
         is not None
     )
-    assert schedule_of("mpich 5.0.2", BCAST, AlgorithmConfig(), 8, 1000) is None
-    assert schedule_of("mpich 5.0.2", BCAST, AlgorithmConfig("smp"), 8, 1000) is None
+    assert schedule_of("mpich 5.0.2", BCAST, AlgorithmChoice(), 8, 1000) is None
+    assert schedule_of("mpich 5.0.2", BCAST, AlgorithmChoice("smp"), 8, 1000) is None
 
 
 def test_other_libraries_do_what_we_do() -> None:
-    made = schedule_of("mpich 5.0.2", BCAST, AlgorithmConfig("scatter_allgather_ring"), 8, LONG)
+    made = schedule_of("mpich 5.0.2", BCAST, AlgorithmChoice("scatter_allgather_ring"), 8, LONG)
     ours = algorithms.build(BCAST, "scatter_allgather_ring", 8, nbytes=LONG)
     assert seconds(made, LONG) == seconds(ours, LONG)
 
@@ -149,7 +149,7 @@ def test_other_libraries_do_what_we_do() -> None:
 @pytest.mark.parametrize("root", [0, 3])
 @pytest.mark.parametrize("p", [1, 2, 5, 8])
 def test_the_binomial_tree_of_mpich_sends_one_message_across_the_middle(p: int, root: int) -> None:
-    made = schedule_of("mpich 5.0.2", BCAST, AlgorithmConfig("binomial"), p, LONG, root % p)
+    made = schedule_of("mpich 5.0.2", BCAST, AlgorithmChoice("binomial"), p, LONG, root % p)
     assert made is not None
     verify(made)
     rounds = [
@@ -170,7 +170,7 @@ def test_the_binomial_tree_of_mpich_sends_one_message_across_the_middle(p: int, 
 def test_trees_move_all_segments(library: str, algorithm: str) -> None:
     further = {"chain": {"chains": 2}, "knomial": {"radix": 4}}.get(algorithm, {})
     params = {"segment": 8192, **further}
-    made = schedule_of(library, BCAST, AlgorithmConfig(algorithm, params), 6, 1 << 16, 1)
+    made = schedule_of(library, BCAST, AlgorithmChoice(algorithm, params), 6, 1 << 16, 1)
     assert made is not None
     assert made.n_chunks >= 8
     verify(made)
@@ -181,14 +181,14 @@ def test_trees_move_all_segments(library: str, algorithm: str) -> None:
 def test_an_allgather_after_a_scatter_by_doubling_gives_everybody_everything(
     library: str, p: int
 ) -> None:
-    made = schedule_of(library, BCAST, AlgorithmConfig("scatter_allgather"), p, 4096 * p)
+    made = schedule_of(library, BCAST, AlgorithmChoice("scatter_allgather"), p, 4096 * p)
     assert made is not None
     verify(made)
 
 
 def test_of_three_ranks_the_third_piece_is_passed_on_alone() -> None:
     """0 to 2, 0 to 1, both swap, 0 and 2 swap two for one, 0 to 1: of thirds."""
-    made = schedule_of("mpich 5.0.2", BCAST, AlgorithmConfig("scatter_allgather"), 3, 3 << 20)
+    made = schedule_of("mpich 5.0.2", BCAST, AlgorithmChoice("scatter_allgather"), 3, 3 << 20)
     assert seconds(made, 3 << 20) == pytest.approx((1 + 1 + 1 + 2 + 1) * (1 << 20) * BETA)
 
 
@@ -199,7 +199,7 @@ def test_mpich_streams_its_pipelines(engine: str) -> None:
     slow = replace(CALIBRATION, paths={("network", "host"): latency})
     facts = {"name": "t", "nodes": 4, "latency": "0us", "bandwidth": "1GB/s"}
     placement = Placement.block(topology_from_yaml(facts), 1)
-    pipeline = AlgorithmConfig("pipeline", {"segment": 1000})
+    pipeline = AlgorithmChoice("pipeline", {"segment": 1000})
     made = schedule_of("mpich 5.0.2", BCAST, pipeline, 4, 100_000)
     assert made is not None
     taken = simulate(made, placement, slow, 100_000, engine=engine)

@@ -11,7 +11,7 @@ import pytest
 from tuner.base.errors import InputError, LimitExceededError, MissingCostError, ScheduleError
 from tuner.core.calibration import Calibration, PathCost
 from tuner.core.collective import Collective
-from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
+from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmChoice
 from tuner.machines import preset
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.prediction import call_predictor
@@ -41,14 +41,14 @@ def reason_of(found: float | NoPrediction) -> type[Exception]:
 @pytest.mark.parametrize(
     ("choice", "model"),
     [
-        (AlgorithmConfig("nccl_ring", {}, SCHEDULE), NCCL),
-        (AlgorithmConfig("nccl_ring", {"channels": 4}, SCHEDULE), SIMULATION),
-        (AlgorithmConfig("nccl_ring", {"channels": 4}, LIBRARY), NCCL),  # of a table for NCCL
-        (AlgorithmConfig("ring", {}, SCHEDULE), SIMULATION),
+        (AlgorithmChoice("nccl_ring", {}, SCHEDULE), NCCL),
+        (AlgorithmChoice("nccl_ring", {"channels": 4}, SCHEDULE), SIMULATION),
+        (AlgorithmChoice("nccl_ring", {"channels": 4}, LIBRARY), NCCL),  # of a table for NCCL
+        (AlgorithmChoice("ring", {}, SCHEDULE), SIMULATION),
     ],
 )
 def test_nccls_model_is_of_algorithms_as_nccl_runs_them(
-    choice: AlgorithmConfig, model: str
+    choice: AlgorithmChoice, model: str
 ) -> None:
     predictor = CallPredictor.of_machine(GPUS, DGX.calibration, CUDA)
     assert predictor.model_of(ALLREDUCE, choice) == model
@@ -57,7 +57,7 @@ def test_nccls_model_is_of_algorithms_as_nccl_runs_them(
 
 
 def test_a_barrier_sends_from_the_host_whatever_size_is_asked_for() -> None:
-    choice = AlgorithmConfig("dissemination", {}, SCHEDULE)
+    choice = AlgorithmChoice("dissemination", {}, SCHEDULE)
     on_gpus, on_hosts = (
         CallPredictor.of_machine(GPUS, DGX.calibration, memory) for memory in (CUDA, HOST)
     )
@@ -76,12 +76,12 @@ def test_a_changed_machine_that_nccl_does_not_know_has_no_cost() -> None:
 @pytest.mark.parametrize(
     ("choice", "error"),
     [
-        (AlgorithmConfig("smp"), NoScheduleError),
-        (AlgorithmConfig("smp", {}, SCHEDULE), NoScheduleError),
-        (AlgorithmConfig("chain", {"chians": 2}, SCHEDULE), InputError),
+        (AlgorithmChoice("smp"), NoScheduleError),
+        (AlgorithmChoice("smp", {}, SCHEDULE), NoScheduleError),
+        (AlgorithmChoice("chain", {"chians": 2}, SCHEDULE), InputError),
     ],
 )
-def test_why_there_is_no_time(choice: AlgorithmConfig, error: type[Exception]) -> None:
+def test_why_there_is_no_time(choice: AlgorithmChoice, error: type[Exception]) -> None:
     found = FLAT_HOSTS.predict(BCAST, choice, 1 << 20)
     assert reason_of(found) is error
     assert isinstance(found, NoPrediction)
@@ -93,7 +93,7 @@ def test_why_there_is_no_time(choice: AlgorithmConfig, error: type[Exception]) -
 def test_sizes_that_are_too_large_leave_times_at_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ring, own = AlgorithmConfig("ring", {}, SCHEDULE), sweep
+    ring, own = AlgorithmChoice("ring", {}, SCHEDULE), sweep
 
     def limited(made: Any, placed: Any, costs: Any, sizes: list[int], *more: Any) -> list[float]:
         if max(sizes) > 4096:
@@ -110,11 +110,11 @@ def test_sizes_that_are_too_large_leave_times_at_the_others(
 
 def test_a_missing_cost_is_an_error_unless_a_schedule_is_staged() -> None:
     device = CallPredictor.of_machine(GPUS, costs_of_device_memory(), CUDA, with_nccl=False)
-    staged = AlgorithmConfig("ring_staged", {}, SCHEDULE)
+    staged = AlgorithmChoice("ring_staged", {}, SCHEDULE)
     assert reason_of(device.predict(ALLREDUCE, staged, 1 << 20)) is MissingCostError
     nothing = replace(device, calibration=Calibration("x", "any", {}))
     with pytest.raises(MissingCostError):
-        nothing.predict(ALLREDUCE, AlgorithmConfig("ring", {}, SCHEDULE), 1 << 20)
+        nothing.predict(ALLREDUCE, AlgorithmChoice("ring", {}, SCHEDULE), 1 << 20)
 
 
 def costs_of_device_memory() -> Calibration:
@@ -128,7 +128,7 @@ def test_rounds_that_cannot_be_made_are_no_prediction(monkeypatch: pytest.Monkey
         raise ScheduleError("a chunk number is too large")
 
     monkeypatch.setattr(call_predictor, "simulate", broken)
-    found = FLAT_HOSTS.predict(ALLREDUCE, AlgorithmConfig("ring", {}, SCHEDULE), 64)
+    found = FLAT_HOSTS.predict(ALLREDUCE, AlgorithmChoice("ring", {}, SCHEDULE), 64)
     assert reason_of(found) is ScheduleError
 
 
@@ -137,7 +137,7 @@ def test_rounds_that_cannot_be_made_are_no_prediction(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("nbytes", [1 << 20, (1 << 20) + 4])
 def test_roots_and_elements_are_those_of_the_call(itemsize: int, root: int, nbytes: int) -> None:
     own = replace(FLAT_HOSTS, root=root, itemsize=itemsize)
-    choice = AlgorithmConfig("chain", {"segment": 65536}, SCHEDULE)
+    choice = AlgorithmChoice("chain", {"segment": 65536}, SCHEDULE)
     made = own.schedule(BCAST, choice, nbytes)
     assert made.root == root
     expected = simulate(made, PLACEMENT, COSTS, nbytes, itemsize)
@@ -151,7 +151,7 @@ def test_a_library_runs_its_own_variant() -> None:
     )
     own = CallPredictor.of_machine(PLACEMENT, costs, HOST)
     ours, theirs = (
-        own.seconds(BCAST, AlgorithmConfig("binomial", {}, runner), 1 << 20)
+        own.seconds(BCAST, AlgorithmChoice("binomial", {}, runner), 1 << 20)
         for runner in (SCHEDULE, LIBRARY)
     )
     assert ours != theirs

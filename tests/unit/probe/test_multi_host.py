@@ -14,7 +14,7 @@ from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements, read_partial
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.probe.batches import ExperimentRequest, read_batches
 from tuner.probe.multi_host import plan_cluster, plan_experiments, probe_cluster, probe_experiments
 from tuner.probe.probe_spec import ProbeShape
@@ -26,20 +26,20 @@ def calls(series: Sequence[Measurement]) -> list[tuple[str, str, int]]:
 
 def test_a_round_measures_just_what_was_chosen_beside_the_default() -> None:
     plan = plan_experiments(
-        REQUEST, [CALL, replace(CALL, choices=(AlgorithmConfig("linear"),))], launch=3
+        REQUEST, [CALL, replace(CALL, choices=(AlgorithmChoice("linear"),))], launch=3
     )
     (point,) = plan.points
     assert (point.launch, point.nodes, point.nbytes) == (3, 4, 65536)
     assert [arm.choice for arm in point.candidates] == [
-        AlgorithmConfig(),
+        AlgorithmChoice(),
         *CALL.choices,
-        AlgorithmConfig("linear"),
+        AlgorithmChoice("linear"),
     ]
 
 
 def test_small_shapes_of_a_round_are_measured_side_by_side() -> None:
     small = [
-        ExperimentRequest(Collective.BCAST, 2, 1, n, (AlgorithmConfig("linear"),))
+        ExperimentRequest(Collective.BCAST, 2, 1, n, (AlgorithmChoice("linear"),))
         for n in (1024, 2048)
     ]
     points = plan_experiments(REQUEST, small).points
@@ -53,9 +53,9 @@ def test_small_shapes_of_a_round_are_measured_side_by_side() -> None:
         ({"nodes": 5}, "shape 5x1 does not fit"),
         ({"nbytes": 6}, "multiples of 4"),
         ({"collective": Collective.ALLGATHER, "nbytes": 1028}, "no whole share"),
-        ({"choices": (AlgorithmConfig("nonsense"),)}, "no allreduce algorithm 'nonsense'"),
+        ({"choices": (AlgorithmChoice("nonsense"),)}, "no allreduce algorithm 'nonsense'"),
         (
-            {"choices": (AlgorithmConfig("nonsense", runner=SCHEDULE),)},
+            {"choices": (AlgorithmChoice("nonsense", runner=SCHEDULE),)},
             "no allreduce algorithm 'nonsense'",
         ),
     ],

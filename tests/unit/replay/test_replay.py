@@ -20,7 +20,7 @@ from tests.replay.streams import ComputeStream, Progress, StreamFailedError, sle
 from tests.support.ladders import CLUSTER
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, write_table
 from tuner.training.iteration import predict_iteration
 from tuner.training.workload import Workload, workload_from_record
 
@@ -32,7 +32,7 @@ HOROVOD = {"name": "horovod", "fusion_threshold": "64KiB", "cycle_time": "2ms"}
 
 def table() -> TuningTable:
     """Binomial trees for everything."""
-    tree = AlgorithmConfig("recursive_doubling")
+    tree = AlgorithmChoice("recursive_doubling")
     rule = Rule(KEY, 0, float("inf"), tree, Evidence("measured"))
     return TuningTable(CLUSTER, "openmpi 5.0.11", (rule,))
 
@@ -109,7 +109,7 @@ def test_parameters_of_the_iteration_before_are_waited_for(folder: Path) -> None
 
 def table_for_all() -> TuningTable:
     """Rings for what ZeRO calls."""
-    ring = AlgorithmConfig("ring", runner="schedule")
+    ring = AlgorithmChoice("ring", runner="schedule")
     rules = tuple(
         Rule(replace(KEY, collective=one), 0, float("inf"), ring, Evidence("measured"))
         for one in (Collective.ALLREDUCE, Collective.ALLGATHER, Collective.REDUCE_SCATTER)

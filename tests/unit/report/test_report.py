@@ -12,7 +12,7 @@ import pytest
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.report import LibraryResult, cautions, geometric_mean_speedup, split_control, summarise
 from tuner.report.curves import measured_curves, predicted_curves, prediction_error
 from tuner.report.measured_gain import describe_measured_gain
@@ -63,12 +63,12 @@ def result() -> LibraryResult:
         CLUSTER,
         LIBRARY,
         (
-            Rule(key, 0, 1024, AlgorithmConfig(), Evidence("none")),
+            Rule(key, 0, 1024, AlgorithmChoice(), Evidence("none")),
             Rule(
                 key,
                 1024,
                 math.inf,
-                AlgorithmConfig("knomial", {"radix": 4}),
+                AlgorithmChoice("knomial", {"radix": 4}),
                 Evidence("measured", (2048,), (2e-5,), (1e-5,), gain=2.0, gain_ci95=(1.8, 2.2)),
             ),
         ),
@@ -166,7 +166,7 @@ def test_a_gain_that_was_not_measured_is_not_told(
     result: LibraryResult, choice: str, basis: str, told: str
 ) -> None:
     rules = [
-        replace(rule, choice=AlgorithmConfig(choice), evidence=replace(rule.evidence, basis=basis))
+        replace(rule, choice=AlgorithmChoice(choice), evidence=replace(rule.evidence, basis=basis))
         for rule in result.table.rules
     ]
     table = TuningTable(CLUSTER, result.table.library, tuple(rules))

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from tests.support.ladders import table_of
 from tests.support.services import Reply, Seen, always, serving
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig, Evidence, Rule, RuleKey, table_record
+from tuner.core.table import SCHEDULE, AlgorithmChoice, Evidence, Rule, RuleKey, table_record
 from tuner.runtime import feedback, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.dispatch_table import DispatchTable, RecordingDispatchTable
@@ -49,7 +49,7 @@ def test_a_report_names_the_placement_that_is_not_usual() -> None:
     """Of others it says what it always said, so that older services take it."""
     key = RuleKey(Collective.BCAST, 2, 2, placement="cyclic")
     for own, told in ((key, {"placement": "cyclic"}), (replace(key, placement="consecutive"), {})):
-        rules = (Rule(own, 0, math.inf, AlgorithmConfig("chain"), Evidence("none")),)
+        rules = (Rule(own, 0, math.inf, AlgorithmChoice("chain"), Evidence("none")),)
         ring = CallRing()
         ladder = RecordingDispatchTable(DispatchTable([0], [lambda: None], [None]), rules, ring)
         ladder.action(64)()
@@ -84,7 +84,7 @@ def test_there_is_no_end_of_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_calls_of_too_many_shapes_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """They push nothing out of the ring, and nothing is remembered of their sizes."""
     monkeypatch.setattr(feedback, "MAX_CALL_KINDS", 2)
-    table = table_of({(Collective.BCAST, 1): [(0, AlgorithmConfig())]})
+    table = table_of({(Collective.BCAST, 1): [(0, AlgorithmChoice())]})
     ring, calls = CallRing(capacity=4), list[int]()
     plain = DispatchTable([0], [calls.append], [None])
     ladder = RecordingDispatchTable(plain, table.rules, ring)
@@ -97,7 +97,7 @@ def test_calls_of_too_many_shapes_are_not_kept(monkeypatch: pytest.MonkeyPatch) 
 
 def test_times_are_posted_for_the_table_that_was_followed(own_cache: None) -> None:
     """Another version in the middle: each gets what was recorded under it."""
-    ladders = {(Collective.BCAST, 1): [(0, AlgorithmConfig("binomial", {}, SCHEDULE))]}
+    ladders = {(Collective.BCAST, 1): [(0, AlgorithmChoice("binomial", {}, SCHEDULE))]}
     record = table_record(table_of(ladders, library=library_name()))
     versions = iter((1, 1, 2))
 
@@ -118,7 +118,7 @@ def test_times_are_posted_for_the_table_that_was_followed(own_cache: None) -> No
 
 def test_times_of_derived_communicators_are_posted_once(own_cache: None) -> None:
     """They share a ring: whoever is finalized first posts what is in it."""
-    ladders = {(Collective.BCAST, 1): [(0, AlgorithmConfig("binomial", {}, SCHEDULE))]}
+    ladders = {(Collective.BCAST, 1): [(0, AlgorithmChoice("binomial", {}, SCHEDULE))]}
     record = table_record(table_of(ladders, library=library_name()))
 
     def reply(seen: Seen) -> Reply:
@@ -139,7 +139,7 @@ def test_times_of_derived_communicators_are_posted_once(own_cache: None) -> None
 
 
 def test_what_a_service_did_not_take_is_posted_by_the_next(own_cache: None) -> None:
-    ladders = {(Collective.BCAST, 1): [(0, AlgorithmConfig("binomial", {}, SCHEDULE))]}
+    ladders = {(Collective.BCAST, 1): [(0, AlgorithmChoice("binomial", {}, SCHEDULE))]}
     record = table_record(table_of(ladders, library=library_name()))
     table = Reply(json.dumps(record).encode(), headers={"ETag": '"1-a"'})
     with serving(lambda _: table) as service:

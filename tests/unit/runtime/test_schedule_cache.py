@@ -9,7 +9,7 @@ from mpi4py import MPI
 from tests.support.ladders import table_of
 from tuner.algorithms import build, registry, schedule_properties
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.core.verify import verify
 from tuner.runtime import schedule_cache, tune
 from tuner.runtime.agreement import library_name
@@ -22,7 +22,7 @@ SEGMENT = 64
 BYTES = np.zeros(4 * SEGMENT, np.uint8)
 
 
-def bindings_of(choice: AlgorithmConfig, spaces: ScratchPool | None = None) -> ScheduleCache:
+def bindings_of(choice: AlgorithmChoice, spaces: ScratchPool | None = None) -> ScheduleCache:
     return ScheduleCache(
         MPI.COMM_SELF, Collective.BCAST, choice, spaces or ScratchPool(HOST_MEMORY)
     )
@@ -31,12 +31,12 @@ def bindings_of(choice: AlgorithmConfig, spaces: ScratchPool | None = None) -> S
 @pytest.mark.parametrize(
     ("choice", "outlines"),
     [
-        (AlgorithmConfig("binomial", {}, SCHEDULE), 1),
-        (AlgorithmConfig("pipeline", {"segment": SEGMENT}, SCHEDULE), 4),
+        (AlgorithmChoice("binomial", {}, SCHEDULE), 1),
+        (AlgorithmChoice("pipeline", {"segment": SEGMENT}, SCHEDULE), 4),
     ],
 )
 def test_a_schedule_is_looked_at_once_per_number_of_chunks(
-    choice: AlgorithmConfig, outlines: int
+    choice: AlgorithmChoice, outlines: int
 ) -> None:
     """Communicators of one shape share what was found."""
     with (
@@ -55,7 +55,7 @@ def test_a_schedule_is_looked_at_once_per_number_of_chunks(
 
 def test_more_segments_than_there_may_be_are_not_ours() -> None:
     many = np.zeros(registry.MAX_SEGMENTS + 1, np.uint8)
-    made = bindings_of(AlgorithmConfig("pipeline", {"segment": 1}, SCHEDULE))
+    made = bindings_of(AlgorithmChoice("pipeline", {"segment": 1}, SCHEDULE))
     assert made.get_or_bind(many, len(many), 1, 0) is None
     assert made.get_or_bind(BYTES, len(BYTES), 1, 0) is not None
     made.release()
@@ -74,7 +74,7 @@ def test_large_schedules_are_verified_once_per_shape() -> None:
 
 def test_the_oldest_are_given_up_where_all_have_too_many_messages() -> None:
     spaces, bound = ScratchPool(HOST_MEMORY), [Mock(n_messages=40) for _ in "abc"]
-    made = bindings_of(AlgorithmConfig("binomial", {}, SCHEDULE), spaces)
+    made = bindings_of(AlgorithmChoice("binomial", {}, SCHEDULE), spaces)
     with (
         patch.object(schedule_cache, "PersistentSchedule", side_effect=bound),
         patch.object(schedule_cache, "MAX_REQUESTS", 99),
@@ -104,7 +104,7 @@ def test_memory_grows_and_those_who_are_bound_to_it_leave_first() -> None:
 
 def test_memory_is_given_up_with_the_table() -> None:
     ladders = {
-        (Collective.ALLREDUCE, 1): [(0, AlgorithmConfig("recursive_doubling", {}, SCHEDULE))]
+        (Collective.ALLREDUCE, 1): [(0, AlgorithmChoice("recursive_doubling", {}, SCHEDULE))]
     }
     tuned = tune(MPI.COMM_SELF, table_of(ladders, library=library_name()))
     tuned.Allreduce(np.ones(1), np.zeros(1))

@@ -30,7 +30,7 @@ from tests.support.services import (
 )
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.runtime import service_client, table_cache, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.table_source import TableRequest, resolve_request
@@ -342,7 +342,7 @@ def test_arguments_win_over_the_environment() -> None:
         "TUNER_TOKEN": "d",
         "TUNER_TIMEOUT": "250ms",
     }
-    table = table_of({(Collective.BCAST, 2): [(0, AlgorithmConfig())]})
+    table = table_of({(Collective.BCAST, 2): [(0, AlgorithmChoice())]})
 
     def made(
         table: Any = None, service: str | None = None, cluster: str | None = None

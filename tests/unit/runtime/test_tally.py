@@ -3,20 +3,20 @@
 import pytest
 
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.runtime.tally import CallTally
 
-RING = AlgorithmConfig("ring", {}, SCHEDULE)
+RING = AlgorithmChoice("ring", {}, SCHEDULE)
 
 
 def test_calls_are_listed_the_most_frequent_first() -> None:
     tally = CallTally(0, to_stderr=False)
     tally.counter(Collective.ALLREDUCE, RING)[0] += 3
-    tally.counter(Collective.BCAST, AlgorithmConfig("binomial"))[0] += 5
-    tally.counter(Collective.BCAST, AlgorithmConfig())[0] += 1
+    tally.counter(Collective.BCAST, AlgorithmChoice("binomial"))[0] += 5
+    tally.counter(Collective.BCAST, AlgorithmChoice())[0] += 1
     tally.count_as_library(Collective.ALLREDUCE, RING)
     assert tally.summary_line() == (
-        f"9 calls of rank 0: 7 followed the table (5 bcast {AlgorithmConfig('binomial')},"
+        f"9 calls of rank 0: 7 followed the table (5 bcast {AlgorithmChoice('binomial')},"
         " 2 allreduce"
         f" {RING}), 2 left to the library (1 allreduce, 1 bcast)"
     )

@@ -23,7 +23,7 @@ from tuner.core.table import (
     LEARNED,
     MEASURED,
     SIMULATED,
-    AlgorithmConfig,
+    AlgorithmChoice,
     Rule,
     TuningTable,
     read_table,
@@ -51,9 +51,9 @@ LIBRARY = "openmpi 5.0.11"
 CALIBRATION = Calibration(
     "ares", LIBRARY, {("network", "host"): PathCost.from_alpha_beta(1e-5, 1e-8)}
 )
-DEFAULT = AlgorithmConfig()
-BINOMIAL = AlgorithmConfig("binomial")
-LINEAR = AlgorithmConfig("linear")
+DEFAULT = AlgorithmChoice()
+BINOMIAL = AlgorithmChoice("binomial")
+LINEAR = AlgorithmChoice("linear")
 CHOICES = (DEFAULT, BINOMIAL, LINEAR)
 SIZES = tuple(4**k for k in range(4, 9))
 FLAT = "{name: flat, nodes: 8, latency: 10us, bandwidth: 100MB/s}"
@@ -66,7 +66,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Topology:
     return load_topology(path)
 
 
-def seconds(topology: Topology, point: CallPoint, choice: AlgorithmConfig) -> float:
+def seconds(topology: Topology, point: CallPoint, choice: AlgorithmChoice) -> float:
     """The default is linear, and all take 10 % longer than simulated."""
     known = choice if choice in CHOICES[1:] else LINEAR
     return 1.1 * Simulator(CALIBRATION, topology)(point, known)
@@ -75,7 +75,7 @@ def seconds(topology: Topology, point: CallPoint, choice: AlgorithmConfig) -> fl
 def measured(
     topology: Topology,
     counts: Iterable[int],
-    choices: Sequence[AlgorithmConfig] = CHOICES,
+    choices: Sequence[AlgorithmChoice] = CHOICES,
     launch: int = 0,
     **provenance: object,
 ) -> Measurements:
@@ -162,7 +162,7 @@ def test_beyond_all_node_counts_the_library_decides(topology: Topology) -> None:
 def test_algorithms_that_the_library_lacks_are_named(
     topology: Topology, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = measured(topology, (2, 4), (DEFAULT, BINOMIAL, AlgorithmConfig("turbo")))
+    made = measured(topology, (2, 4), (DEFAULT, BINOMIAL, AlgorithmChoice("turbo")))
     m = measurements_file(tmp_path / "m.ndjson", made)
     c, flat = tmp_path / "c.json", tmp_path / "flat.yaml"
     write_calibration(CALIBRATION, c)
@@ -276,7 +276,7 @@ def test_a_choice_carried_by_its_simulation_alone_is_called_simulated(topology: 
 
 def test_what_could_not_run_under_its_name_is_not_offered(topology: Topology) -> None:
     """With fewer elements than ranks Open MPI runs another algorithm than scatter and allgather."""
-    choices = (*CHOICES, AlgorithmConfig("scatter_allgather"))
+    choices = (*CHOICES, AlgorithmChoice("scatter_allgather"))
     small = replace(
         measured(topology, (2, 8), choices),
         series=tuple(
@@ -418,14 +418,14 @@ def test_equals_seldom_win_though_launches_are_apart(launches: int, apart: float
     draw = np.random.default_rng(5)
     call = CallPoint("bcast", 4, 1, "host", 1024)
 
-    def row(choice: AlgorithmConfig) -> Observation:
+    def row(choice: AlgorithmChoice) -> Observation:
         samples = {
             launch: tuple(np.exp(apart * draw.standard_normal() + 0.02 * draw.standard_normal(8)))
             for launch in range(launches)
         }
         return Observation(call, choice, samples, *mean_over_launches(list(samples.values())))
 
-    names = [AlgorithmConfig(), *(AlgorithmConfig(f"equal{n}") for n in range(10))]
+    names = [AlgorithmChoice(), *(AlgorithmChoice(f"equal{n}") for n in range(10))]
     won = [
         bool(compare_with_default(call, [row(one) for one in names], adaptive=True).winners)
         for _ in range(100)
@@ -496,7 +496,7 @@ def test_who_speaks_for_a_call(
     ],
 )
 def test_who_wins_nearby_is_left_for_a_clear_gain(
-    counts: Sequence[int], faster: float, chosen: AlgorithmConfig
+    counts: Sequence[int], faster: float, chosen: AlgorithmChoice
 ) -> None:
     """On two nodes, next door, the binomial tree wins by little."""
     rows = [
@@ -515,7 +515,7 @@ def test_who_wins_nearby_is_left_for_a_clear_gain(
 
 @pytest.mark.parametrize(("lone", "chosen"), [(0.97e-5, BINOMIAL), (0.9e-5, LINEAR)])
 def test_of_winners_that_tie_one_known_on_all_sides_is_taken(
-    lone: float, chosen: AlgorithmConfig
+    lone: float, chosen: AlgorithmChoice
 ) -> None:
     """The linear one won next door, and lacks on the other side."""
     rows = [
@@ -537,7 +537,7 @@ def time_at(nodes: int, faster: float) -> float:
 def test_where_nobody_knows_what_the_default_runs_nothing_else_is_simulated() -> None:
     """A shape may be larger than the topology that simulations need."""
 
-    def simulate(_point: CallPoint, choice: AlgorithmConfig) -> float:
+    def simulate(_point: CallPoint, choice: AlgorithmChoice) -> float:
         assert choice.is_default
         return math.nan
 
@@ -569,7 +569,7 @@ def test_the_ladder_has_the_sizes_of_every_shape() -> None:
 
 
 def test_a_gain_counts_when_it_is_above_noise_and_surely_one() -> None:
-    choices = (DEFAULT, BINOMIAL, LINEAR, AlgorithmConfig("chain"))
+    choices = (DEFAULT, BINOMIAL, LINEAR, AlgorithmChoice("chain"))
     mean = np.array([0.0, -0.5, -0.5, -0.03])
     covariance = np.diag([1e-4, 1e-4, 0.25, 1e-6])
     assert significant_winners(Posterior(choices, mean, covariance)) == {BINOMIAL}
@@ -637,7 +637,7 @@ def test_many_shapes_are_learned_from_the_nearest(topology: Topology) -> None:
     """More rows than one regressor takes: each shape is believed from its own surroundings."""
     counts = [2**k for k in range(1, 12)]
     sizes = [2**k for k in range(2, 24)]
-    names = [DEFAULT, *(AlgorithmConfig(f"arm{n}") for n in range(5))]
+    names = [DEFAULT, *(AlgorithmChoice(f"arm{n}") for n in range(5))]
     rows = []
     for nodes in counts:
         for nbytes in sizes:

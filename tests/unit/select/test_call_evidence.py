@@ -10,12 +10,12 @@ import pytest
 
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey
 from tuner.select.call_evidence import MeasuredTime, explain_rule, measured_times
 
 LAB = Cluster("lab", 4, 1, "a CPU", 2**34)
 KEY = RuleKey(Collective.BCAST, 4, 1)
-CHAIN = AlgorithmConfig("chain", {"segment": 8192})
+CHAIN = AlgorithmChoice("chain", {"segment": 8192})
 
 
 def series(seconds: float, algorithm: str = "default", launch: int = 0) -> Measurement:
@@ -28,7 +28,7 @@ def measured(*entries: Measurement) -> list[MeasuredTime]:
     return measured_times(Measurements(LAB, "openmpi 5.0.11", {}, entries))
 
 
-def rule(choice: AlgorithmConfig, basis: str, sizes: tuple[int, ...], runner_up: str = "") -> Rule:
+def rule(choice: AlgorithmChoice, basis: str, sizes: tuple[int, ...], runner_up: str = "") -> Rule:
     gain = 1.0 if choice.is_default else 1.5
     evidence = Evidence(
         basis,
@@ -111,11 +111,11 @@ def test_an_accepted_choice_names_the_program() -> None:
 def test_why_the_default_stays(
     own: tuple[Any, ...], times: list[MeasuredTime], provenance: dict[str, Any], words: str
 ) -> None:
-    assert words in explain_rule(rule(AlgorithmConfig(), *own), times, provenance)
+    assert words in explain_rule(rule(AlgorithmChoice(), *own), times, provenance)
 
 
 def test_times_of_other_sizes_do_not_explain_a_rule() -> None:
-    kept = rule(AlgorithmConfig(), "measured", (65536,))
+    kept = rule(AlgorithmChoice(), "measured", (65536,))
     assert "the best" not in explain_rule(kept, [time(1.03, (0.97, math.inf))], {})
 
 

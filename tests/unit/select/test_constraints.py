@@ -6,7 +6,7 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.constraints import Constraints, is_reproducible
 
 OPENMPI, MPICH = "openmpi 5.0.11", "mpich 5.0.2"
@@ -31,28 +31,28 @@ ALLREDUCE, BCAST, REDUCE = Collective.ALLREDUCE, Collective.BCAST, Collective.RE
 def test_who_combines_every_element_in_one_order(
     collective: Collective, name: str, params: dict[str, int], expected: bool
 ) -> None:
-    assert is_reproducible(OPENMPI, collective, AlgorithmConfig(name, params)) is expected
+    assert is_reproducible(OPENMPI, collective, AlgorithmChoice(name, params)) is expected
 
 
 def test_reproducible_tables_have_no_other_reductions() -> None:
     wanted = Constraints(reproducible=True)
-    assert not wanted.is_allowed(MPICH, ALLREDUCE, AlgorithmConfig("ring"))
-    assert wanted.is_allowed(MPICH, ALLREDUCE, AlgorithmConfig("recursive_doubling"))
-    assert wanted.is_allowed(MPICH, BCAST, AlgorithmConfig("scatter_allgather"))
-    assert wanted.is_allowed(MPICH, ALLREDUCE, AlgorithmConfig())
-    assert Constraints().is_allowed(MPICH, ALLREDUCE, AlgorithmConfig("ring"))
+    assert not wanted.is_allowed(MPICH, ALLREDUCE, AlgorithmChoice("ring"))
+    assert wanted.is_allowed(MPICH, ALLREDUCE, AlgorithmChoice("recursive_doubling"))
+    assert wanted.is_allowed(MPICH, BCAST, AlgorithmChoice("scatter_allgather"))
+    assert wanted.is_allowed(MPICH, ALLREDUCE, AlgorithmChoice())
+    assert Constraints().is_allowed(MPICH, ALLREDUCE, AlgorithmChoice("ring"))
 
 
 def test_forbidden_algorithms_are_forbidden_everywhere_or_for_one_collective() -> None:
     wanted = Constraints(excluded_algorithms=frozenset({"linear", "allreduce:ring"}))
-    assert not wanted.is_allowed(OPENMPI, BCAST, AlgorithmConfig("linear"))
-    assert not wanted.is_allowed(OPENMPI, ALLREDUCE, AlgorithmConfig("ring", {"segment": 8}))
-    assert wanted.is_allowed(OPENMPI, Collective.ALLGATHER, AlgorithmConfig("ring"))
+    assert not wanted.is_allowed(OPENMPI, BCAST, AlgorithmChoice("linear"))
+    assert not wanted.is_allowed(OPENMPI, ALLREDUCE, AlgorithmChoice("ring", {"segment": 8}))
+    assert wanted.is_allowed(OPENMPI, Collective.ALLGATHER, AlgorithmChoice("ring"))
 
 
 def test_names_that_were_not_measured_are_no_wish() -> None:
     """A design does not measure what is forbidden: a library's own algorithms are known, too."""
-    measured = [(ALLREDUCE, AlgorithmConfig("odd")), (ALLREDUCE, AlgorithmConfig())]
+    measured = [(ALLREDUCE, AlgorithmChoice("odd")), (ALLREDUCE, AlgorithmChoice())]
     for name in ("ring", "allreduce:ring", "odd"):
         Constraints(excluded_algorithms=frozenset({name})).check_excluded_names(MPICH, measured)
     for name, of in (("rign", ""), ("bcast:ring", ""), ("allreduce:binomial", " of allreduce")):
@@ -63,7 +63,7 @@ def test_names_that_were_not_measured_are_no_wish() -> None:
 
 
 def test_a_name_of_another_collective_is_not_offered() -> None:
-    measured = [(ALLREDUCE, AlgorithmConfig("ring")), (BCAST, AlgorithmConfig("chain"))]
+    measured = [(ALLREDUCE, AlgorithmChoice("ring")), (BCAST, AlgorithmChoice("chain"))]
     with pytest.raises(InputError, match=r"these are of bcast: [^:]*\bchain\b") as found:
         Constraints(excluded_algorithms=frozenset({"bcast:ring"})).check_excluded_names(
             OPENMPI, measured

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.base.statistics import NORMAL_95
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.crossover import (
     GAIN_DRIFT_PER_SQRT_OCTAVE,
     crossover_size,
@@ -22,8 +22,8 @@ from tuner.select.selector import Selector, train
 from tuner.select.significance import Comparison, compare_with_default
 
 KIB = 1024
-DEFAULT, RING, TREE = AlgorithmConfig(), AlgorithmConfig("ring"), AlgorithmConfig("binomial")
-Times = Mapping[AlgorithmConfig, Callable[[int], float]]
+DEFAULT, RING, TREE = AlgorithmChoice(), AlgorithmChoice("ring"), AlgorithmChoice("binomial")
+Times = Mapping[AlgorithmChoice, Callable[[int], float]]
 
 
 def rows_at(times: Times, nbytes: int) -> list[Observation]:
@@ -126,7 +126,7 @@ def test_between_two_sizes_times_go_as_they_are_simulated() -> None:
     straight lines would cross at 108 KiB."""
     off = {DEFAULT: 1.0, TREE: 1.5, RING: 0.1}
 
-    def simulate(point: CallPoint, choice: AlgorithmConfig) -> float:
+    def simulate(point: CallPoint, choice: AlgorithmChoice) -> float:
         return off[choice] * BENT[choice](point.nbytes)
 
     (low, high), selector = known(BENT, 64 * KIB, 256 * KIB, simulate=simulate)
@@ -134,7 +134,7 @@ def test_between_two_sizes_times_go_as_they_are_simulated() -> None:
 
 
 def test_what_was_not_tried_at_one_size_is_off_there_as_at_the_other() -> None:
-    def simulate(point: CallPoint, choice: AlgorithmConfig) -> float:
+    def simulate(point: CallPoint, choice: AlgorithmChoice) -> float:
         return 0.5 * BENT[choice](point.nbytes)
 
     (low, high), selector = known(BENT, 64 * KIB, 256 * KIB, simulate=simulate)
@@ -150,7 +150,7 @@ def test_what_was_not_tried_at_one_size_is_off_there_as_at_the_other() -> None:
 
 @pytest.mark.parametrize(("before", "after", "at"), [(TREE, RING, 64), (RING, TREE, 128)])
 def test_without_a_crossing_the_better_one_gets_all_between(
-    before: AlgorithmConfig, after: AlgorithmConfig, at: int
+    before: AlgorithmChoice, after: AlgorithmChoice, at: int
 ) -> None:
     """Measured ties let a rule keep a choice that times alone would not."""
     times: Times = {DEFAULT: lambda n: 1e-6 * n, TREE: lambda n: 2e-8 * n, RING: lambda n: 1e-8 * n}

@@ -15,7 +15,7 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, write_table
 from tuner.importers import parse_results, read_results
 from tuner.select.baselines import train_nearest_winner
 from tuner.select.cases import (
@@ -85,10 +85,10 @@ def test_a_case_is_one_call_in_one_run() -> None:
         "r1",
         CallPoint("bcast", 2, 1, "host", 64),
     )
-    assert first.observations[AlgorithmConfig("tree")].seconds == pytest.approx(6e-6)
+    assert first.observations[AlgorithmChoice("tree")].seconds == pytest.approx(6e-6)
     assert first.best_seconds == pytest.approx(6e-6)
-    assert first.regret(AlgorithmConfig()) == pytest.approx(0.5)
-    assert list(second.observations) == [AlgorithmConfig("tree")]
+    assert first.regret(AlgorithmChoice()) == pytest.approx(0.5)
+    assert list(second.observations) == [AlgorithmChoice("tree")]
 
 
 def test_cases_without_the_default_are_left_out_where_others_have_it() -> None:
@@ -114,7 +114,7 @@ def test_libraries_are_candidates_when_they_are_taken_together() -> None:
     }
     assert len(group_cases(cases(both))) == 2
     assert all(
-        AlgorithmConfig("ring") not in case.observations for case in cases(both, left_out=["ring"])
+        AlgorithmChoice("ring") not in case.observations for case in cases(both, left_out=["ring"])
     )
 
 
@@ -154,11 +154,11 @@ def test_losses_to_the_default_are_counted() -> None:
     ring = evaluate(
         own,
         LEAVE_NODE_COUNT_OUT,
-        {"ring": lambda _: lambda _point, _choices: AlgorithmConfig("ring")},
+        {"ring": lambda _: lambda _point, _choices: AlgorithmChoice("ring")},
     )["ring"]
     slower = [
-        case.observations[AlgorithmConfig("ring")].seconds
-        > 1.02 * case.observations[AlgorithmConfig()].seconds
+        case.observations[AlgorithmChoice("ring")].seconds
+        > 1.02 * case.observations[AlgorithmChoice()].seconds
         for case in own
     ]
     assert ring.slower_fraction == pytest.approx(sum(slower) / len(own))
@@ -179,13 +179,13 @@ def test_losses_to_the_default_are_counted() -> None:
 def test_a_loss_counts_when_it_is_more_than_either_time_is_uncertain_by(
     times: float, known: tuple[float, float], slower: bool
 ) -> None:
-    at, tree = CallPoint("bcast", 2, 1, "host", 64), AlgorithmConfig("tree")
+    at, tree = CallPoint("bcast", 2, 1, "host", 64), AlgorithmChoice("tree")
     rows = {
         choice: Observation(at, choice, {}, seconds, seconds * (1 - by), seconds * (1 + by))
-        for choice, seconds, by in zip((tree, AlgorithmConfig()), (times, 1.0), known, strict=True)
+        for choice, seconds, by in zip((tree, AlgorithmChoice()), (times, 1.0), known, strict=True)
     }
     assert is_slower(EvaluationCase("ares", "", at, rows), tree) is slower
-    assert not is_slower(EvaluationCase("ares", "", at, rows), AlgorithmConfig())
+    assert not is_slower(EvaluationCase("ares", "", at, rows), AlgorithmChoice())
 
 
 def test_without_a_default_only_regret_is_told() -> None:
@@ -207,7 +207,7 @@ def test_nothing_is_learned_where_one_value_alone_was_measured() -> None:
 
 def test_calls_with_one_choice_alone_are_not_scored() -> None:
     (own,) = group_cases(cases(text())).values()
-    tree = {AlgorithmConfig("tree"): own[0].observations[AlgorithmConfig("tree")]}
+    tree = {AlgorithmChoice("tree"): own[0].observations[AlgorithmChoice("tree")]}
     alone = [replace(case, observations=tree) if case.point.nbytes == 64 else case for case in own]
     (every, some) = (
         evaluate(each, LEAVE_NODE_COUNT_OUT, selector_trainers(baselines=["nearest"]))
@@ -222,9 +222,9 @@ def test_a_winner_that_cannot_be_had_is_passed_over() -> None:
     (own,) = group_cases(cases(text())).values()
     pick = train_nearest_winner(own)
     at = CallPoint("bcast", 2, 1, "host", 16)
-    assert pick(at, [AlgorithmConfig("ring"), AlgorithmConfig("tree")]) == AlgorithmConfig("tree")
-    assert pick(at, [AlgorithmConfig("ring"), AlgorithmConfig()]) == AlgorithmConfig()
-    assert pick(at, [AlgorithmConfig("other")]) == AlgorithmConfig("other")
+    assert pick(at, [AlgorithmChoice("ring"), AlgorithmChoice("tree")]) == AlgorithmChoice("tree")
+    assert pick(at, [AlgorithmChoice("ring"), AlgorithmChoice()]) == AlgorithmChoice()
+    assert pick(at, [AlgorithmChoice("other")]) == AlgorithmChoice("other")
 
 
 def test_results_without_collectives_cannot_be_evaluated() -> None:
@@ -305,7 +305,7 @@ def test_calls_that_a_table_has_no_rules_for_are_counted(
     path.write_text(text())
     rules = tuple(
         Rule(
-            RuleKey(Collective.BCAST, n, 1), 0, math.inf, AlgorithmConfig("ring"), Evidence("none")
+            RuleKey(Collective.BCAST, n, 1), 0, math.inf, AlgorithmChoice("ring"), Evidence("none")
         )
         for n in (2, 8)
     )
@@ -326,7 +326,7 @@ def test_calls_at_which_a_table_says_what_was_not_measured_are_counted(
     path.write_text(text() + "ares,openmpi 5.0.11,r1,bcast,2,1,default,4,1\n")
     says = {2: "ring", 4: "hypercube", 8: "hypercube", 16: "tree"}
     rules = tuple(
-        Rule(RuleKey(Collective.BCAST, n, 1), 0, math.inf, AlgorithmConfig(name), Evidence("none"))
+        Rule(RuleKey(Collective.BCAST, n, 1), 0, math.inf, AlgorithmChoice(name), Evidence("none"))
         for n, name in says.items()
     )
     cluster = Cluster("ares", 16, 1, "a CPU", 2**34)

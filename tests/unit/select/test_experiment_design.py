@@ -22,7 +22,7 @@ from tests.support.designs import (
 )
 from tests.support.replays import Grid, replay
 from tuner.base.errors import InputError
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation, SimulateFunction
 from tuner.select.experiment_design import (
     CALL_OVERHEAD_S,
@@ -34,7 +34,7 @@ from tuner.select.selector import train
 from tuner.select.significance import predict_comparison
 
 
-def blind(_point: CallPoint, _choice: AlgorithmConfig) -> float:
+def blind(_point: CallPoint, _choice: AlgorithmChoice) -> float:
     return math.nan
 
 
@@ -120,7 +120,7 @@ def test_what_is_believed_of_a_measured_call_is_not_chosen_but_measured() -> Non
 def test_far_from_all_measurements_simulations_of_both_speak() -> None:
     """Of the default, too: then a clear gain needs no measurement at its very call."""
 
-    def known(point: CallPoint, choice: AlgorithmConfig) -> float:
+    def known(point: CallPoint, choice: AlgorithmChoice) -> float:
         return 1.2 * truth(point, choice) if choice.is_default else simulated(point, choice)
 
     near = [row for row in grid().rows if row.point.nbytes <= 4**6 and row.point.nodes < 16]
@@ -139,7 +139,7 @@ def test_far_from_all_measurements_small_gains_of_a_simulation_that_is_right_so_
     """Ring takes 1.5 times as long as simulated from some size on, as large exchanges do."""
     times = {DEFAULT: 1.15, TREE: 1.3, RING: 1.0, SLOW: 1.12}
 
-    def simulate(point: CallPoint, choice: AlgorithmConfig) -> float:
+    def simulate(point: CallPoint, choice: AlgorithmChoice) -> float:
         return times[choice] * (2e-4 * math.log2(point.p) + point.nbytes / 12e6)
 
     for size, wrong in product((18, 20, 22), (1.0, 1.5)):
@@ -201,7 +201,7 @@ def test_calls_that_were_not_measured_are_decided_as_in_a_table(gains: tuple[flo
     """A gain falls from 2 nodes to 8; nothing is simulated, so both ends have to speak for it."""
     sizes, counts = (64, 1024, 16384), (2, 3, 4, 6, 8)
 
-    def measured(nodes: int, nbytes: int, choice: AlgorithmConfig, gain: float) -> Observation:
+    def measured(nodes: int, nbytes: int, choice: AlgorithmChoice, gain: float) -> Observation:
         seconds = (1e-5 + 1e-9 * nbytes) / gain
         samples = tuple(seconds * (1 + 1e-4 * n) for n in range(12))
         where = CallPoint("bcast", nodes, 1, "host", nbytes)
@@ -230,7 +230,7 @@ def test_what_jumps_between_two_times_is_measured_again_and_again() -> None:
     """Not something hopeless beside it, for the sake of the default that is measured with it."""
     call = CallPoint("bcast", 8, 1, "host", 4**9)
     times = {DEFAULT: 8e-3, TREE: 7e-3, RING: 4e-2, SLOW: 5e-2}
-    design, asked = ExperimentDesign({call: CHOICES}, blind), Counter[AlgorithmConfig]()
+    design, asked = ExperimentDesign({call: CHOICES}, blind), Counter[AlgorithmChoice]()
     for launch in range(1, 9):
         asked.update(choice for task in design.next_batch(math.inf) for choice in task.choices)
         design.update(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 import pytest
 from scipy.stats import ttest_1samp
 
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation
 from tuner.select.extrapolation import (
     BASE_MODE,
@@ -19,13 +19,13 @@ from tuner.select.extrapolation import (
 from tuner.select.hockney_baseline import design_row, fit_per_algorithm, fit_pooled
 from tuner.select.selector import Selector, train
 
-DEFAULT = AlgorithmConfig()
-BINOMIAL = AlgorithmConfig("binomial")
-LINEAR = AlgorithmConfig("linear")
+DEFAULT = AlgorithmChoice()
+BINOMIAL = AlgorithmChoice("binomial")
+LINEAR = AlgorithmChoice("linear")
 CHOICES = (DEFAULT, BINOMIAL, LINEAR)
 SIZES = tuple(2**k for k in range(4, 24, 2))
 
-Ratio = Callable[[int, int, AlgorithmConfig], float]  # of nodes, bytes
+Ratio = Callable[[int, int, AlgorithmChoice], float]  # of nodes, bytes
 
 
 def rows_of(counts: Sequence[int], ratio: Ratio) -> list[Observation]:
@@ -38,7 +38,7 @@ def rows_of(counts: Sequence[int], ratio: Ratio) -> list[Observation]:
     ]
 
 
-def row(point: CallPoint, choice: AlgorithmConfig, time: float) -> Observation:
+def row(point: CallPoint, choice: AlgorithmChoice, time: float) -> Observation:
     return Observation(point, choice, {0: (time,)}, time, time, time)
 
 
@@ -50,9 +50,9 @@ def trained(rows: Sequence[Observation]) -> Selector:
 def test_how_sizes_of_node_counts_compare_is_learned_from_those_measured(per_node: bool) -> None:
     """The linear one wins from 1448 bytes on, or from so many per node."""
 
-    def ratio(nodes: int, nbytes: int, choice: AlgorithmConfig) -> float:
+    def ratio(nodes: int, nbytes: int, choice: AlgorithmChoice) -> float:
         size = nbytes / nodes if per_node else nbytes
-        ratios: dict[AlgorithmConfig, float] = {
+        ratios: dict[AlgorithmChoice, float] = {
             DEFAULT: 4.0,
             BINOMIAL: 1.0,
             LINEAR: (1448 / size) ** 0.2,
@@ -70,7 +70,7 @@ def test_how_sizes_of_node_counts_compare_is_learned_from_those_measured(per_nod
 def test_that_powers_of_two_are_others_is_learned_from_those_measured(nodes: int) -> None:
     """The binomial one pairs ranks, and takes half as long again where one is left over."""
 
-    def ratio(nodes: int, _nbytes: int, choice: AlgorithmConfig) -> float:
+    def ratio(nodes: int, _nbytes: int, choice: AlgorithmChoice) -> float:
         alone = nodes & (nodes - 1) != 0
         return {DEFAULT: 4.0, BINOMIAL: 1.5 if alone else 1.0, LINEAR: 1.2}[choice]
 
@@ -83,7 +83,7 @@ def test_that_powers_of_two_are_others_is_learned_from_those_measured(nodes: int
 def test_the_default_stays_where_what_wins_on_one_side_loses_on_the_other() -> None:
     """On 8 and 32 nodes something else wins by 10 % each, that loses half as much again there."""
 
-    def ratio(nodes: int, _nbytes: int, choice: AlgorithmConfig) -> float:
+    def ratio(nodes: int, _nbytes: int, choice: AlgorithmChoice) -> float:
         return (
             {DEFAULT: 1.1, BINOMIAL: 1.0, LINEAR: 1.6}[choice]
             if nodes == 8
@@ -109,7 +109,7 @@ def test_a_belief_is_left_for_a_default_that_surely_loses_less(worse: int) -> No
     )
 
     def learn(_rows: Sequence[Observation], way: ExtrapolationMode) -> SelectFunction:
-        def choose(_point: CallPoint, _choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+        def choose(_point: CallPoint, _choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
             return BINOMIAL if way.follow_posterior else DEFAULT
 
         return choose
@@ -172,7 +172,7 @@ def test_on_other_shapes_all_choices_follow_one_line() -> None:
 
 
 def test_lines_of_choices_are_found_and_what_they_leave_open_is_as_for_all() -> None:
-    once = row(CallPoint("bcast", 2, 1, "host", MEASURED[1]), AlgorithmConfig("chain"), 7e-5)
+    once = row(CallPoint("bcast", 2, 1, "host", MEASURED[1]), AlgorithmChoice("chain"), 7e-5)
     rows = [*on_lines(), once]
     common = fit_pooled(rows)
     found = fit_per_algorithm(rows, common)

@@ -22,7 +22,7 @@ from tuner.base.errors import InputError
 from tuner.cli.commands.select import _print_asked, arguments, resolve_shape
 from tuner.cli.commands.train import MODEL_CARD_FILE, model_card
 from tuner.cli.main import main
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select import persistence
 from tuner.select.cases import EvaluationCase
 from tuner.select.dataset import CallPoint, Observation
@@ -36,9 +36,9 @@ from tuner.select.persistence import (
     write_selector,
 )
 
-RING, CHAIN = AlgorithmConfig("ring"), AlgorithmConfig("chain", {"segment": 8192})
-ARMS: dict[AlgorithmConfig, Callable[[int, int], float]] = {
-    AlgorithmConfig(): lambda _, nodes: 2e-5 * nodes,
+RING, CHAIN = AlgorithmChoice("ring"), AlgorithmChoice("chain", {"segment": 8192})
+ARMS: dict[AlgorithmChoice, Callable[[int, int], float]] = {
+    AlgorithmChoice(): lambda _, nodes: 2e-5 * nodes,
     RING: lambda nbytes, nodes: 3e-5 * nodes + nbytes * 1e-10,
     CHAIN: lambda nbytes, nodes: 1e-6 * nodes + nbytes * 2e-9,
 }
@@ -78,7 +78,7 @@ def test_what_comes_back_believes_the_same(kept: Path) -> None:
     assert [before.predict_seconds(p, RING) for p in asked] == [
         after.predict_seconds(p, RING) for p in asked
     ]
-    assert {after.choose(p) for p in asked[:3]} == {CHAIN, AlgorithmConfig()}
+    assert {after.choose(p) for p in asked[:3]} == {CHAIN, AlgorithmChoice()}
 
 
 def test_a_machine_must_be_named(kept: Path) -> None:
@@ -325,7 +325,7 @@ def test_the_reference_and_its_card() -> None:
     selector = trained.train_selector(no_simulation, "lumi cray_mpich 8.1.29")
     inside = CallPoint("allreduce", 12, 1, "host", 1 << 20)
     assert len(selector.candidates(inside)) > 5
-    assert selector.choose(replace(inside, nodes=1000)) == AlgorithmConfig()
+    assert selector.choose(replace(inside, nodes=1000)) == AlgorithmChoice()
     lumi = manifest.held_out["lumi cray_mpich 8.1.29 allreduce host"]
     assert lumi["tuner"]["mean"] < lumi["default"]["mean"]
 

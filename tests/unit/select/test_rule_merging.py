@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.base.errors import InputError
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation
 from tuner.select.rule_merging import (
     MAX_ADDED_REGRET,
@@ -23,11 +23,11 @@ from tuner.select.rule_merging import (
 )
 from tuner.select.significance import Comparison, compare_with_default
 
-DEFAULT, RING, TREE = AlgorithmConfig(), AlgorithmConfig("ring"), AlgorithmConfig("binomial")
+DEFAULT, RING, TREE = AlgorithmChoice(), AlgorithmChoice("ring"), AlgorithmChoice("binomial")
 
 
 def contest(
-    nbytes: int, gains: Mapping[AlgorithmConfig, float], spread: float = 1e-4
+    nbytes: int, gains: Mapping[AlgorithmChoice, float], spread: float = 1e-4
 ) -> Comparison:
     """Repetitions that differ by `spread`."""
     point = CallPoint("allreduce", 8, 1, "host", nbytes)
@@ -41,7 +41,7 @@ def contest(
     return compare_with_default(point, rows)
 
 
-def ladder(*gains: Mapping[AlgorithmConfig, float]) -> list[Comparison]:
+def ladder(*gains: Mapping[AlgorithmChoice, float]) -> list[Comparison]:
     return [contest(4**n, each) for n, each in enumerate(gains, start=5)]
 
 
@@ -88,7 +88,7 @@ def test_a_gain_at_one_of_very_many_sizes_is_left_to_the_default() -> None:
     )
 )
 def test_more_rules_cost_less_and_the_fewest_stay_below_the_loss(
-    gains: list[Mapping[AlgorithmConfig, float]],
+    gains: list[Mapping[AlgorithmChoice, float]],
 ) -> None:
     contests = ladder(*gains)
     found = optimal_partitions(contests, lambda _: True)

@@ -15,7 +15,7 @@ from tuner.base.errors import InputError
 from tuner.cli.commands.tune import launch_count_cautions
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
-from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, RuleKey, TuningTable
 from tuner.select import significance
 from tuner.select.baselines import SelectFunction
 from tuner.select.build_rules import table_from_comparisons
@@ -35,11 +35,11 @@ from tuner.select.significance import compare_all_with_default, compare_with_def
 
 CLUSTER = Cluster("ares", nodes=1, cores=4, cpu="any cpu", memory=2**30)
 LADDER = tuple(4**k for k in range(2, 11))  # 16 B to 1 MiB
-DEFAULT = AlgorithmConfig()
-TREE = AlgorithmConfig("binomial")
-RING = AlgorithmConfig("ring", {"segment": 4096})
-LINEAR = AlgorithmConfig("linear")
-Times = Mapping[AlgorithmConfig, Callable[[int], float]]
+DEFAULT = AlgorithmChoice()
+TREE = AlgorithmChoice("binomial")
+RING = AlgorithmChoice("ring", {"segment": 4096})
+LINEAR = AlgorithmChoice("linear")
+Times = Mapping[AlgorithmChoice, Callable[[int], float]]
 # The tree starts fast, the ring moves bytes fast: they cross where 9 us = 0.9 ns * nbytes: 10 kB.
 CROSSING: Times = {
     DEFAULT: lambda n: 2e-5 + 2e-9 * n,
@@ -48,14 +48,14 @@ CROSSING: Times = {
 }
 
 
-def simulate(point: CallPoint, choice: AlgorithmConfig) -> float:
+def simulate(point: CallPoint, choice: AlgorithmChoice) -> float:
     """Right in shape, wrong by a constant factor; the tree's is hopelessly optimistic."""
     factor = {"binomial": 0.1, "ring": 0.8}.get(choice.algorithm)
     return math.nan if factor is None else factor * CROSSING[choice](point.nbytes)
 
 
 def series(
-    algorithm: AlgorithmConfig,
+    algorithm: AlgorithmChoice,
     nbytes: int,
     samples: Iterable[float],
     collective: str = "bcast",
@@ -91,7 +91,7 @@ def measured(taken: Sequence[Measurement]) -> Measurements:
     return Measurements(CLUSTER, "openmpi 5.0.11", {"seed": 1}, tuple(taken))
 
 
-def order_safe(collective: Collective, choice: AlgorithmConfig) -> bool:
+def order_safe(collective: Collective, choice: AlgorithmChoice) -> bool:
     return not collective.is_reduction or choice.algorithm != "ring"
 
 
@@ -176,7 +176,7 @@ def test_the_selector_is_less_certain_further_from_the_measurements() -> None:
 
 
 def test_without_any_schedule_the_measurements_alone_are_interpolated() -> None:
-    def blind(_point: CallPoint, _choice: AlgorithmConfig) -> float:
+    def blind(_point: CallPoint, _choice: AlgorithmChoice) -> float:
         return math.nan
 
     rows = build_observations(probe({DEFAULT: lambda n: 1e-8 * n}, 0.001), blind)
@@ -209,7 +209,7 @@ def test_the_selector_chooses_nothing_that_was_not_measured_nearby() -> None:
     assert selector.choose(point(2**10, ppn=33)) == DEFAULT
     assert selector.choose(point(2**10, "allreduce")) == DEFAULT
     with pytest.raises(InputError, match="chain was never measured for bcast"):
-        selector.predict_seconds(point(64), AlgorithmConfig("chain"))
+        selector.predict_seconds(point(64), AlgorithmChoice("chain"))
 
 
 def test_nothing_can_be_learned_from_nothing() -> None:
@@ -380,7 +380,7 @@ def test_one_size_between_two_rules_has_what_is_next_to_it() -> None:
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.5])
 def test_where_nothing_is_faster_the_library_decides_everywhere(noise: float) -> None:
     same = {DEFAULT: lambda n: 1e-5 + 1e-9 * n} | {
-        AlgorithmConfig(f"copy{i}"): lambda n: 1e-5 + 1e-9 * n for i in range(8)
+        AlgorithmChoice(f"copy{i}"): lambda n: 1e-5 + 1e-9 * n for i in range(8)
     }
     rules = ladder_of(table_of(probe(same, noise)))
     assert {rule.choice for rule in rules} == {DEFAULT}
@@ -393,7 +393,7 @@ def test_where_nothing_is_faster_the_library_decides_everywhere(noise: float) ->
 
 def test_noise_seldom_wins() -> None:
     """Over many points without a difference at most the promised 5 % leave the default."""
-    same = {AlgorithmConfig(f"copy{i}" if i else "default"): lambda _: 1e-5 for i in range(9)}
+    same = {AlgorithmChoice(f"copy{i}" if i else "default"): lambda _: 1e-5 for i in range(9)}
     rows = build_observations(probe(same, 0.2, sizes=range(1, 201), seed=3), simulate)
     contests = [compare_with_default(at, own) for at, own in group_by_point(rows).items()]
     wrong = [contest for contest in contests if contest.winners]
@@ -411,7 +411,7 @@ def test_many_candidates_do_not_win_by_their_number(
     for _ in range(100):
         rows = [
             Observation(point(64), choice, dict(enumerate(map(tuple, taken))), 1e-5, 1e-5, 1e-5)
-            for choice in (DEFAULT, *(AlgorithmConfig(f"copy{n}") for n in range(20)))
+            for choice in (DEFAULT, *(AlgorithmChoice(f"copy{n}") for n in range(20)))
             for taken in [1e-5 * draw.lognormal(sigma=0.2, size=(launches, repetitions))]
         ]
         wrong += bool(compare_with_default(point(64), rows).winners)
@@ -577,7 +577,7 @@ def test_no_collective_makes_no_table() -> None:
 
 
 choices = st.sampled_from(
-    [TREE, RING, AlgorithmConfig("chain", {"chains": 2}), AlgorithmConfig("smp")]
+    [TREE, RING, AlgorithmChoice("chain", {"chains": 2}), AlgorithmChoice("smp")]
 )
 sizes = st.lists(st.integers(0, 2**31), min_size=1, max_size=5, unique=True)
 
@@ -669,7 +669,7 @@ def test_what_the_library_runs_instead_has_its_own_rule_where_it_is_faster(slowd
         LINEAR: lambda n: slowdown * (2.3e-4 + 0.25e-9 * n),
     }
 
-    def exact(point: CallPoint, choice: AlgorithmConfig) -> float:
+    def exact(point: CallPoint, choice: AlgorithmChoice) -> float:
         return taken[choice](point.nbytes)
 
     measurements = probe(taken, sizes=(1 << 17, 1 << 20))
@@ -702,7 +702,7 @@ def test_what_the_library_runs_instead_has_its_own_rule_where_it_is_faster(slowd
 def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
     measurements: Measurements,
 ) -> None:
-    def steady(at: CallPoint, choice: AlgorithmConfig) -> float:
+    def steady(at: CallPoint, choice: AlgorithmChoice) -> float:
         return math.nan if choice.algorithm == "smp" else 1e-6 + 1e-9 * at.nbytes
 
     rows = build_observations(measurements, steady)
@@ -751,14 +751,14 @@ def test_regret_compares_with_the_best_measured() -> None:
         summarise_regret([])
 
 
-def always(choice: AlgorithmConfig) -> SelectFunction:
+def always(choice: AlgorithmChoice) -> SelectFunction:
     return lambda _point, _choices: choice
 
 
 def test_a_good_table_and_selector_have_little_regret() -> None:
     table = table_of(probe(CROSSING))
 
-    def decided(at: CallPoint, _choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+    def decided(at: CallPoint, _choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
         return lookup_rule(table, at.key(), at.nbytes).choice
 
     cases = cases_from_measurements(probe(CROSSING), simulate)

@@ -16,7 +16,7 @@ from tuner.core.calibration import Calibration, PathCost
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, Measurements
 from tuner.core.path_classes import PLACEMENTS
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.machines.topology_files import load_topology
 from tuner.select import simulated_times
 from tuner.select.build_table import make_table
@@ -27,29 +27,29 @@ from tuner.topology import Placement
 
 
 def test_a_candidate_costs_what_its_schedule_costs_on_the_points_ranks() -> None:
-    chain = AlgorithmConfig("chain", {"segment": 1024, "chains": 2})
+    chain = AlgorithmChoice("chain", {"segment": 1024, "chains": 2})
     schedule = algorithms.build(
         Collective.BCAST, "chain", 4, nbytes=4096, params={"segment": 1024, "chains": 2}
     )
     expected = simulate(schedule, Placement.block(TOPOLOGY, 4, 4), CALIBRATION, 4096)
     seconds = Simulator(CALIBRATION, TOPOLOGY)
     assert seconds(POINT, chain) == expected
-    assert seconds(POINT, AlgorithmConfig("linear")) != expected
+    assert seconds(POINT, AlgorithmChoice("linear")) != expected
 
 
 def test_an_algorithm_of_the_library_alone_has_no_simulated_time() -> None:
     seconds = Simulator(CALIBRATION, TOPOLOGY)
-    assert math.isnan(seconds(POINT, AlgorithmConfig("smp")))
-    assert math.isnan(seconds(POINT, AlgorithmConfig()))
+    assert math.isnan(seconds(POINT, AlgorithmChoice("smp")))
+    assert math.isnan(seconds(POINT, AlgorithmChoice()))
 
 
 def test_a_parameter_that_no_schedule_has_is_named() -> None:
     with pytest.raises(InputError, match="no parameter 'fanout'"):
-        Simulator(CALIBRATION, TOPOLOGY)(POINT, AlgorithmConfig("binomial", {"fanout": 2}))
+        Simulator(CALIBRATION, TOPOLOGY)(POINT, AlgorithmChoice("binomial", {"fanout": 2}))
 
 
 PAIRS = [
-    (replace(POINT, ppn=ppn, nbytes=nbytes), AlgorithmConfig(name))
+    (replace(POINT, ppn=ppn, nbytes=nbytes), AlgorithmChoice(name))
     for nbytes in (64, 4096)
     for ppn in (2, 4, 8)
     for name in ("linear", "chain", "smp")
@@ -103,7 +103,7 @@ def test_what_cannot_be_simulated_is_said_of_other_processes_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(simulated_times, "MAX_SERIAL_S", -1.0)
-    pairs = [(replace(POINT, nodes=nodes), AlgorithmConfig("linear")) for nodes in (1, 2)]
+    pairs = [(replace(POINT, nodes=nodes), AlgorithmChoice("linear")) for nodes in (1, 2)]
     with pytest.raises(InputError, match="ranks"):
         Simulator(CALIBRATION, TOPOLOGY).prefetch(pairs, cores=2)
     assert not multiprocessing.active_children()
@@ -113,7 +113,7 @@ def test_few_calls_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated_times, "map_unordered", None)
     told: list[tuple[int, int]] = []
     Simulator(CALIBRATION, TOPOLOGY).prefetch(
-        [(POINT, AlgorithmConfig("linear"))], lambda *done: told.append(done), cores=2
+        [(POINT, AlgorithmChoice("linear"))], lambda *done: told.append(done), cores=2
     )
     assert told == [(0, 1), (1, 1)]
 
@@ -126,7 +126,7 @@ def test_every_measured_point_is_predicted() -> None:
     seconds = Simulator(CALIBRATION, TOPOLOGY)
     rows = build_observations(Measurements(CLUSTER, "openmpi", {}, taken), seconds)
     assert [row.choice.algorithm for row in rows] == ["default", "linear", "smp"]
-    assert rows[1].simulated_seconds == seconds(POINT, AlgorithmConfig("linear"))
+    assert rows[1].simulated_seconds == seconds(POINT, AlgorithmChoice("linear"))
     assert math.isnan(rows[0].simulated_seconds)
     assert math.isnan(rows[2].simulated_seconds)
 
@@ -159,7 +159,7 @@ def test_calls_on_device_memory_are_priced_as_such_or_not_at_all() -> None:
     paths = {("network", "host"): price(1e-9), ("network", "cuda"): price(1e-8)}
     calibration = Calibration("ares", "openmpi", paths)
     host = CallPoint(Collective.BCAST, 2, 1, "host", 2**20)
-    device, linear = replace(host, memory="cuda"), AlgorithmConfig("linear")
+    device, linear = replace(host, memory="cuda"), AlgorithmChoice("linear")
     seconds = Simulator(calibration, gpus)
     assert seconds(device, linear) == pytest.approx(10 * seconds(host, linear), rel=0.01)
     hosts_alone = Simulator(replace(calibration, paths={("network", "host"): price(1e-9)}), gpus)

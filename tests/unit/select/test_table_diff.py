@@ -15,7 +15,7 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, write_table
 from tuner.report.figures import GAIN_COLOUR, LOSS_COLOUR, TEXT_COLOUR
 from tuner.report.table_diff_plot import MAX_ROWS, draw_table_diff, save_table_diff, select_changes
 from tuner.select.table_diff import (
@@ -51,7 +51,7 @@ def rule(
         gain_ci95=(gain / 1.05, gain * 1.05),
         runner_up=runner_up,
     )
-    return Rule(key, lo, hi, AlgorithmConfig(name), evidence)
+    return Rule(key, lo, hi, AlgorithmChoice(name), evidence)
 
 
 def table(*rules: Rule) -> TuningTable:

@@ -12,7 +12,7 @@ from tests.support.properties import examples
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import MissingCostError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate, simulate_or_nan, simulation_cache
 from tuner.sim.simulation_cache import SimulationCache
@@ -42,7 +42,7 @@ def test_every_algorithm_on_two_placements_in_any_order(collective: Collective) 
     ours, library = SimulationCache(COSTS), mpi_libraries.library_module(OPENMPI)
     choices = [
         *library.candidates(collective, 8, SIZES[-1]),
-        AlgorithmConfig("pipeline", {"segment": 1 << 20}),
+        AlgorithmChoice("pipeline", {"segment": 1 << 20}),
     ]
     compared = 0
     for choice, nbytes, placement in product(choices, SIZES, there):

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.training import call_times
 from tuner.training.call_times import CallTimes, part_of, simulated_sizes
 from tuner.training.groups import Call
 from tuner.training.policies import FastestKnown
 from tuner.training.workload import workload_from_record
 
-RABENSEIFNER = AlgorithmConfig("rabenseifner", runner=SCHEDULE)
+RABENSEIFNER = AlgorithmChoice("rabenseifner", runner=SCHEDULE)
 
 
 def times(nodes: int, policy: FastestKnown) -> CallTimes:

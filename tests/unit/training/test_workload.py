@@ -12,7 +12,7 @@ import yaml
 
 from tuner.base.errors import InputError
 from tuner.core.calibration import write_calibration
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.machines.loader import load_machine
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.training import groups
@@ -226,7 +226,7 @@ def test_numbers_of_ranks_share_the_simulations_of_some_of_their_nodes(
     simulated = []
     own = groups.simulate_groups
 
-    def counted(call: Call, choice: AlgorithmConfig, predictor: CallPredictor, *more: Any) -> float:
+    def counted(call: Call, choice: AlgorithmChoice, predictor: CallPredictor, *more: Any) -> float:
         simulated.append((call, choice, predictor.placement.p))
         return own(call, choice, predictor, *more)
 

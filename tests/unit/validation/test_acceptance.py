@@ -16,7 +16,7 @@ from scipy import stats
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
 from tuner.core.speedup import holm, not_slower_p_value
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.validation.acceptance import (
     MAX_SIZE_RATIO,
     MAX_SIZES,
@@ -31,7 +31,7 @@ from tuner.validation.heldout import ConditionResult, HeldoutResult, heldout_cal
 from tuner.validation.timing import CONDITIONS, PairedTimes, TimedCall
 
 ALLREDUCE, ALLGATHER, GATHER = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.GATHER
-RING = AlgorithmConfig("ring")
+RING = AlgorithmChoice("ring")
 
 
 def rule(lo: int, hi: float, collective: Collective = ALLREDUCE, p: int = 4) -> Rule:
@@ -84,7 +84,7 @@ def test_a_rule_without_an_upper_bound_is_tried_beyond_its_largest_size() -> Non
 
 def test_rules_are_cut_at_the_sizes_that_win() -> None:
     table = table_of(
-        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), (1000, RING), (100_000, AlgorithmConfig())]}
+        {(ALLREDUCE, 4): [(0, AlgorithmChoice()), (1000, RING), (100_000, AlgorithmChoice())]}
     )
     sizes = timed_sizes(table.rules[1])
     kept = {*sizes[2:5], *sizes[7:9], sizes[10]}
@@ -105,7 +105,7 @@ def test_rules_are_cut_at_the_sizes_that_win() -> None:
 
 def test_a_rule_that_wins_everywhere_keeps_its_bounds() -> None:
     table = table_of(
-        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), (1003, RING), (100_002, AlgorithmConfig())]}
+        {(ALLREDUCE, 4): [(0, AlgorithmChoice()), (1003, RING), (100_002, AlgorithmChoice())]}
     )
     sizes = timed_sizes(table.rules[1])
     rules = accepted_table(table, "any", acceptance_of(table, set(sizes))).rules
@@ -141,15 +141,15 @@ def test_a_collective_that_may_not_be_cut_keeps_all_or_nothing() -> None:
 def test_what_stays_is_within_what_was_asked_and_won(data: st.DataObject) -> None:
     bounds = sorted(data.draw(st.sets(st.integers(4, 1 << 20), min_size=2, max_size=6)))
     choices = [
-        AlgorithmConfig(),
+        AlgorithmChoice(),
         RING,
-        AlgorithmConfig("linear"),
-        AlgorithmConfig(),
+        AlgorithmChoice("linear"),
+        AlgorithmChoice(),
         RING,
-        AlgorithmConfig("bruck"),
+        AlgorithmChoice("bruck"),
     ]
     table = table_of(
-        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), *zip(bounds, choices, strict=False)]}
+        {(ALLREDUCE, 4): [(0, AlgorithmChoice()), *zip(bounds, choices, strict=False)]}
     )
     trials = list(rule_calls(table, "any"))
     kept = data.draw(st.sets(st.sampled_from(trials))) if trials else set()
@@ -167,8 +167,8 @@ def test_what_stays_is_within_what_was_asked_and_won(data: st.DataObject) -> Non
 def test_heldout_sizes_speak_for_nothing_in_the_table() -> None:
     table = table_of(
         {
-            (ALLREDUCE, 4): [(0, AlgorithmConfig()), (1000, RING), (100_000, AlgorithmConfig())],
-            (ALLREDUCE, 2): [(0, AlgorithmConfig())],
+            (ALLREDUCE, 4): [(0, AlgorithmChoice()), (1000, RING), (100_000, AlgorithmChoice())],
+            (ALLREDUCE, 2): [(0, AlgorithmChoice())],
         },
         probed=(1200, 9600, 76_800),
     )
@@ -213,7 +213,7 @@ def test_trials_know_the_ranks_of_their_rule() -> None:
 
 def test_a_rule_that_cannot_be_tried_does_not_stay() -> None:
     table = table_of(
-        {(ALLGATHER, 4): [(0, AlgorithmConfig()), (100, RING), (110, AlgorithmConfig())]}, (104,)
+        {(ALLGATHER, 4): [(0, AlgorithmChoice()), (100, RING), (110, AlgorithmChoice())]}, (104,)
     )
     assert not list(rule_calls(table, "any"))
     (only,) = accepted_table(table, "any", acceptance_of(table, set())).rules
@@ -223,7 +223,7 @@ def test_a_rule_that_cannot_be_tried_does_not_stay() -> None:
 @given(st.integers(1, 64), st.integers(100, 1 << 20))
 def test_compared_calls_are_decided_by_their_rule(lo: int, hi: int) -> None:
     table = table_of(
-        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), (lo, RING), (hi, AlgorithmConfig())]}, (lo, hi)
+        {(ALLREDUCE, 4): [(0, AlgorithmChoice()), (lo, RING), (hi, AlgorithmChoice())]}, (lo, hi)
     )
     for point in heldout_calls(table):
         assert point.rule.start_bytes <= point.nbytes < point.rule.stop_bytes
@@ -232,7 +232,7 @@ def test_compared_calls_are_decided_by_their_rule(lo: int, hi: int) -> None:
 @given(st.integers(1000, 1 << 20), st.integers(2, 40))
 def test_calls_that_were_compared_are_not_compared_again(lo: int, times: int) -> None:
     table = table_of(
-        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), (lo, RING), (lo * times, AlgorithmConfig())]},
+        {(ALLREDUCE, 4): [(0, AlgorithmChoice()), (lo, RING), (lo * times, AlgorithmChoice())]},
         (lo,),
     )
     first = {point.timed_call for point in heldout_calls(table)}
@@ -259,7 +259,7 @@ def found(nbytes: int, *ratios: float, low: float = 1.01, wrong: bool = False) -
 )
 def test_a_rule_that_does_not_win_at_every_size_is_lost(second: HeldoutResult, lost: bool) -> None:
     table = table_of(
-        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), (1000, RING), (100_000, AlgorithmConfig())]}
+        {(ALLREDUCE, 4): [(0, AlgorithmChoice()), (1000, RING), (100_000, AlgorithmChoice())]}
     )
     assert losing_rules(table, "any", [found(5000, 1.3, 1.1), second]) == [table.rules[1]] * lost
 
@@ -268,9 +268,9 @@ def test_the_default_stands_where_a_rule_was_withdrawn() -> None:
     table = table_of(
         {
             (ALLREDUCE, 4): [
-                (0, AlgorithmConfig()),
+                (0, AlgorithmChoice()),
                 (1000, RING),
-                (9000, AlgorithmConfig("linear")),
+                (9000, AlgorithmChoice("linear")),
             ],
             (ALLREDUCE, 2): [(0, RING)],
         },

@@ -23,7 +23,7 @@ from tests.support.waiting import patience
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, write_table
 from tuner.formats.nccl.emitter import emit_sparse
 from tuner.formats.nccl.plugin import with_digest_header
 from tuner.importers.streaming import RawLine
@@ -116,7 +116,7 @@ def one(evidence: nccl_logs.LoggedCalls) -> ExecutedCollective:
 )
 def test_a_call_and_its_whole_buffer(collective: Collective, whole: int, tmp_path: Path) -> None:
     found = one(read(began() + chose(1024, function=NAMES[collective]), tmp_path))
-    choice = AlgorithmConfig("ring_ll", {"channels": 4})
+    choice = AlgorithmChoice("ring_ll", {"channels": 4})
     assert found == ExecutedCollective(collective, 2, 16, whole, choice)
 
 
@@ -124,7 +124,7 @@ def test_a_call_and_its_whole_buffer(collective: Collective, whole: int, tmp_pat
 def test_older_lines_tell_the_whole_buffer(collective: Collective, tmp_path: Path) -> None:
     text = said(f"{NAMES[collective]}: 16384 Bytes -> Algo 1 proto 2 time 28.208008")
     found = one(read(began() + text, tmp_path))
-    assert found == ExecutedCollective(collective, 2, 16, 16384, AlgorithmConfig("ring_simple"))
+    assert found == ExecutedCollective(collective, 2, 16, 16384, AlgorithmChoice("ring_simple"))
 
 
 def test_names_and_numbers_are_those_of_tables() -> None:
@@ -169,7 +169,7 @@ def test_names_and_numbers_are_those_of_tables() -> None:
 )
 def test_what_runs_without_an_algorithm(words: str, name: str, tmp_path: Path) -> None:
     found = one(read(began() + said(words), tmp_path))
-    assert (found.choice, found.nbytes) == (AlgorithmConfig(name), 1024)
+    assert (found.choice, found.nbytes) == (AlgorithmChoice(name), 1024)
 
 
 def test_several_calls_in_one_kernel_have_no_size(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_a_communicator_whose_beginning_is_missing_is_not_taken_for_another(tmp_
     assert (executed(evidence), evidence.lines_without_shape) == ({}, 1)
     assert one(read(text, tmp_path, (4, 2))).p == 4
     assert executed(read(text + chose(400), tmp_path, (4, 2))) == {
-        ExecutedCollective(ALLREDUCE, 2, 4, 400, AlgorithmConfig("ring_ll", {"channels": 4})): 1
+        ExecutedCollective(ALLREDUCE, 2, 4, 400, AlgorithmChoice("ring_ll", {"channels": 4})): 1
     }
 
 
@@ -326,7 +326,7 @@ def test_calls_of_other_ranks_and_of_one_rank_wait_for_nothing(tmp_path: Path) -
 
 # ---- rules
 
-Steps = Iterable[tuple[int, AlgorithmConfig]]
+Steps = Iterable[tuple[int, AlgorithmChoice]]
 
 
 def table(
@@ -347,9 +347,9 @@ def validations(text: str, tmp_path: Path, steps: Steps, **how: int) -> list[Rul
 
 
 LADDER = [
-    (0, AlgorithmConfig("tree_ll")),
-    (1024, AlgorithmConfig()),
-    (4096, AlgorithmConfig("ring_simple")),
+    (0, AlgorithmChoice("tree_ll")),
+    (1024, AlgorithmChoice()),
+    (4096, AlgorithmChoice("ring_simple")),
 ]
 
 
@@ -357,7 +357,7 @@ def test_each_rule_is_confirmed_refuted_or_not_seen(tmp_path: Path) -> None:
     text = began() + chose(512, "TREE", "LL") + chose(1023, "TREE", "LL") + chose(2048, "NVLS")
     first, last = validations(text, tmp_path, LADDER)
     assert (first.sizes, first.confirmed, first.reason) == ((512, 1023), True, "")
-    assert first.executed == (AlgorithmConfig("tree_ll"), AlgorithmConfig("tree_ll"))
+    assert first.executed == (AlgorithmChoice("tree_ll"), AlgorithmChoice("tree_ll"))
     assert (last.sizes, last.confirmed, last.reason) == ((), False, validate_nccl.NOT_OBSERVED)
     text += chose(4096, "RING", "SIMPLE") * 2 + chose(1 << 20, "TREE", "SIMPLE")
     _, last = validations(text, tmp_path, LADDER)
@@ -372,7 +372,7 @@ def both_operators() -> TuningTable:
         replace(rule, key=replace(rule.key, operators="commutative"), choice=choice)
         for rule, choice in zip(
             own,
-            (AlgorithmConfig("ring_ll"), AlgorithmConfig(), AlgorithmConfig("ring_ll")),
+            (AlgorithmChoice("ring_ll"), AlgorithmChoice(), AlgorithmChoice("ring_ll")),
             strict=True,
         )
     ]
@@ -428,13 +428,13 @@ def test_channels_are_the_most_that_may_be_used(
     channels: str, confirmed: bool, tmp_path: Path
 ) -> None:
     text = began() + chose(8, "TREE", "LL", channels=channels)
-    (found,) = validations(text, tmp_path, [(0, AlgorithmConfig("tree_ll", {"channels": 8}))])
+    (found,) = validations(text, tmp_path, [(0, AlgorithmChoice("tree_ll", {"channels": 8}))])
     assert found.confirmed == confirmed
     assert str(found.executed[0]).startswith("tree_ll(channels=")
 
 
 def test_a_file_that_tells_no_channels_cannot_confirm_them(tmp_path: Path) -> None:
-    rule = [(0, AlgorithmConfig("tree_ll", {"channels": 8}))]
+    rule = [(0, AlgorithmChoice("tree_ll", {"channels": 8}))]
     (found,) = validations(dump([call(**ran("TREE", "LL"))], p=16), tmp_path, rule)
     assert (found.sizes, found.confirmed, found.reason) == (
         (),
@@ -704,7 +704,7 @@ def test_whether_the_rules_were_at_work_is_told_by_the_plugin(
 ) -> None:
     own, log = table(LADDER), tmp_path / "train.log"
     ran = began() + chose(512, "TREE", "LL") + chose(4096, "RING", "SIMPLE")
-    other = table([(0, AlgorithmConfig("ring_simple"))])
+    other = table([(0, AlgorithmChoice("ring_simple"))])
     spread = said("TUNER/tuner: 12 ranks are spread unevenly over 2 nodes: no rules are for them")
     aside = said("TUNER/tuner: NCCL_ALGO is set: no rules are followed")
     broken = said("TUNER/tuner: /x/rules.csv cannot be read: NCCL decides itself on this rank")
@@ -729,8 +729,8 @@ def test_mistakes_are_one_sentence(
     log, other, left = tmp_path / "t.log", tmp_path / "other.json", tmp_path / "left.json"
     log.write_text(began() + chose(512, "TREE", "LL"))
     (tmp_path / "empty").mkdir()
-    write_table(table([(0, AlgorithmConfig("ring"))], library="openmpi 5.0.11"), other)
-    write_table(table([(0, AlgorithmConfig())]), left)
+    write_table(table([(0, AlgorithmChoice("ring"))], library="openmpi 5.0.11"), other)
+    write_table(table([(0, AlgorithmChoice())]), left)
     for words, status, sentence in (
         ((other, "--log", log), 1, "rules for openmpi are validated in the library itself"),
         ((left, "--log", log), 1, "no rule of the table names an algorithm"),

@@ -12,7 +12,7 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.base import c_compiler
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.formats.intelmpi import DIALECT
 from tuner.formats.registry import ExportOptions
 from tuner.launch import CompletedRun
@@ -89,7 +89,7 @@ def validated(
     )
 
     def validated(*rungs: tuple[int, int], stuck: int | None = None) -> list[RuleValidation]:
-        ladder = [(lo, AlgorithmConfig() if n == OWN else choice_of(n)) for lo, n in rungs]
+        ladder = [(lo, AlgorithmChoice() if n == OWN else choice_of(n)) for lo, n in rungs]
         table = table_of({(BCAST, 2): ladder}, (64, 2048), "intelmpi 2021.18.1")
         file = tmp_path / "adjust.sh"
         file.write_text(DIALECT.emit(table, fallback=choice_of(8)))

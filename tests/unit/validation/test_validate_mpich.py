@@ -15,7 +15,7 @@ from tests.support.trees import GENERIC, Node
 from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, TuningTable, write_table
+from tuner.core.table import AlgorithmChoice, TuningTable, write_table
 from tuner.formats import mpich
 from tuner.formats.mpich import GenericTrees
 from tuner.formats.mpich.emitter import FAULT_LEAF
@@ -116,7 +116,7 @@ def validated(table: TuningTable, ranks: Ranks, place: Path) -> list[RuleValidat
 def test_shapes_that_share_a_leaf_are_tried_once(tmp_path: Path) -> None:
     """Each launch is poisoned where a rule of one shape leads, and so do those of the others."""
     made = table_of(
-        {(BCAST, 4): [(0, AlgorithmConfig()), (4096, AlgorithmConfig("binomial"))]}, (64, 65536)
+        {(BCAST, 4): [(0, AlgorithmChoice()), (4096, AlgorithmChoice("binomial"))]}, (64, 65536)
     )
     rules = tuple(
         replace(rule, key=replace(rule.key, nodes=nodes, ppn=4 // nodes))
@@ -131,10 +131,10 @@ def test_shapes_that_share_a_leaf_are_tried_once(tmp_path: Path) -> None:
 
 
 LADDER = [
-    (0, AlgorithmConfig()),
-    (1024, AlgorithmConfig("binomial")),
-    (4096, AlgorithmConfig()),
-    (9000, AlgorithmConfig("binomial")),
+    (0, AlgorithmChoice()),
+    (1024, AlgorithmChoice("binomial")),
+    (4096, AlgorithmChoice()),
+    (9000, AlgorithmChoice("binomial")),
 ]
 
 
@@ -173,7 +173,7 @@ def test_launches_that_all_end_differently_are_no_evidence(tmp_path: Path) -> No
 
 def test_a_rule_for_no_byte_at_all_is_not_tried(tmp_path: Path) -> None:
     table = table_of(
-        {(BCAST, 4): [(0, AlgorithmConfig()), (1, AlgorithmConfig("binomial"))]}, (64,)
+        {(BCAST, 4): [(0, AlgorithmChoice()), (1, AlgorithmChoice("binomial"))]}, (64,)
     )
     none, some = validated(table, Ranks(), tmp_path)
     assert (none.confirmed, none.sizes, none.reason) == (False, (), NO_CALL_SIZE)
@@ -198,7 +198,7 @@ def test_a_death_that_the_library_says_nothing_of_confirms_nothing(
     waiting: bool, tmp_path: Path
 ) -> None:
     """Whoever dies in the rule's own call, or is slow there, looked as if it met the poison."""
-    table = table_of({(BCAST, 4): [(0, AlgorithmConfig()), (1024, AlgorithmConfig("binomial"))]})
+    table = table_of({(BCAST, 4): [(0, AlgorithmChoice()), (1024, AlgorithmChoice("binomial"))]})
     ranks = Ranks(deaf=True, hungry=1024, waiting=waiting)
     validations = validated(table, ranks, tmp_path)
     assert [(validation.reason, validation.sizes) for validation in validations] == [
@@ -214,7 +214,7 @@ def test_ranks_that_die_before_any_call_confirm_nothing(
 ) -> None:
     """The library's own calls while it makes a communicator meet the poison as the rule's do: its
     own call is told from them by its size, and a rule without one of another size is not tried."""
-    ladders = {(BCAST, 3): [(0, AlgorithmConfig("binomial"))], (BCAST, 4): LADDER[:2]}
+    ladders = {(BCAST, 3): [(0, AlgorithmChoice("binomial"))], (BCAST, 4): LADDER[:2]}
     validations = validated(table_of(ladders), Ranks(making=making), tmp_path)
     assert [n for validation in validations for n in validation.sizes] == tried
     assert [validation.reason for validation in validations] == [
@@ -262,7 +262,7 @@ def test_a_rule_that_the_file_cannot_hold_is_not_confirmed(
     command: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The default stands in its place, which was proved under the rule's name."""
-    rungs = [(0, AlgorithmConfig("chain", {"chains": 2})), (1024, AlgorithmConfig("binomial"))]
+    rungs = [(0, AlgorithmChoice("chain", {"chains": 2})), (1024, AlgorithmChoice("binomial"))]
     table = table_of({(BCAST, 2): rungs}, library="mpich 5.0.2")
     assert command(table, "--json") == 0
     said = {
@@ -283,7 +283,7 @@ def test_nothing_is_started_where_a_variable_names_another_file(
 ) -> None:
     monkeypatch.delattr(native_files, "loaded_libmpi")
     monkeypatch.setenv(FILE, "/nothere")
-    assert command(table_of({(BCAST, 2): [(0, AlgorithmConfig())]}, library="mpich 5.0.2")) == 1
+    assert command(table_of({(BCAST, 2): [(0, AlgorithmChoice())]}, library="mpich 5.0.2")) == 1
     said = " ".join(capsys.readouterr().err.split())
     assert said.endswith(f"tuner: {FILE} is set and would decide for every launch: unset it")
 

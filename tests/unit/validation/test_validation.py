@@ -13,7 +13,7 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.base.errors import LaunchTimeoutError, ProbeError
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.launch import CompletedRun
 from tuner.validation.validation import (
     ANSWER_TIMEOUT_S,
@@ -29,7 +29,7 @@ from tuner.validation.validation import (
     validation_sizes,
 )
 
-RULE = table_of({(Collective.BCAST, 4): [(0, AlgorithmConfig())]}).rules[0]
+RULE = table_of({(Collective.BCAST, 4): [(0, AlgorithmChoice())]}).rules[0]
 TRIALS = [ValidationCall(RULE, nbytes) for nbytes in (8, 64, 512)]
 
 
@@ -90,7 +90,7 @@ class StartsOnce:
 
 
 def test_a_launch_that_does_not_start_is_no_evidence_against_a_rule(tmp_path: Path) -> None:
-    rules = table_of({(Collective.BCAST, 4): [(0, AlgorithmConfig("binomial"))]}).rules
+    rules = table_of({(Collective.BCAST, 4): [(0, AlgorithmChoice("binomial"))]}).rules
     with pytest.raises(ProbeError, match="the ranks end before their first call: no slots left"):
         empty_call_failures(StartsOnce(), rules, tmp_path, settings={})
 
@@ -128,10 +128,10 @@ def test_calls_without_an_answer_are_no_end(tmp_path: Path) -> None:
 
 def test_a_rule_is_tried_at_its_bounds_and_where_it_was_probed() -> None:
     rungs = [
-        (0, AlgorithmConfig()),
-        (1024, AlgorithmConfig("binomial")),
-        (8192, AlgorithmConfig()),
-        (MAX_CALL_BYTES, AlgorithmConfig("ring")),
+        (0, AlgorithmChoice()),
+        (1024, AlgorithmChoice("binomial")),
+        (8192, AlgorithmChoice()),
+        (MAX_CALL_BYTES, AlgorithmChoice("ring")),
     ]
     rules = table_of({(Collective.BCAST, 4): rungs}, (64, 2048, 4096)).rules
     assert list(map(validation_sizes, rules)) == [
@@ -144,7 +144,7 @@ def test_a_rule_is_tried_at_its_bounds_and_where_it_was_probed() -> None:
 
 def test_a_rule_for_no_byte_at_all_is_not_tried(tmp_path: Path) -> None:
     """A call without data runs nothing."""
-    rungs = [(0, AlgorithmConfig()), (1, AlgorithmConfig("binomial"))]
+    rungs = [(0, AlgorithmChoice()), (1, AlgorithmChoice("binomial"))]
     none, _ = table_of({(Collective.BCAST, 4): rungs}).rules
     assert validation_sizes(none) == ()
     assert run_calls(Hanging(), [], tmp_path, settings={}) == {}

@@ -10,7 +10,7 @@ import pytest
 
 from tuner.base.errors import InputError, ProbeError
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, AlgorithmConfig, RuleKey
+from tuner.core.table import SCHEDULE, AlgorithmChoice, RuleKey
 from tuner.topology import CUDA, HOST
 from tuner.validation import validate_openmpi
 from tuner.validation.openmpi_fixed_decisions import FixedDecision
@@ -19,10 +19,10 @@ from tuner.whatif.library_default import default_table, title_of_default
 from tuner.whatif.live_study import LiveStudy
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
-RING = AlgorithmConfig("ring")
-RABENSEIFNER = AlgorithmConfig("rabenseifner")
+RING = AlgorithmChoice("ring")
+RABENSEIFNER = AlgorithmChoice("rabenseifner")
 DECISIONS = (
-    FixedDecision(ALLREDUCE, 1, (4,), (AlgorithmConfig("linear"),)),
+    FixedDecision(ALLREDUCE, 1, (4,), (AlgorithmChoice("linear"),)),
     FixedDecision(ALLREDUCE, 8, (4, 1024), (RABENSEIFNER, RING)),
     FixedDecision(BCAST, 1, (4,), (None,)),
 )
@@ -61,7 +61,7 @@ def test_what_an_algorithm_hands_on_is_told() -> None:
 @pytest.mark.usefixtures("openmpi")
 def test_allreduces_of_device_buffers_are_staged() -> None:
     rules = default_table("openmpi", [RuleKey(ALLREDUCE, 8, 1, CUDA)], SIZES).rules
-    staged = AlgorithmConfig("rabenseifner_staged", {"copies": 2}, SCHEDULE)
+    staged = AlgorithmChoice("rabenseifner_staged", {"copies": 2}, SCHEDULE)
     assert rules[0].choice == staged
     assert all("_staged" in one.choice.algorithm for one in rules)
 

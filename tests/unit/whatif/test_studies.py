@@ -29,7 +29,7 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.schedule import Schedule
 from tuner.core.table import (
-    AlgorithmConfig,
+    AlgorithmChoice,
     Evidence,
     Rule,
     RuleKey,
@@ -94,7 +94,7 @@ def made(**changed: Any) -> Study:
     return study_from_record({**SPEC, **changed}, NOWHERE)
 
 
-def table(*rules: tuple[Collective, int, int, AlgorithmConfig]) -> TuningTable:
+def table(*rules: tuple[Collective, int, int, AlgorithmChoice]) -> TuningTable:
     """One choice for all sizes of each (collective, nodes, ppn)."""
     return TuningTable(
         Cluster("old", 8, 4, "any", 2**30),
@@ -143,7 +143,7 @@ def test_every_time_is_what_the_simulator_says() -> None:
 
 @pytest.mark.slow
 def test_the_same_study_gives_the_same_record_and_records_come_back() -> None:
-    asked = made(vary=FEW, table=table_record(table((BCAST, 2, 1, AlgorithmConfig("binomial")))))
+    asked = made(vary=FEW, table=table_record(table((BCAST, 2, 1, AlgorithmChoice("binomial")))))
     result = run_study(asked)
     text = json.dumps(result_record(result))
     assert json.dumps(result_record(run_study(asked))) == text
@@ -431,10 +431,10 @@ def rows(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> o
 def test_keeping_a_table_costs_what_its_choices_cost() -> None:
     """Rules of other ranks say nothing, as in a file; what cannot be known is not guessed."""
     kept = table(
-        (BCAST, 2, 1, AlgorithmConfig("linear")),
-        (BCAST, 16, 1, AlgorithmConfig("pipeline", {"segment": 50_000})),
-        (ALLREDUCE, 8, 1, AlgorithmConfig()),
-        (ALLREDUCE, 16, 1, AlgorithmConfig("ring")),
+        (BCAST, 2, 1, AlgorithmChoice("linear")),
+        (BCAST, 16, 1, AlgorithmChoice("pipeline", {"segment": 50_000})),
+        (ALLREDUCE, 8, 1, AlgorithmChoice()),
+        (ALLREDUCE, 16, 1, AlgorithmChoice("ring")),
     )
     asked = made(
         topology={**FLAT, "nodes": 16},
@@ -464,7 +464,7 @@ def test_keeping_a_table_costs_what_its_choices_cost() -> None:
 
 
 def test_a_choice_no_schedule_describes_has_no_cost() -> None:
-    kept = table((BCAST, 8, 1, AlgorithmConfig("quantum")))
+    kept = table((BCAST, 8, 1, AlgorithmChoice("quantum")))
     (point,) = run_study(
         made(vary={}, collectives=["bcast"], sizes=[8], table=table_record(kept))
     ).points
@@ -478,7 +478,7 @@ def test_a_choice_no_schedule_describes_has_no_cost() -> None:
 CALIBRATION = calibration_record(
     Calibration("old", "openmpi 5.0.11", {(NODE, "host"): PathCost.from_alpha_beta(5e-6, 1e-9)})
 )
-TABLE = table_record(table((BCAST, 2, 1, AlgorithmConfig("chain", {"segment": 4096}))))
+TABLE = table_record(table((BCAST, 2, 1, AlgorithmChoice("chain", {"segment": 4096}))))
 
 
 def ends(topology: Topology) -> dict[tuple[str, str], tuple[float, float]]:
@@ -732,7 +732,7 @@ def test_bad_studies_are_named(changed: dict[str, Any], sentence: str) -> None:
 def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Everything by reference, beside the study's file; table, CSV and JSON agree."""
     (tmp_path / "flat8.yaml").write_text(json.dumps(FLAT))
-    write_table(table((BCAST, 2, 1, AlgorithmConfig("linear"))), tmp_path / "table.json")
+    write_table(table((BCAST, 2, 1, AlgorithmChoice("linear"))), tmp_path / "table.json")
     write_calibration(
         nominal_calibration(load_topology(tmp_path / "flat8.yaml")), tmp_path / "costs.json"
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.support.designs import DEFAULT, RING, SLOW, TREE, candidates, grid, simulated
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, CYCLIC, PLACEMENTS
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.launch import Hosts
 from tuner.probe.batches import ExperimentRequest
 from tuner.probe.multi_host import plan_experiments
@@ -34,7 +34,7 @@ def test_where_the_choice_changes_far_apart_it_is_measured_halfway() -> None:
     design, points = designed()
     rows = [row for row in grid().rows if row.point in points]
     said = {q: design.choose(q) for q in points}
-    assert said[point(8, 1024)] == AlgorithmConfig()
+    assert said[point(8, 1024)] == AlgorithmChoice()
     assert said[point(8, 262144)] == RING
     found = bisection_points(design, points, rows)
     assert found
@@ -51,7 +51,7 @@ def test_where_the_choice_changes_far_apart_it_is_measured_halfway() -> None:
 
 def test_halfway_points_are_between_calls_of_one_placement() -> None:
     """Sorted by size alone the two kinds would stand between one another."""
-    seconds: dict[tuple[CallPoint, AlgorithmConfig], float] = {}
+    seconds: dict[tuple[CallPoint, AlgorithmChoice], float] = {}
     for kind in PLACEMENTS:
         low = CallPoint("bcast", 2, 2, "host", 1024, kind)
         for q, default in ((low, 1e-5), (low.with_size(65536), 1e-2)):

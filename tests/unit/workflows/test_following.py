@@ -12,7 +12,7 @@ from tests.field.tables import read_use
 from tests.support.ladders import table_of
 from tests.support.trees import BELOW, GENERIC
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.formats import mpich
 from tuner.mpi_libraries.profiles import profile_of
 from tuner.validation import validate_mpich
@@ -20,7 +20,7 @@ from tuner.validation.libraries import TUNED_LIBRARIES
 from tuner.workflows.following import command_line, launch_settings
 
 TABLE = table_of(
-    {(Collective.BCAST, 4): [(0, AlgorithmConfig()), (1024, AlgorithmConfig("binomial"))]},
+    {(Collective.BCAST, 4): [(0, AlgorithmChoice()), (1024, AlgorithmChoice("binomial"))]},
     library="mpich 5.0.2",
 )
 MPIR, DEVICE = mpich.MPIR.variable, mpich.DEVICE.variable

@@ -32,7 +32,7 @@ from tuner.calibrate import calibrate
 from tuner.core.calibration import PathCost, calibration_from_record, calibration_record
 from tuner.core.measurement import REQUESTED_CALLS_KEY, Measurement, read_measurements, read_partial
 from tuner.core.path_classes import CROSS_SOCKET, HOST, NETWORK, NODE
-from tuner.core.table import SIMULATED, AlgorithmConfig, TuningTable, read_table, write_table
+from tuner.core.table import SIMULATED, AlgorithmChoice, TuningTable, read_table, write_table
 from tuner.machines.topology_files import parse_topology
 from tuner.probe import pointtopoint
 from tuner.probe.deadline import format_deadline, seconds_until
@@ -118,7 +118,7 @@ def test_wherever_messages_are_cut_off_every_call_can_be_simulated(topology: Top
         simulate = Simulator(calibrate(measured, topology), topology)
         for call in candidate_points(request):
             name = "binomial" if call.collective == "bcast" else "ring"
-            assert simulate(call, AlgorithmConfig(name)) > 0
+            assert simulate(call, AlgorithmChoice(name)) > 0
 
 
 def test_of_sizes_that_were_measured_twice_the_ladder_of_more_sizes_counts() -> None:
@@ -238,11 +238,11 @@ def test_no_rule_rests_on_a_simulation_with_borrowed_costs_alone() -> None:
     request = replace(TWO, sizes=(4096, 65536, 2**18, 2**20), shapes=shapes)
     measured = messages_of(plan_of(request).points, request)
     truth = Simulator(calibrate(measured, FLAT), FLAT)
-    fast, slow = AlgorithmConfig("pipeline", {"segment": 8192}), AlgorithmConfig("linear")
+    fast, slow = AlgorithmChoice("pipeline", {"segment": 8192}), AlgorithmChoice("linear")
     series = list(measured.series)
     for nodes, sizes, choices in (
-        (2, request.sizes, (AlgorithmConfig(), fast, slow)),
-        (4, (4096, 2**20), (AlgorithmConfig(), slow)),
+        (2, request.sizes, (AlgorithmChoice(), fast, slow)),
+        (4, (4096, 2**20), (AlgorithmChoice(), slow)),
     ):
         for call in (Call("bcast", nodes, 2, HOST, nbytes) for nbytes in sizes):
             for choice in choices:

@@ -18,7 +18,7 @@ from tuner.calibrate import calibrate
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, read_measurements, read_partial
 from tuner.core.path_classes import NODE
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.probe.driver import RunLimits, SingleHostSpec, plan_single_host, run_plan
 from tuner.probe.monitor import ProbeProgress
 from tuner.probe.multi_host import probe_cluster
@@ -114,7 +114,7 @@ class Busy:
     def simulator(self) -> Simulator:
         usual = self.inner._seconds
 
-        def slowly(point: Call, choice: AlgorithmConfig) -> float:
+        def slowly(point: Call, choice: AlgorithmChoice) -> float:
             self.asked += 1
             be_slow(SLOW)
             return usual(point, choice)

@@ -10,7 +10,7 @@ from tuner.base.units import humanize
 from tuner.cli.options import argument_types
 from tuner.cli.terminal.output import finish_command, print_result, print_text
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 
 EXAMPLES = """examples:
   tuner algorithms
@@ -57,7 +57,7 @@ def _print(algorithms: list[Algorithm]) -> None:
             print_text(f"\n{algorithm.collective}", style="bold")
             previous = algorithm.collective
         print_text(
-            f"  {humanize(str(AlgorithmConfig(algorithm.name, algorithm.params)))}", style="bold"
+            f"  {humanize(str(AlgorithmChoice(algorithm.name, algorithm.params)))}", style="bold"
         )
         needs = "; ".join(REQUIREMENTS[need] for need in algorithm.requires)
         for label, text in (

@@ -28,7 +28,7 @@ from tuner.cli.terminal.progress import Display
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
-from tuner.core.table import AlgorithmConfig, Rule, TuningTable, read_table
+from tuner.core.table import AlgorithmChoice, Rule, TuningTable, read_table
 from tuner.formats.registry import LIBRARIES
 from tuner.importers import BenchmarkResult, UserMetadata, read_all
 from tuner.importers.algorithm_names import check_algorithm_names
@@ -285,9 +285,9 @@ def _table_pick(table: TuningTable, cases: Sequence[EvaluationCase], path: Path)
         keys = (point.key("commutative"), point.key())
         return next((rule for key in keys if (rule := table.lookup(key, point.nbytes))), None)
 
-    def pick(point: CallPoint, _choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+    def pick(point: CallPoint, _choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
         found = rule(point)
-        return found.choice if found else AlgorithmConfig()
+        return found.choice if found else AlgorithmChoice()
 
     silent = sum(rule(case.point) is None for case in cases)
     if silent:

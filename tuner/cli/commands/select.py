@@ -33,7 +33,7 @@ from tuner.core.table import (
     MEASURED,
     NO_EVIDENCE,
     SIMULATED,
-    AlgorithmConfig,
+    AlgorithmChoice,
     Rule,
     RuleKey,
     TuningTable,
@@ -210,7 +210,7 @@ def _print_asked(record: dict[str, Any], point: CallPoint) -> None:
         print_text("no evidence for this call; the default is used")
         return
     print_text(f"{humanize(record['choice'])} (least regret expected)")
-    sure = "nothing" if record["sure"] == str(AlgorithmConfig()) else humanize(record["sure"])
+    sure = "nothing" if record["sure"] == str(AlgorithmChoice()) else humanize(record["sure"])
     print_text(f"surely faster than the default: {sure}")
     if Collective(point.collective).is_reduction:
         print_text("operators were not modelled: use this for commutative ones")
@@ -241,7 +241,7 @@ def _why_another(chosen: str) -> str:
     """Return why the choice is not the algorithm with the shortest expected time."""
     from tuner.select.dataset import MIN_GAIN
 
-    if chosen == str(AlgorithmConfig()):
+    if chosen == str(AlgorithmChoice()):
         return (
             "the default stays unless another is expected to be faster by more than"
             f" {MIN_GAIN:.0%}, by more still where not all shapes around have it; and"

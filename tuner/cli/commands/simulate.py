@@ -19,7 +19,7 @@ from tuner.cli.terminal.output import finish_command, print_result, print_table,
 from tuner.cli.terminal.progress import Display
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
-from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
+from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmChoice
 from tuner.machines import Machine
 from tuner.machines.loader import (
     assumed_costs_warning,
@@ -79,7 +79,7 @@ class AlgorithmTime(NamedTuple):
     """The predicted time of a choice."""
 
     seconds: float
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -278,7 +278,7 @@ def _record(asked: AskedCalls, nbytes: int, found: AlgorithmTime) -> dict[str, A
     }
 
 
-def _sensitivities(asked: AskedCalls, choice: AlgorithmConfig, nbytes: int) -> dict[str, float]:
+def _sensitivities(asked: AskedCalls, choice: AlgorithmChoice, nbytes: int) -> dict[str, float]:
     """Return how many times as fast an algorithm is with each resource twice as fast."""
     node_of = asked.predictor.placement.node_of
 
@@ -316,7 +316,7 @@ def _variant_times(
     """
     variants, refused = _variants(asked, name, nbytes), list[NoPrediction]()
     for one in variants:
-        choice = AlgorithmConfig(name, one.params, asked.runner)
+        choice = AlgorithmChoice(name, one.params, asked.runner)
         found = _predict(asked, choice, nbytes, compete=len(variants) > 1)
         if isinstance(found, float):
             yield AlgorithmTime(found, choice)
@@ -333,7 +333,7 @@ def _variant_times(
 
 
 def _predict(
-    asked: AskedCalls, choice: AlgorithmConfig, nbytes: int, *, compete: bool
+    asked: AskedCalls, choice: AlgorithmChoice, nbytes: int, *, compete: bool
 ) -> float | NoPrediction:
     """Return the prediction of a choice.
 

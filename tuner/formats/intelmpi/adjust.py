@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.formats import strict_parsing
 from tuner.formats.env_format import MAX_BOUND_BYTES, EnvDialect, EnvEntry
 from tuner.mpi_libraries.intelmpi import MAX_PRESETS, PER_RANK_COLLECTIVES, choice_of, preset_of
@@ -26,15 +26,15 @@ _ENTRY = re.compile(
 )
 
 
-def fallback_of(name: str) -> AlgorithmConfig | None:
+def fallback_of(name: str) -> AlgorithmChoice | None:
     """Return the fallback algorithm of this name, such as `preset_1`; None for "".
 
     Raises InputError for another name.
     """
     if not name:
         return None
-    preset_of(Collective.ALLREDUCE, AlgorithmConfig(name))
-    return AlgorithmConfig(name)
+    preset_of(Collective.ALLREDUCE, AlgorithmChoice(name))
+    return AlgorithmChoice(name)
 
 
 def format_value(entries: Sequence[EnvEntry]) -> str:

@@ -12,7 +12,7 @@ from itertools import groupby
 from tuner.base.errors import InputError
 from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.formats.mpich.device import DELEGATING_LEAVES, SHARED_MEMORY_LEAVES
 from tuner.formats.mpich.emitter import leaf_for_choice
 from tuner.formats.mpich.generic import GenericTrees
@@ -57,7 +57,7 @@ def _default_algorithms(
 
 def _size_ranges(
     trees: GenericTrees, call: Shaped, max_bytes: int, threaded: bool
-) -> Iterator[tuple[int, AlgorithmConfig | None]]:
+) -> Iterator[tuple[int, AlgorithmChoice | None]]:
     """Yield the sizes at which another algorithm begins, and that algorithm.
 
     A communicator has a hierarchy of nodes where some of its nodes have several ranks, even if it
@@ -118,10 +118,10 @@ def _boundary_sizes(trees: GenericTrees, collective: Collective, p: int) -> list
     return sorted(PROBE_ELEMENT_BYTES * n for n in items if n > 0)
 
 
-def _choice_of_leaf(collective: Collective, leaf: Leaf) -> AlgorithmConfig | None:
+def _choice_of_leaf(collective: Collective, leaf: Leaf) -> AlgorithmChoice | None:
     """Return the choice that forces this algorithm; None where it needs parameters or none does."""
     plain = (
-        AlgorithmConfig(name)
+        AlgorithmChoice(name)
         for name, known in ALGORITHMS[collective].items()
         if not known.segment_parameter
     )

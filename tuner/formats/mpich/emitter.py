@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, TuningTable
 from tuner.formats.mpich.branches import RuleToLeaf, merge_into_generic
 from tuner.formats.mpich.comparison import compare
 from tuner.formats.mpich.layers import MPIR, Layer
@@ -27,7 +27,7 @@ def drop_inexpressible(table: TuningTable) -> tuple[TuningTable, tuple[str, ...]
             require_expressible(rule, table.library)
             kept.append(rule)
         except InputError:
-            kept.append(replace(rule, choice=AlgorithmConfig()))
+            kept.append(replace(rule, choice=AlgorithmChoice()))
             lost.append(describe_rule(rule))
     return TuningTable(table.cluster, table.library, tuple(kept), table.provenance), tuple(lost)
 
@@ -48,7 +48,7 @@ def leaf_for_rule(rule: Rule) -> Leaf | None:
         raise InputError(f"{describe_rule(rule)}: {reason}") from None
 
 
-def leaf_for_choice(collective: Collective, choice: AlgorithmConfig) -> Leaf:
+def leaf_for_choice(collective: Collective, choice: AlgorithmChoice) -> Leaf:
     """Return the leaf of a choice other than the default; raises as `native_algorithm` does."""
     found = native_algorithm(collective, choice)
     parameters = leaf_parameters(found, choice)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.formats import strict_parsing
 from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto
 from tuner.mpi_libraries.nccl.names import MAX_CHANNELS, NCCL_COLLECTIVES, algo_protos_of, choice_of
@@ -89,7 +89,7 @@ class CsvRule:
         return f"{text},{self.nodes},{self.ranks}"
 
 
-def decide(rows: Sequence[CsvRule], call: PluginCall) -> AlgorithmConfig | None:
+def decide(rows: Sequence[CsvRule], call: PluginCall) -> AlgorithmChoice | None:
     """Return the choice that the plugin makes NCCL run; None where no row matches.
 
     NCCL then chooses itself, limited to one channel under NVIDIA's plugin.

@@ -16,7 +16,7 @@ from functools import partial
 from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, RuleKey, TuningTable
 from tuner.formats.nccl.csv_rules import (
     ANY,
     COLLECTIVES,
@@ -48,7 +48,7 @@ SPARSE_HEADER = HEADER.replace("(0 channels: NCCL's own)", "(-1 channels: the li
 DEFAULT_FALLBACK = AlgoProto(RING, SIMPLE)  # which every collective has
 
 
-def fallback_of(name: str) -> AlgorithmConfig | None:
+def fallback_of(name: str) -> AlgorithmChoice | None:
     """Return the fallback algorithm of this name, such as `ring_simple`; None for "".
 
     Raises InputError for another name.
@@ -58,10 +58,10 @@ def fallback_of(name: str) -> AlgorithmConfig | None:
     offered = [name_of(way) for way in algo_protos_of(Collective.ALLREDUCE)]
     if name not in offered:
         raise InputError(f"NCCL has no way {name!r} for allreduce: choose one of {offered}")
-    return AlgorithmConfig(name)
+    return AlgorithmChoice(name)
 
 
-def emit(table: TuningTable, fallback: AlgorithmConfig | None = None) -> str:
+def emit(table: TuningTable, fallback: AlgorithmChoice | None = None) -> str:
     """Return the file of a table for `nccl` or `rccl`.
 
     fallback    runs where the table leaves calls to NCCL and for calls without rules; collectives
@@ -119,7 +119,7 @@ def _family(table: TuningTable) -> str:
 
 
 def _fallback_algo_proto(
-    collective: Collective, fallback: AlgorithmConfig | None
+    collective: Collective, fallback: AlgorithmChoice | None
 ) -> tuple[AlgoProto, int]:
     offered = {name_of(way): way for way in algo_protos_of(collective)}
     return offered.get(fallback.algorithm if fallback else "", DEFAULT_FALLBACK), DEFAULT_CHANNELS
@@ -150,7 +150,7 @@ def _algo_proto_of_rule(rule: Rule) -> tuple[AlgoProto, int]:
         raise InputError(f"{describe_rule(rule)}: {reason}") from None
 
 
-def _require_fallback(rule: Rule, fallback: AlgorithmConfig | None) -> tuple[AlgoProto, int]:
+def _require_fallback(rule: Rule, fallback: AlgorithmChoice | None) -> tuple[AlgoProto, int]:
     if fallback is None:
         raise InputError(
             f"{describe_rule(rule)}: NVIDIA's example plugin cannot leave a call to NCCL, it"
@@ -160,7 +160,7 @@ def _require_fallback(rule: Rule, fallback: AlgorithmConfig | None) -> tuple[Alg
     return _fallback_algo_proto(rule.key.collective, fallback)
 
 
-def check(table: TuningTable, text: str, fallback: AlgorithmConfig | None = None) -> list[str]:
+def check(table: TuningTable, text: str, fallback: AlgorithmChoice | None = None) -> list[str]:
     """Return one sentence for every call that the file decides differently from the table.
 
     fallback    as for `emit`; without it no row may decide what a rule leaves to NCCL
@@ -172,7 +172,7 @@ def check(table: TuningTable, text: str, fallback: AlgorithmConfig | None = None
 
 
 def _differences(
-    table: TuningTable, text: str, fallback: AlgorithmConfig | None, family: str
+    table: TuningTable, text: str, fallback: AlgorithmChoice | None, family: str
 ) -> list[str]:
     rows = parse(text, family)
     rule_lists = {
@@ -222,9 +222,9 @@ def _expected_choice(
     collective: Collective,
     rule_list: tuple[Rule, ...],
     nbytes: int,
-    fallback: AlgorithmConfig | None,
+    fallback: AlgorithmChoice | None,
     family: str,
-) -> tuple[AlgorithmConfig | None, str]:
+) -> tuple[AlgorithmChoice | None, str]:
     """Return the choice that a file must name, None for NCCL itself, and a phrase for it."""
     rule = next((r for r in rule_list if r.start_bytes <= nbytes < r.stop_bytes), None)
     if rule is not None and not rule.choice.is_default:
@@ -238,7 +238,7 @@ def _expected_choice(
     return stand_in, describe_default(stand_in)
 
 
-def _difference(call: PluginCall, said: str, found: AlgorithmConfig | None) -> str:
+def _difference(call: PluginCall, said: str, found: AlgorithmChoice | None) -> str:
     return (
         f"{call.collective} of {call.nbytes} bytes on {plural(call.nodes, 'node')},"
         f" {plural(call.p, 'rank')}: the table {said}; the file says {found or 'that NCCL decides'}"

@@ -17,7 +17,7 @@ from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, RuleKey, TuningTable
 from tuner.formats import strict_parsing
 from tuner.formats.openmpi.rules import expected_choice, min_decided_bytes
 from tuner.formats.rules_by_ranks import (
@@ -43,7 +43,7 @@ class MessageRule:
 
     min_bytes: int
     max_bytes: float
-    choice: AlgorithmConfig
+    choice: AlgorithmChoice
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ JsonRules = Mapping[Collective, tuple[CommunicatorRule, ...]]
 
 def decide(
     rules: JsonRules, collective: Collective, nodes: int, ppn: int, nbytes: int
-) -> AlgorithmConfig:
+) -> AlgorithmChoice:
     """Return what Open MPI 6.0 takes from the file for a call of `nbytes` of the whole buffer."""
     for communicators in rules.get(collective, ()):
         if communicators.matches(nodes, ppn):
             found = (m for m in communicators.messages if m.min_bytes <= nbytes <= m.max_bytes)
             message = next(found, None)
-            return message.choice if message else AlgorithmConfig()
-    return AlgorithmConfig()
+            return message.choice if message else AlgorithmChoice()
+    return AlgorithmChoice()
 
 
 def render(table: TuningTable, operators: str) -> str:

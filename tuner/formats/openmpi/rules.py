@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule
+from tuner.core.table import AlgorithmChoice, Rule
 from tuner.mpi_libraries.openmpi import (
     COLLECTIVE_OF,
     COLLECTIVES,
@@ -44,11 +44,11 @@ class ClassicRules:
     collectives: Mapping[int, tuple[tuple[int, tuple[RuleLine, ...]], ...]]
 
 
-def decide(rules: ClassicRules, collective: Collective, p: int, nbytes: int) -> AlgorithmConfig:
+def decide(rules: ClassicRules, collective: Collective, p: int, nbytes: int) -> AlgorithmChoice:
     """Return what Open MPI 5.x takes from the file for a call of `nbytes` of the whole buffer."""
     entries = rules.collectives.get(COLLECTIVES[collective].number)
     if not entries:
-        return AlgorithmConfig()
+        return AlgorithmChoice()
     above = bisect.bisect_right([ranks for ranks, _ in entries], p)
     rows = entries[max(0, above - 1)][1]
     row = rows[bisect.bisect_right([row.min_bytes for row in rows], nbytes) - 1]
@@ -70,10 +70,10 @@ def min_decided_bytes(rule: Rule) -> int:
 
 def expected_choice(
     collective: Collective, rule_list: Sequence[Rule], nbytes: int
-) -> AlgorithmConfig:
+) -> AlgorithmChoice:
     """Return what a file must name for a call, given the table's rule list."""
     rule = next((r for r in rule_list if min_decided_bytes(r) <= nbytes < r.stop_bytes), None)
-    return canonical_choice(collective, rule.choice) if rule else AlgorithmConfig()
+    return canonical_choice(collective, rule.choice) if rule else AlgorithmChoice()
 
 
 def render(rules: ClassicRules) -> str:

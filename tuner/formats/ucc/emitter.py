@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, RuleKey, TuningTable
 from tuner.formats.rules_by_ranks import boundary_sizes, describe_rule, neighbours, rules_by_key
 from tuner.formats.ucc.file import MAX_LINE_BYTES, TUNE_VARIABLE, Team, UccConfig, decide, parse
 from tuner.formats.ucc.tune_strings import (
@@ -157,7 +157,7 @@ def _differences(
         return
     for nbytes in (*boundary_sizes(rule_list, sizes), *neighbours({INFINITE_BYTES - 2})):
         rule = next((r for r in rule_list if r.start_bytes <= nbytes < r.stop_bytes), None)
-        wanted = rule.choice if rule else AlgorithmConfig()
+        wanted = rule.choice if rule else AlgorithmChoice()
         found = decide(conf, collective, team, memory, nbytes)
         if found != wanted:
             yield (

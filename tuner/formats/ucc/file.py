@@ -15,7 +15,7 @@ from itertools import combinations
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import AlgorithmChoice
 from tuner.formats import strict_parsing
 from tuner.formats.ucc.tune_strings import IntRange, TuneToken, parse_tune
 
@@ -86,14 +86,14 @@ class UccConfig:
 
 def decide(
     conf: UccConfig, collective: Collective, team: Team, memory: str, nbytes: int
-) -> AlgorithmConfig:
+) -> AlgorithmChoice:
     """Return the choice that `tl/ucp` is given for a call of `nbytes` of the whole buffer."""
     found = (s for s in conf.sections if TUNE_VARIABLE in s.variables and s.matches(team))
     section = next(found, conf.default_section)
     for token in section.tune_tokens:
         if token.collective is collective and token.matches(team.p, memory, nbytes):
-            return AlgorithmConfig(token.algorithm)
-    return AlgorithmConfig()
+            return AlgorithmChoice(token.algorithm)
+    return AlgorithmChoice()
 
 
 def parse(text: str) -> UccConfig:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import LIBRARY, AlgorithmConfig
+from tuner.core.table import LIBRARY, AlgorithmChoice
 from tuner.mpi_libraries.nccl.constants import (
     COLLNET_CHAIN,
     COLLNET_DIRECT,
@@ -66,7 +66,7 @@ def name_of(algo_proto: AlgoProto) -> str:
 
 
 def algo_proto_and_channels(
-    collective: Collective, choice: AlgorithmConfig
+    collective: Collective, choice: AlgorithmChoice
 ) -> tuple[AlgoProto, int]:
     """Return the pair and the channels of a choice; `DEFAULT_CHANNELS` where it names none.
 
@@ -89,8 +89,8 @@ def algo_proto_and_channels(
     return named[choice.algorithm], channels
 
 
-def choice_of(algo_proto: AlgoProto, channels: int) -> AlgorithmConfig:
+def choice_of(algo_proto: AlgoProto, channels: int) -> AlgorithmChoice:
     """Return the choice that `algo_proto_and_channels` turns into these."""
-    return AlgorithmConfig(
+    return AlgorithmChoice(
         name_of(algo_proto), {"channels": channels} if channels != DEFAULT_CHANNELS else {}
     )
