@@ -365,8 +365,9 @@ def tables(draw: st.DrawFn, case: Case) -> TuningTable:
         st.sampled_from(case.shapes),
         st.sampled_from(case.memories),
     )
-    for collective, shape, memory in sorted(draw(st.sets(places, min_size=1, max_size=4))):
-        key = RuleKey(collective, *shape, memory)
+    drawn = sorted(draw(st.sets(places, min_size=1, max_size=4)))
+    for key in dict.fromkeys(RuleKey(name, *shape, memory) for name, shape, memory in drawn):
+        collective = key.collective
         only = "commutative" in case.operators and collective.is_reduction and draw(st.booleans())
         rules += [] if only else draw(rule_lists(key, case.choices[collective]))
         further = [*case.choices[collective], *case.reordering.get(collective, ())]
@@ -379,8 +380,8 @@ def tables(draw: st.DrawFn, case: Case) -> TuningTable:
 
 @st.composite
 def rule_lists(draw: st.DrawFn, key: RuleKey, choices: Sequence[AlgorithmChoice]) -> list[Rule]:
-    """Draw up to seven rules of one key."""
-    starts = sorted(draw(st.sets(BOUNDS, max_size=6)))
+    """Draw up to seven rules of one key, or one where calls have no size."""
+    starts = sorted(draw(st.sets(BOUNDS, max_size=6 if key.collective.has_data else 0)))
     chosen = [draw(st.sampled_from(choices)) for _ in range(len(starts) + 1)]
     return rules_of(key, dict(zip([0, *starts], chosen, strict=True)))
 
