@@ -20,7 +20,7 @@ ENVIRONMENT = {
 
 
 def held(launcher: Launcher) -> bool:
-    """Whether all algorithms hold, with no rule left to the library."""
+    """Return whether all algorithms hold, with no rule left to the library."""
     run = launcher.run(
         4, [str(PROGRAM), "2", "3", "4"], environment=ENVIRONMENT, timeout=patience(8)
     )

@@ -11,6 +11,7 @@ import pytest
 
 from tests.service.serving import good, problem, served, token
 from tests.support.waiting import patience
+from tuner.api.routes.training import TrainingQuestion
 from tuner.api.settings import Settings
 
 COMPILATION_S = 30.0  # of a quiet machine, for which the first answer may wait
@@ -107,6 +108,12 @@ def test_the_trace_has_the_calls_of_the_iteration(client: httpx.Client) -> None:
     trace = good(client.post("/v1/training/trace", json=QUESTION))
     calls = [event for event in trace["traceEvents"] if event["name"] == "allreduce"]
     assert {event["args"]["algorithm"] for event in calls} == {"nccl_ring"}
+
+
+def test_measures_of_a_published_result_may_be_null() -> None:
+    published = [{"ranks": 8, "rate": None, "efficiency": 0.9}]
+    asked = TrainingQuestion.model_validate(question(published=published))
+    assert asked.record()["published"] == [{"ranks": 8, "efficiency": 0.9}]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def check_placements(placements: Collection[str]) -> None:
 
 
 def check_sizes(sizes: Collection[int]) -> None:
-    """Raise InputError for sizes that are no positive multiples of 4 bytes, and for none at all."""
+    """Raise InputError unless there are sizes, all of them positive multiples of 4 bytes."""
     odd = [size for size in sizes if size < 4 or size % 4]
     if odd or not sizes:
         raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")

@@ -110,7 +110,7 @@ class ProbeLaunches:
         return self._measure(chosen, seconds, self._deadline(seconds))
 
     def measure_without_messages(self, chosen: Sequence[ExperimentRequest]) -> Measurements | None:
-        """Measure these calls without the messages that the file lacks; None if there is no time.
+        """Measure these calls and no messages that the file lacks; None where time is too short.
 
         A busy machine may be faster than expected, so that ranks are started even if there seems
         to be too little time, unless an earlier start has shown that there is.

@@ -340,6 +340,15 @@ def test_ranks_with_a_gpu_each_have_their_buffers_there(capsys: pytest.CaptureFi
         assert f", in {memory}" in capsys.readouterr().out
 
 
+def test_a_barrier_has_one_time_in_host_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--topology", "preset:dgx-a100:2", "--ppn", "8", "--collective", "barrier"]
+    assert main(["simulate", *asked, "--sizes", "8,1MiB", "--itemsize", "8"]) == 0
+    said = capsys.readouterr().out
+    assert "barrier of 16 ranks on dgx-a100, in host memory" in said
+    assert "4B" in said
+    assert "1MiB" not in said
+
+
 def test_the_name_of_a_machine_is_not_taken_for_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["simulate", "--collective", "bcast", "--sizes", "1KiB", "--topology", "dgx-h100"]
     assert main(words) == 1

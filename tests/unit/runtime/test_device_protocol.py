@@ -604,6 +604,15 @@ def test_what_raises_when_it_is_asked_for_an_interface_is_a_buffer_none_the_less
     comm.Free()
 
 
+def test_a_time_of_calls_that_is_none_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TUNER_TUNE_AFTER", "abc")
+    comm = tune(MPI.COMM_SELF.Dup())
+    assert "TUNER_TUNE_AFTER: 'abc' is not a time" in caplog.text
+    comm.Free()
+
+
 @pytest.mark.parametrize(("given", "said"), [("abc", "is not a time"), ("0s", "expected a time")])
 def test_a_time_limit_for_nccl_that_is_none_is_an_objection(
     monkeypatch: pytest.MonkeyPatch, given: str, said: str

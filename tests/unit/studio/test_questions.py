@@ -1,4 +1,4 @@
-"""What the pages know of axes by themselves is what studies have."""
+"""The axes that the pages know by themselves are those of studies."""
 
 from __future__ import annotations
 

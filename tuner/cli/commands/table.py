@@ -59,7 +59,7 @@ Using an exported file (docs/reference/library-formats.md has the others):
 
 
 class ValidationWords(NamedTuple):
-    """What is said of rules that were not confirmed.
+    """The sentences about rules that were not confirmed.
 
     untried     rules without a trial
     left        rules that were not validated
