@@ -21,6 +21,22 @@ class ControlVariable:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """A condition on a control variable, without which forcing an algorithm would have no effect.
+
+    value       what the variable must be, or must not be where `equals` is false
+    """
+
+    variable: str
+    value: int
+    equals: bool = True
+
+    def objection(self, present: int | str) -> str:
+        """Return why a variable's present value does not meet the condition; "" where it does."""
+        return "" if (present == self.value) is self.equals else f"{self.variable} is already set"
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """The control variables that the library has, by name."""
 

@@ -8,14 +8,14 @@ every version has all of them (`tuner.mpi_libraries.capabilities`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner.base.errors import InputError
 from tuner.base.spelling import did_you_mean
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import DEFAULT, LIBRARY, AlgorithmChoice
-from tuner.mpi_libraries.capabilities import Capabilities
+from tuner.mpi_libraries.capabilities import Capabilities, Guard
 
 
 @dataclass(frozen=True)
@@ -153,17 +153,15 @@ def native_algorithm(collective: Collective, choice: AlgorithmChoice) -> NativeA
     return found
 
 
-def override_reason(collective: Collective, read: Callable[[str], int | str]) -> str:
-    """Return why algorithms of a collective cannot be forced here; "" where they can.
+def guards(collective: Collective) -> tuple[Guard, ...]:
+    """Return what must hold of control variables for algorithms of a collective to be forced.
 
-    read    returns the present value of a control variable
+    The device layer must not answer every collective.
     """
-    name = f"MPIR_CVAR_{collective.upper()}_INTRA_ALGORITHM"
-    if read(name) != AUTO_ALGORITHM:
-        return f"{name} is already set"
-    if read(DEVICE_COLLECTIVES) == ALL_DEVICE_COLLECTIVES:
-        return f"{DEVICE_COLLECTIVES} is set to 'all', so the device layer answers every collective"
-    return ""
+    return (
+        Guard(f"MPIR_CVAR_{collective.upper()}_INTRA_ALGORITHM", AUTO_ALGORITHM),
+        Guard(DEVICE_COLLECTIVES, ALL_DEVICE_COLLECTIVES, equals=False),
+    )
 
 
 def settings(collective: Collective, choice: AlgorithmChoice) -> dict[str, int | str]:

@@ -7,14 +7,14 @@ coll_base_allreduce.c. Operand order: measured, see tests/mpi/test_noncommutativ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError
 from tuner.base.spelling import did_you_mean
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import DEFAULT, LIBRARY, AlgorithmChoice
-from tuner.mpi_libraries.capabilities import Capabilities
+from tuner.mpi_libraries.capabilities import Capabilities, Guard
 
 
 @dataclass(frozen=True)
@@ -246,13 +246,9 @@ def _parameter_names(collective: Collective, algorithm: str) -> tuple[str, ...]:
     )
 
 
-def override_reason(collective: Collective, read: Callable[[str], int | str]) -> str:
-    """Return why algorithms of a collective cannot be forced here; "" where they can.
-
-    read    returns the present value of a control variable
-    """
-    name = f"coll_tuned_{collective}_algorithm"
-    return f"{name} is already set" if read(name) != 0 else ""
+def guards(collective: Collective) -> tuple[Guard, ...]:
+    """Return what must hold of control variables for algorithms of a collective to be forced."""
+    return (Guard(f"coll_tuned_{collective}_algorithm", 0),)
 
 
 def settings(collective: Collective, choice: AlgorithmChoice) -> dict[str, int | str]:

@@ -1,8 +1,8 @@
 """Forcing the MPI library to run a given algorithm while the program runs (rank side).
 
 Open MPI reads its forcing variables when a communicator is created, so every algorithm choice gets
-a communicator of its own. The variables in `READ_AT_CALL`, and all of MPICH's, are read at every
-call, so they are written before the call and reset after it.
+a communicator of its own. Some of its variables, and all of MPICH's, are read at every call, so
+they are written before the call and reset after it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from functools import cache, partial
 from mpi4py import MPI
 
 from tuner.base.errors import InputError
-from tuner.mpi_libraries.openmpi import DYNAMIC_RULES_VARIABLE
-from tuner.mpi_libraries.profiles import PROFILES
+from tuner.mpi_libraries.profiles import profile_of
 from tuner.runtime.collective_lock import collective_lock
 from tuner.runtime.compatibility import make_info
 from tuner.runtime.consensus import attempt
@@ -22,11 +21,6 @@ from tuner.runtime.control_variables import ControlVariables
 
 Settings = Mapping[str, int | str]
 CallHooks = tuple[Callable[[], object], Callable[[], object]]
-# Measured over 8 hosts by the bytes that each sends: the value at the creation has no effect.
-READ_AT_CALL = frozenset({"coll_tuned_bcast_algorithm_knomial_radix"})
-# On several nodes Open MPI's hierarchical component would take precedence over the algorithm.
-WITHOUT_HAN = {"ompi_comm_coll_preference": "^han"}
-
 
 HOOKS_COST_S = 2e-6  # upper bound of writing variables around a call: tests/bench/overhead.py
 
@@ -39,8 +33,8 @@ class AlgorithmControl:
     """
 
     def __init__(self, library: str, comm: MPI.Intracomm) -> None:
-        known = PROFILES.get(library)
-        self._per_call = known is not None and known.forces_each_call
+        self._profile = profile_of(library)
+        self._per_call = self._profile.forces_each_call
         self.call_overhead_s = HOOKS_COST_S if self._per_call else 0.0
         self._comm = comm
         self._variables = _variables()
@@ -59,7 +53,8 @@ class AlgorithmControl:
         """
         if self._per_call:
             return self._comm
-        made = {name: value for name, value in settings.items() if name not in READ_AT_CALL}
+        at_calls = self._read_at_calls(settings)
+        made = {name: value for name, value in settings.items() if name not in at_calls}
         key = tuple(sorted(made.items()))
         if key not in self._comms:
             self._comms[key] = self._duplicate(made, check or _raise_objection)
@@ -69,10 +64,10 @@ class AlgorithmControl:
         """Return a duplicate that is created while the variables have these values."""
         check("")  # all ranks must get here: `collective_lock` is collective
         with collective_lock(self._comm):
-            before, objection = attempt(self._write_variables, _with_dynamic_rules(settings))
+            before, objection = attempt(self._write_variables, self._forcing(settings))
             try:
                 check(objection)
-                duplicate, objection = attempt(_duplicate, self._comm, settings)
+                duplicate, objection = attempt(self._duplicate_now, settings)
             finally:
                 self._write_variables(before or {})
         try:
@@ -83,6 +78,20 @@ class AlgorithmControl:
             raise
         assert duplicate is not None
         return duplicate
+
+    def _forcing(self, settings: Settings) -> Settings:
+        """Return settings with those without which they would have no effect."""
+        return {**self._profile.forcing_settings, **settings} if settings else settings
+
+    def _duplicate_now(self, settings: Settings) -> MPI.Intracomm:
+        """Duplicate the communicator, with the library's hints if an algorithm is forced."""
+        if not any(value for name, value in settings.items() if name.endswith("_algorithm")):
+            return self._comm.Dup()
+        hints = make_info(self._profile.duplicate_hints)
+        try:
+            return self._comm.Dup(hints)
+        finally:
+            hints.Free()
 
     def hooks(self, settings: Settings) -> CallHooks:
         """Return functions to call right before and right after each call, or `NO_HOOKS`.
@@ -106,16 +115,15 @@ class AlgorithmControl:
         return bool(self._read_at_calls(settings))
 
     def _read_at_calls(self, settings: Settings) -> list[str]:
-        return [name for name in settings if self._per_call or name in READ_AT_CALL]
+        known = self._profile.variables_read_at_call
+        return [name for name in settings if self._per_call or name in known]
 
     def check_settings(self, settings: Settings) -> None:
         """Raise InputError when the library lacks a variable or refuses a value.
 
         Local; to be called while holding `VARIABLES_LOCK`.
         """
-        self._write_variables(
-            self._write_variables(settings if self._per_call else _with_dynamic_rules(settings))
-        )
+        self._write_variables(self._write_variables(self._forcing(settings)))
 
     def release(self) -> None:
         """Free the communicators created so far; collective over each of them."""
@@ -155,21 +163,6 @@ def _variables() -> ControlVariables:
 def _raise_objection(objection: str) -> None:
     if objection:
         raise InputError(objection)
-
-
-def _with_dynamic_rules(settings: Settings) -> Settings:
-    return {DYNAMIC_RULES_VARIABLE: 1, **settings} if settings else settings
-
-
-def _duplicate(comm: MPI.Intracomm, settings: Settings) -> MPI.Intracomm:
-    """Duplicate a communicator, without the hierarchical component if an algorithm is forced."""
-    if not any(value for name, value in settings.items() if name.endswith("_algorithm")):
-        return comm.Dup()
-    hints = make_info(WITHOUT_HAN)
-    try:
-        return comm.Dup(hints)
-    finally:
-        hints.Free()
 
 
 def _call_all(writes: list[Callable[[], int]]) -> None:

@@ -13,17 +13,8 @@ from tuner import mpi_libraries
 from tuner.algorithms import build
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA
-from tuner.core.table import (
-    LIBRARY,
-    NCCL,
-    OPERATORS,
-    SCHEDULE,
-    AlgorithmChoice,
-    Evidence,
-    Rule,
-    RuleKey,
-    TuningTable,
-)
+from tuner.core.table import NCCL, OPERATORS, SCHEDULE, AlgorithmChoice, Rule, RuleKey, TuningTable
+from tuner.mpi_libraries.followed_rules import default_seconds, is_worth_forcing, split_at_limits
 from tuner.mpi_libraries.products import base_of
 from tuner.runtime.agreement import library_name
 from tuner.runtime.algorithm_control import AlgorithmControl
@@ -41,10 +32,6 @@ THREADS_REASON = (
     " (MPI_THREAD_MULTIPLE): where one thread at a time calls MPI, start the program with"
     " MPI4PY_RC_THREAD_LEVEL=serialized, or by `python -m tuner.run --thread-level serialized`"
 )
-# The least that a call takes where a table states no time.
-MIN_CALL_S = 1e-6
-MIN_BYTE_S = 1e-11  # seconds per byte
-COUNT_LIMIT_BYTES = 1 << 31  # bytes; where counts are bytes: Open MPI counts in C's int
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +69,7 @@ class SizeRules:
 
         It is 0 where the rule leaves the call to the library.
         """
-        return [0.0 if rule.choice.is_default else _library_seconds(rule) for rule in self.rules]
+        return [0.0 if rule.choice.is_default else default_seconds(rule) for rule in self.rules]
 
 
 @dataclass(frozen=True)
@@ -238,9 +225,10 @@ class _RuleChecker:
         settings = library.settings(key.collective, choice)
         if force.writes_at_calls(settings) and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             return THREADS_REASON
-        reason: str = library.override_reason(key.collective, force.read_variable)
-        if reason:
-            return reason
+        for guard in library.guards(key.collective):
+            reason: str = guard.objection(force.read_variable(guard.variable))
+            if reason:
+                return reason
         force.check_settings(settings)
         return ""
 
@@ -249,20 +237,6 @@ class _RuleChecker:
         if self._cached_control is None:
             self._cached_control = AlgorithmControl(base_of(library_name()), self._consensus.comm)
         return self._cached_control
-
-
-def _library_seconds(rule: Rule) -> float:
-    stated = rule.evidence.default_s
-    return min(stated) if stated else MIN_CALL_S + rule.start_bytes * MIN_BYTE_S
-
-
-def is_worth_forcing(evidence: Evidence, overhead_s: float) -> bool:
-    """Return whether a choice saves more than `overhead_s` seconds at every size measured for it.
-
-    It is always worth it without overhead.
-    """
-    times = zip(evidence.default_s, evidence.chosen_s, strict=True)
-    return all(default - chosen > overhead_s for default, chosen in times) or overhead_s == 0.0
 
 
 def matching_rules(table: TuningTable, layout: CommLayout, memory: str) -> RulesByKey:
@@ -278,31 +252,6 @@ def matching_rules(table: TuningTable, layout: CommLayout, memory: str) -> Rules
         for key, rule_list in rule_lists.items()
         if rule_list
     }
-
-
-def split_at_limits(rule: Rule, library: str) -> tuple[Rule, ...]:
-    """Split a rule into the part that its algorithm can run and the library default beside it.
-
-    The default has calls of too few bytes for the algorithm in this library, and calls from
-    COUNT_LIMIT_BYTES on for an algorithm that counts in bytes.
-    """
-    choice = rule.choice
-    forced = choice.runner == LIBRARY and not choice.is_default
-    in_bytes = choice.runner == SCHEDULE or (forced and not rule.key.collective.is_reduction)
-    first = max(rule.start_bytes, mpi_libraries.min_call_bytes(library, choice))
-    last = min(rule.stop_bytes, COUNT_LIMIT_BYTES) if in_bytes else rule.stop_bytes
-    if (first, last) == (rule.start_bytes, rule.stop_bytes):
-        return (rule,)
-    parts = (
-        (rule.start_bytes, min(first, rule.stop_bytes), AlgorithmChoice()),
-        (first, last, choice),
-        (max(last, rule.start_bytes), rule.stop_bytes, AlgorithmChoice()),
-    )
-    return tuple(
-        replace(rule, start_bytes=int(low), stop_bytes=high, choice=own)
-        for low, high, own in parts
-        if low < high
-    )
 
 
 def _log_rejected(reasons: list[str] | None, rule: Rule, n_rejected: int) -> None:

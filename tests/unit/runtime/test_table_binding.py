@@ -8,7 +8,7 @@ import pytest
 
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmChoice, Evidence, Rule, RuleKey
-from tuner.runtime.table_binding import COUNT_LIMIT_BYTES, split_at_limits
+from tuner.mpi_libraries.followed_rules import COUNT_LIMIT_BYTES, split_at_limits
 
 DEFAULT = AlgorithmChoice()
 SEGMENT = {"segment": 1024}
