@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner import __version__
 
 PACKAGE = Path(__file__).resolve().parents[1]
-SOURCE_SUFFIXES = {".c", ".py", ".yaml"}
+SOURCE_SUFFIXES = {".c", ".h", ".py", ".yaml"}
 DIGITS = 12
 
 

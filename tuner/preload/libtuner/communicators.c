@@ -1,0 +1,280 @@
+/* What is known of each communicator: which rules it has, and what was set up for them.
+ *
+ * It is kept as an attribute of the communicator, so that it goes with it however it is freed, and
+ * in a cache by handle for the next call. Which rules a communicator has follows from its group
+ * alone, without messages: the nodes of all ranks are known since MPI was initialised. */
+
+#include "tuner.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_HELD = 256 }; /* communicators of ours in a process; MPICH has some 2,000 in all */
+
+_Atomic(struct communicator *) communicator_cache[CACHE_SIZE];
+static struct communicator untuned; /* for all communicators without rules of their own */
+static struct communicator *free_list;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int keyval = MPI_KEYVAL_INVALID;
+static MPI_Group world_group;
+static int *node_of_rank; /* lowest rank on the node of each rank of MPI_COMM_WORLD */
+static int world_size;
+static atomic_int held;
+
+/* Return a record for a communicator. Records are used again but never freed: other threads may be
+ * looking at one, and find that it is not for theirs. */
+static struct communicator *new_record(void)
+{
+    pthread_mutex_lock(&lock);
+    struct communicator *made = free_list;
+    if (made)
+        free_list = made->next;
+    pthread_mutex_unlock(&lock);
+    return made ? made : calloc(1, sizeof *made);
+}
+
+static void free_comm(MPI_Comm *comm)
+{
+    if (*comm == MPI_COMM_NULL)
+        return;
+    PMPI_Comm_free(comm);
+    atomic_fetch_sub(&held, 1);
+}
+
+static void release(struct communicator *known)
+{
+    for (size_t i = 0; known->bindings && i < table.n_choices; i++)
+        if (known->bindings[i].comm != known->messages)
+            free_comm(&known->bindings[i].comm);
+    free_comm(&known->messages);
+    free(known->bindings);
+    free(known->requests);
+    free(known->slots);
+    struct memory *const memories[] = {&known->whole, &known->scratch, &known->packed_send,
+                                       &known->packed_receive};
+    for (size_t i = 0; i < sizeof memories / sizeof *memories; i++)
+        free(memories[i]->bytes);
+}
+
+/* Called by MPI when a communicator is freed; collective as that is. */
+static int forget(MPI_Comm comm, int key, void *value, void *unused)
+{
+    (void)key, (void)unused;
+    struct communicator *known = value;
+    struct communicator *expected = known;
+    atomic_compare_exchange_strong(&communicator_cache[slot_of_handle((uintptr_t)comm)], &expected,
+                                   NULL);
+    release(known);
+    atomic_store(&known->handle, MPI_COMM_NULL);
+    pthread_mutex_lock(&lock);
+    struct communicator *rest = free_list;
+    memset((char *)known + sizeof known->handle, 0, sizeof *known - sizeof known->handle);
+    known->next = rest;
+    free_list = known;
+    pthread_mutex_unlock(&lock);
+    return MPI_SUCCESS;
+}
+
+/* Return the rules for ranks on these nodes: equally many on each, in blocks or cyclic. */
+static const struct shape *find_shape(const int *firsts, int size)
+{
+    int nodes = 0;
+    for (int rank = 0; rank < size; rank++)
+        nodes += firsts[rank] == rank;
+    if (nodes == 0 || size % nodes)
+        return NULL;
+    int ppn = size / nodes;
+    bool is_block = true, is_cyclic = true;
+    for (int rank = 0; rank < size; rank++) {
+        is_block = is_block && firsts[rank] == rank / ppn * ppn;
+        is_cyclic = is_cyclic && firsts[rank] == rank % nodes;
+    }
+    for (size_t i = 0; (is_block || is_cyclic) && i < table.n_shapes; i++) {
+        const struct shape *shape = &table.shapes[i];
+        if (shape->nodes == nodes && shape->ppn == ppn && shape->is_cyclic == !is_block)
+            return shape;
+    }
+    return NULL;
+}
+
+/* Return the same for a communicator; NULL where not all its ranks are known. */
+static const struct shape *shape_of(MPI_Comm comm, int size)
+{
+    bool has_size = false;
+    for (size_t i = 0; i < table.n_shapes; i++)
+        has_size = has_size || (int64_t)table.shapes[i].nodes * table.shapes[i].ppn == size;
+    if (!has_size || size > world_size)
+        return NULL;
+    int *ranks = malloc(3 * sizeof *ranks * (size_t)size);
+    int *places = ranks + size, *firsts = places + size;
+    MPI_Group group;
+    const struct shape *found = NULL;
+    if (ranks && PMPI_Comm_group(comm, &group) == MPI_SUCCESS) {
+        for (int rank = 0; rank < size; rank++)
+            ranks[rank] = rank;
+        PMPI_Group_translate_ranks(group, size, ranks, world_group, places);
+        PMPI_Group_free(&group);
+        bool is_known = true;
+        int *first_here = calloc((size_t)world_size, sizeof *first_here); /* by node, plus one */
+        for (int rank = 0; first_here && rank < size; rank++) {
+            is_known = is_known && places[rank] != MPI_UNDEFINED;
+            if (!is_known)
+                break;
+            int *first = &first_here[node_of_rank[places[rank]]];
+            *first = *first ? *first : rank + 1;
+            firsts[rank] = *first - 1;
+        }
+        if (first_here && is_known)
+            found = find_shape(firsts, size);
+        free(first_here);
+    }
+    free(ranks);
+    return found;
+}
+
+static void describe(struct communicator *known, MPI_Comm comm)
+{
+    int same = MPI_UNEQUAL;
+    PMPI_Comm_size(comm, &known->size);
+    PMPI_Comm_rank(comm, &known->rank);
+    known->messages = MPI_COMM_NULL;
+    known->shape = shape_of(comm, known->size);
+    if (!known->shape)
+        return;
+    PMPI_Comm_compare(comm, MPI_COMM_WORLD, &same);
+    known->is_world = same == MPI_IDENT;
+    for (int i = 0; i < N_COLLECTIVES; i++)
+        known->follows[i] = known->shape->n_rules[2 * i] || known->shape->n_rules[2 * i + 1];
+}
+
+/* Return what is known of a communicator that is not in the cache. */
+struct communicator *look_up_communicator(MPI_Comm comm)
+{
+    struct communicator *known = NULL;
+    int is_found = 0, is_inter = 0;
+    if (keyval == MPI_KEYVAL_INVALID || comm == MPI_COMM_NULL
+        || PMPI_Comm_get_attr(comm, keyval, &known, &is_found) != MPI_SUCCESS)
+        return &untuned;
+    if (!is_found) {
+        if (PMPI_Comm_test_inter(comm, &is_inter) != MPI_SUCCESS || is_inter)
+            return &untuned;
+        known = new_record();
+        if (!known)
+            return &untuned;
+        describe(known, comm);
+        if (PMPI_Comm_set_attr(comm, keyval, known) != MPI_SUCCESS)
+            return &untuned;
+        atomic_store(&known->handle, comm);
+    }
+    atomic_store(&communicator_cache[slot_of_handle((uintptr_t)comm)], known);
+    return known;
+}
+
+/* Return whether all ranks say yes; collective. */
+static bool all_agree(MPI_Comm comm, bool yes)
+{
+    int value = yes;
+    return library_allreduce(&value, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && value;
+}
+
+/* Create a communicator on all ranks or on none; collective. Without errors for the program. */
+static MPI_Comm create(MPI_Comm comm, const struct choice *forced)
+{
+    MPI_Comm made = MPI_COMM_NULL;
+    MPI_Errhandler handler;
+    if (!all_agree(comm, atomic_load(&held) < MAX_HELD))
+        return MPI_COMM_NULL;
+    PMPI_Comm_get_errhandler(comm, &handler);
+    PMPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    if (forced)
+        made = duplicate_forced(comm, forced);
+    else {
+        int rank;
+        PMPI_Comm_rank(comm, &rank); /* a split has none of the program's attributes */
+        if (PMPI_Comm_split(comm, 0, rank, &made) != MPI_SUCCESS)
+            made = MPI_COMM_NULL;
+    }
+    bool agree = all_agree(comm, made != MPI_COMM_NULL);
+    if (made != MPI_COMM_NULL && !agree)
+        PMPI_Comm_free(&made);
+    PMPI_Comm_set_errhandler(comm, handler);
+    PMPI_Errhandler_free(&handler);
+    if (agree) {
+        PMPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+        atomic_fetch_add(&held, 1);
+    }
+    return agree ? made : MPI_COMM_NULL;
+}
+
+/* Give a communicator what all its choices need; collective. Where a rank cannot, the library makes
+ * all calls on it from now on. */
+static bool prepare(struct communicator *known, MPI_Comm comm)
+{
+    known->bindings = malloc(table.n_choices * sizeof *known->bindings);
+    if (all_agree(comm, known->bindings != NULL)) {
+        for (size_t i = 0; i < table.n_choices; i++)
+            known->bindings[i] = (struct binding){UNTRIED, MPI_COMM_NULL};
+        known->messages = create(comm, NULL);
+    }
+    if (known->messages != MPI_COMM_NULL)
+        return true;
+    memset(known->follows, 0, sizeof known->follows);
+    if (known->rank == 0)
+        say("no further communicators: calls on %d ranks are left to the library", known->size);
+    return false;
+}
+
+/* Set up a choice on a communicator; collective. Returns its state, the same on all ranks. */
+int set_up(struct communicator *known, const struct choice *choice)
+{
+    if (known->messages == MPI_COMM_NULL && !prepare(known, atomic_load(&known->handle)))
+        return LEFT_TO_LIBRARY;
+    struct binding *binding = &known->bindings[choice - table.choices];
+    binding->comm = choice->kind == SCHEDULE_KIND ? known->messages
+                                                  : create(known->messages, choice);
+    binding->state = binding->comm == MPI_COMM_NULL ? LEFT_TO_LIBRARY : READY;
+    if (binding->state == LEFT_TO_LIBRARY && known->rank == 0)
+        say("%s cannot be forced: its calls on %d ranks are left to the library",
+            table.strings + choice->name, known->size);
+    return binding->state;
+}
+
+/* Find out on which node each rank is; collective over MPI_COMM_WORLD. */
+bool start_communicators(void)
+{
+    int rank, first;
+    MPI_Comm node;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &world_size);
+    node_of_rank = malloc(sizeof *node_of_rank * (size_t)world_size);
+    if (!all_agree(MPI_COMM_WORLD, node_of_rank != NULL)
+        || PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node))
+        return false;
+    first = rank;
+    library_bcast(&first, 1, MPI_INT, node);
+    PMPI_Comm_free(&node);
+    library_allgather(&first, node_of_rank, 1, MPI_INT, MPI_COMM_WORLD);
+    PMPI_Comm_group(MPI_COMM_WORLD, &world_group);
+    return PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL) == MPI_SUCCESS;
+}
+
+/* Leave all calls to the library from now on; collective over MPI_COMM_WORLD. */
+void end_communicators(void)
+{
+    if (keyval == MPI_KEYVAL_INVALID)
+        return;
+    const MPI_Comm predefined[] = {MPI_COMM_SELF, MPI_COMM_WORLD};
+    for (int i = 0; i < 2; i++) {
+        struct communicator *known;
+        int is_found = 0;
+        PMPI_Comm_get_attr(predefined[i], keyval, &known, &is_found);
+        if (is_found)
+            PMPI_Comm_delete_attr(predefined[i], keyval);
+    }
+    PMPI_Group_free(&world_group);
+    keyval = MPI_KEYVAL_INVALID;
+    for (int i = 0; i < CACHE_SIZE; i++)
+        atomic_store(&communicator_cache[i], NULL);
+    free(node_of_rank);
+}

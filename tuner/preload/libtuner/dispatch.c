@@ -1,0 +1,124 @@
+/* The choice for a call: by what MPI requires to be the same on all ranks of the communicator, which
+ * are its kind, the bytes of its data, its root, and whether its operator commutes. */
+
+#include "tuner.h"
+
+double tune_after_seconds;
+
+/* Return the bytes of a call over the whole buffer; -1 for arguments that the library refuses. */
+static int64_t call_bytes(const struct call *call, const struct communicator *known,
+                          const struct collective *record)
+{
+    if (!record->has_data)
+        return 0;
+    if (record->is_rooted && (call->root < 0 || call->root >= known->size))
+        return -1;
+    const bool at_root = !record->is_rooted || call->root == known->rank;
+    const bool is_sent = record->scatters ? at_root && !record->reduces
+                                          : !(at_root || record->others_take);
+    const MPI_Count count = is_sent ? call->send_count : call->receive_count;
+    struct element element;
+    if (count < 0 || (record->reduces && call->op == MPI_OP_NULL)
+        || !describe_element(is_sent ? call->send_type : call->receive_type, &element))
+        return -1;
+    return count * element.size * (record->has_blocks ? known->size : 1);
+}
+
+/* Count a call that follows a rule. Threads may count at once, and then some calls are lost. */
+static void count_call(const struct rule *rule)
+{
+    _Atomic uint64_t *calls = &rule_calls[rule - table.rules];
+    atomic_store_explicit(calls, atomic_load_explicit(calls, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+static const struct rule *find_rule(const struct communicator *known, const struct call *call,
+                                    int64_t nbytes)
+{
+    const int list = 2 * call->collective
+                     + (collectives[call->collective].reduces && is_commutative(call->op));
+    const struct rule *rules = &table.rules[known->shape->first_rule[list]];
+    uint32_t low = 0, high = known->shape->n_rules[list];
+    if (high == 0)
+        return NULL;
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        if (rules[middle].start_bytes <= (uint64_t)nbytes)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &rules[low];
+}
+
+/* Return whether a communicator's calls are still the library's. Setting up takes messages, so it
+ * is put off until the calls that rules would change have taken long, by the table's times, which
+ * are the same on all ranks. */
+static bool waits(struct communicator *known, const struct rule *rule)
+{
+    if (known->is_world || known->messages != MPI_COMM_NULL)
+        return false;
+    if (known->has_called && known->library_seconds >= tune_after_seconds)
+        return false;
+    known->library_seconds += known->has_called ? rule->library_seconds : 0.0;
+    known->has_called = true;
+    return true;
+}
+
+/* Return whether a choice is ready for a call, after setting it up where that pays; collective. */
+static bool is_ready(struct communicator *known, const struct choice *choice,
+                     const struct rule *rule)
+{
+    if (choice->kind == FORCED_KIND && !can_force(choice))
+        return false;
+    if (choice->kind == FORCED_KIND && !needs_duplicate(choice))
+        return true;
+    if (waits(known, rule))
+        return false;
+    int state = known->bindings ? known->bindings[rule->choice].state : UNTRIED;
+    if (state == UNTRIED && choice->kind == FORCED_KIND && thread_level == MPI_THREAD_MULTIPLE)
+        return false; /* another thread may be creating a communicator, which would be forced, too */
+    return (state == UNTRIED ? set_up(known, choice) : state) == READY;
+}
+
+/* Set up what cannot be set up once the program has threads; collective over MPI_COMM_WORLD. */
+void prepare_world(void)
+{
+    struct communicator *known = find_communicator(MPI_COMM_WORLD);
+    for (int list = 0; known->shape && list < 2 * N_COLLECTIVES; list++)
+        for (uint32_t i = 0; i < known->shape->n_rules[list]; i++) {
+            const uint32_t place = table.rules[known->shape->first_rule[list] + i].choice;
+            const struct choice *choice = &table.choices[place];
+            if (choice->kind == FORCED_KIND && can_force(choice) && needs_duplicate(choice)
+                && !(known->bindings && known->bindings[place].state != UNTRIED))
+                set_up(known, choice);
+        }
+}
+
+/* Have the program's error handler called for an error on a communicator of ours. */
+static int end_call(MPI_Comm comm, int code)
+{
+    if (code != MPI_SUCCESS)
+        PMPI_Comm_call_errhandler(comm, code);
+    return code;
+}
+
+/* Make a call as its rule says. */
+int follow(struct call *call, struct communicator *known)
+{
+    const int64_t nbytes = call_bytes(call, known, &collectives[call->collective]);
+    const struct rule *rule = nbytes < 0 ? NULL : find_rule(known, call, nbytes);
+    const struct choice *choice = rule ? &table.choices[rule->choice] : NULL;
+    if (!choice || choice->kind == DEFAULT_KIND || !is_ready(known, choice, rule))
+        return call->library(call);
+    count_call(rule);
+    if (choice->kind == SCHEDULE_KIND) {
+        int code = call_scheduled(call, known, choice, nbytes);
+        return code == NOT_APPLICABLE ? call->library(call) : end_call(call->comm, code);
+    }
+    if (!needs_duplicate(choice))
+        return call_forced(call, known, choice);
+    const MPI_Comm comm = call->comm;
+    call->comm = known->bindings[rule->choice].comm;
+    return end_call(comm, call_forced(call, known, choice));
+}

@@ -1,0 +1,310 @@
+/* Algorithms of the library that a rule forces, by the library's control variables (MPI_T).
+ *
+ * Some variables are read when a communicator is created: each choice then has a duplicate of its
+ * own. Others are read at each call: they are written before it and reset after it. */
+
+#include "tuner.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TEXT = 4096 };
+
+union value {
+    char text[MAX_TEXT];
+    int8_t one;
+    int32_t four;
+    int64_t eight;
+};
+
+/* A control variable and the value that a setting gives it. */
+struct variable {
+    MPI_T_cvar_handle handle;
+    int size; /* of an integer in bytes */
+    int64_t wanted, usual;
+};
+
+static struct variable *variables; /* by setting */
+static bool *forceable;            /* by choice, the same on all ranks */
+static bool *at_calls, *at_creation; /* by choice: whether it has settings of this kind */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const struct setting *first_setting(const struct choice *choice)
+{
+    return &table.settings[choice->first_setting];
+}
+
+static struct variable *variable_of(const struct setting *setting)
+{
+    return &variables[setting - table.settings];
+}
+
+static int write_variable(const struct variable *variable, int64_t number)
+{
+    union value value = {.eight = 0};
+    if (variable->size == 1)
+        value.one = (int8_t)number;
+    else if (variable->size == 4)
+        value.four = (int32_t)number;
+    else
+        value.eight = number;
+    return MPI_T_cvar_write(variable->handle, &value);
+}
+
+static int64_t number_in(const union value *value, int size)
+{
+    return size == 1 ? value->one : size == 4 ? value->four : value->eight;
+}
+
+/* The number of a value of an enumeration that MPI_T describes. */
+static bool number_of_item(MPI_T_enum enumeration, const char *name, int64_t *number)
+{
+    int count = 0;
+    if (MPI_T_enum_get_info(enumeration, &count, NULL, NULL))
+        return false;
+    for (int item = 0; item < count; item++) {
+        char found[MAX_TEXT];
+        int length = sizeof found, value;
+        if (!MPI_T_enum_get_item(enumeration, item, &value, found, &length)
+            && strcmp(found, name) == 0) {
+            *number = value;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The same from a text with "name - explanation" for each value, in the order of their numbers.
+ * MPICH up to 4.0 joins the lines, so that a name may follow the word before it without a space. */
+static bool number_in_text(const char *text, const char *name, int64_t *number)
+{
+    const bool has_lines = strchr(text, '\n') != NULL;
+    const size_t length = strlen(name);
+    *number = -1;
+    for (const char *dash = text; (dash = strstr(dash, "- ")) != NULL; dash += 2) {
+        const char *end = dash;
+        while (end > text && (end[-1] == ' ' || end[-1] == '\t'))
+            end--;
+        const char *begin = end;
+        while (begin > text && strchr("_abcdefghijklmnopqrstuvwxyz0123456789", begin[-1]))
+            begin--;
+        if (end == dash || begin == end)
+            continue;
+        ++*number;
+        bool is_whole = (size_t)(end - begin) == length;
+        if ((is_whole || (!has_lines && (size_t)(end - begin) > length))
+            && memcmp(end - length, name, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Open a setting's variable and read it; false where the library has none, or not this value. */
+static bool open_variable(const struct setting *setting, struct variable *variable)
+{
+    char description[MAX_TEXT];
+    int index, length = sizeof description, count = 1;
+    MPI_Datatype datatype;
+    MPI_T_enum enumeration = MPI_T_ENUM_NULL;
+    union value present = {.eight = 0};
+    if (MPI_T_cvar_get_index(table.strings + setting->name, &index)
+        || MPI_T_cvar_get_info(index, NULL, NULL, NULL, &datatype, &enumeration, description,
+                               &length, NULL, NULL)
+        || PMPI_Type_size(datatype, &variable->size)
+        || MPI_T_cvar_handle_alloc(index, NULL, &variable->handle, &count) || count != 1
+        || MPI_T_cvar_read(variable->handle, &present))
+        return false;
+    variable->usual = number_in(&present, variable->size);
+    variable->wanted = setting->number;
+    if (setting->text == NO_TEXT)
+        return true;
+    const char *name = table.strings + setting->text;
+    return enumeration != MPI_T_ENUM_NULL
+               ? number_of_item(enumeration, name, &variable->wanted)
+               : number_in_text(description, name, &variable->wanted);
+}
+
+/* Try a setting; false where the library refuses it, or would not follow it. */
+static bool try_setting(const struct setting *setting)
+{
+    if (setting->use == HINT)
+        return true;
+    struct variable *variable = variable_of(setting);
+    if (!open_variable(setting, variable))
+        return false;
+    if (setting->use == MUST_BE || setting->use == MUST_NOT_BE)
+        return (variable->usual == variable->wanted) == (setting->use == MUST_BE);
+    if (variable->usual == variable->wanted)
+        return true; /* some can be set in the environment only */
+    return !write_variable(variable, variable->wanted)
+           && !write_variable(variable, variable->usual);
+}
+
+static bool has_setting(const struct choice *choice, uint32_t use)
+{
+    for (uint32_t i = 0; i < choice->n_settings; i++)
+        if (first_setting(choice)[i].use == use)
+            return true;
+    return false;
+}
+
+bool needs_duplicate(const struct choice *choice)
+{
+    return at_creation[choice - table.choices];
+}
+
+bool can_force(const struct choice *choice)
+{
+    return forceable[choice - table.choices];
+}
+
+/* Find out whether this rank can force a choice. */
+static bool try_choice(const struct choice *choice)
+{
+    if (at_calls[choice - table.choices] && thread_level == MPI_THREAD_MULTIPLE)
+        return false; /* it would apply to the calls of other threads */
+    for (uint32_t i = 0; i < choice->n_settings; i++)
+        if (!try_setting(&first_setting(choice)[i]))
+            return false;
+    return true;
+}
+
+/* Find out which choices every rank can force; collective over MPI_COMM_WORLD. */
+bool start_forcing(void)
+{
+    int provided;
+    const size_t n = table.n_choices;
+    variables = calloc(table.n_settings + 1, sizeof *variables);
+    forceable = calloc(3 * n, sizeof *forceable);
+    int is_complete = variables && forceable
+                      && MPI_T_init_thread(thread_level, &provided) == MPI_SUCCESS;
+    if (library_allreduce(&is_complete, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD) || !is_complete)
+        return false;
+    at_calls = forceable + n;
+    at_creation = at_calls + n;
+    for (size_t i = 0; i < n; i++) {
+        const struct choice *choice = &table.choices[i];
+        at_calls[i] = has_setting(choice, AROUND_CALL);
+        at_creation[i] = has_setting(choice, AT_CREATION);
+        forceable[i] = choice->kind == FORCED_KIND && try_choice(choice);
+    }
+    return library_allreduce(forceable, (int)n, MPI_C_BOOL, MPI_LAND, MPI_COMM_WORLD)
+           == MPI_SUCCESS;
+}
+
+/* Write all settings of a choice that have a use, or their usual values. */
+static int write_settings(const struct choice *choice, uint32_t use, bool usual)
+{
+    int failure = MPI_SUCCESS;
+    for (uint32_t i = 0; i < choice->n_settings; i++) {
+        const struct variable *variable = variable_of(&first_setting(choice)[i]);
+        if (first_setting(choice)[i].use == use && variable->usual != variable->wanted) {
+            int code = write_variable(variable, usual ? variable->usual : variable->wanted);
+            failure = failure ? failure : code;
+        }
+    }
+    return failure;
+}
+
+/* Duplicate a communicator while the variables have a choice's values; MPI_COMM_NULL for none. */
+MPI_Comm duplicate_forced(MPI_Comm comm, const struct choice *choice)
+{
+    MPI_Comm made = MPI_COMM_NULL;
+    MPI_Info hints;
+    PMPI_Info_create(&hints);
+    for (uint32_t i = 0; i < choice->n_settings; i++) {
+        const struct setting *setting = &first_setting(choice)[i];
+        if (setting->use == HINT)
+            PMPI_Info_set(hints, table.strings + setting->name, table.strings + setting->text);
+    }
+    pthread_mutex_lock(&lock);
+    int failure = write_settings(choice, AT_CREATION, false);
+    int code = PMPI_Comm_dup_with_info(comm, hints, &made);
+    write_settings(choice, AT_CREATION, true);
+    pthread_mutex_unlock(&lock);
+    PMPI_Info_free(&hints);
+    if (code == MPI_SUCCESS && failure != MPI_SUCCESS)
+        PMPI_Comm_free(&made);
+    return code == MPI_SUCCESS ? made : MPI_COMM_NULL;
+}
+
+/* Describe a buffer as bytes, since ranks may describe one signature by different datatypes, and
+ * algorithms may divide data at whole elements of each rank's own. Returns an error code. */
+static int as_bytes(const void **buffer, MPI_Count *count, MPI_Datatype *datatype, int blocks,
+                    bool is_source, struct memory *packed, size_t *nbytes)
+{
+    struct element element;
+    if (!describe_element(*datatype, &element))
+        return MPI_ERR_TYPE;
+    *nbytes = (size_t)(*count * element.size) * (size_t)blocks;
+    if (!(element.is_predefined && element.size == element.extent)) {
+        char *bytes = reserve(packed, *nbytes);
+        if (!bytes)
+            return MPI_ERR_NO_MEM;
+        int code = is_source ? pack(*buffer, *count * blocks, *datatype, bytes, *nbytes)
+                             : MPI_SUCCESS;
+        if (code != MPI_SUCCESS)
+            return code;
+        *buffer = bytes;
+    }
+    *count *= element.size;
+    *datatype = MPI_BYTE;
+    return MPI_SUCCESS;
+}
+
+/* Let the library move data with its forced algorithm, as bytes. */
+static int move_bytes(const struct call *call, struct communicator *known)
+{
+    const struct collective *record = &collectives[call->collective];
+    const bool at_root = !record->is_rooted || call->root == known->rank;
+    const bool gives = at_root || record->others_give, takes = at_root || record->others_take;
+    const int whole = record->has_blocks ? known->size : 1;
+    struct call bytes = *call;
+    size_t sent, received = 0;
+    int code = MPI_SUCCESS;
+    if (record->has_one_buffer) {
+        bool is_source = call->root == known->rank;
+        const void *buffer = call->receive;
+        code = as_bytes(&buffer, &bytes.receive_count, &bytes.receive_type, 1, is_source,
+                        &known->packed_receive, &received);
+        bytes.receive = (void *)buffer;
+        code = code ? code : call->library(&bytes);
+        return code || is_source || buffer == call->receive
+                   ? code
+                   : unpack(buffer, received, call->receive, call->receive_count,
+                            call->receive_type);
+    }
+    const bool is_in_place = call->send == MPI_IN_PLACE || call->receive == MPI_IN_PLACE;
+    if (takes && call->receive != MPI_IN_PLACE) {
+        const void *buffer = call->receive;
+        code = as_bytes(&buffer, &bytes.receive_count, &bytes.receive_type,
+                        record->scatters ? 1 : whole, is_in_place, &known->packed_receive,
+                        &received);
+        bytes.receive = (void *)buffer;
+    }
+    if (code == MPI_SUCCESS && gives && call->send != MPI_IN_PLACE)
+        code = as_bytes(&bytes.send, &bytes.send_count, &bytes.send_type,
+                        record->scatters ? whole : 1, true, &known->packed_send, &sent);
+    code = code ? code : call->library(&bytes);
+    if (code || !takes || bytes.receive == call->receive)
+        return code;
+    return unpack(bytes.receive, received, call->receive,
+                  call->receive_count * (record->scatters ? 1 : whole), call->receive_type);
+}
+
+/* Make a call with the algorithm that a choice forces. */
+int call_forced(struct call *call, struct communicator *known, const struct choice *choice)
+{
+    const struct collective *record = &collectives[call->collective];
+    const bool writes = at_calls[choice - table.choices];
+    if (writes && write_settings(choice, AROUND_CALL, false) != MPI_SUCCESS) {
+        write_settings(choice, AROUND_CALL, true);
+        return call->library(call);
+    }
+    int code = record->has_data && !record->reduces ? move_bytes(call, known)
+                                                     : call->library(call);
+    if (writes)
+        write_settings(choice, AROUND_CALL, true);
+    return code;
+}

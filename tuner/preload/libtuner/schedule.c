@@ -1,0 +1,357 @@
+/* Calls that run one of our schedules: the instructions of this rank, over messages.
+ *
+ * Data that is moved is divided in bytes, because ranks may describe one signature by different
+ * datatypes. Data that is reduced is divided in elements, whose datatype MPI requires to be the
+ * same on all ranks. */
+
+#include "tuner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A schedule on a vector of `count` units of `unit` bytes. */
+struct run {
+    const struct communicator *known;
+    const struct variant *variant;
+    char *buffer, *scratch, *aside;
+    int64_t count, shorter, more, longer; /* see Schedule.chunk_sizes */
+    size_t unit;
+    MPI_Datatype datatype;
+    MPI_Op op;
+    bool commutes;
+    int shift, tag;
+};
+
+/* Divide the vector into chunks, as Schedule.chunk_sizes does. */
+static void divide(struct run *run)
+{
+    const int64_t n = run->variant->n_chunks;
+    const int64_t unit = run->unit ? (int64_t)run->unit : 1;
+    const int64_t full = ((int64_t)run->variant->segment_bytes + unit - 1) / unit;
+    if ((n - 1) * full < run->count && run->count < n * full) {
+        run->shorter = run->count - (n - 1) * full;
+        run->more = full - run->shorter;
+        run->longer = n - 1;
+    } else {
+        run->shorter = run->count / n;
+        run->more = 1;
+        run->longer = run->count % n;
+    }
+}
+
+static int64_t offset_of(const struct run *run, int64_t chunk)
+{
+    return chunk * run->shorter + (chunk < run->longer ? chunk : run->longer) * run->more;
+}
+
+static char *address_of(const struct run *run, int64_t chunk)
+{
+    const int64_t n = run->variant->n_chunks;
+    return chunk < n ? run->buffer + (size_t)offset_of(run, chunk) * run->unit
+                     : run->scratch + (size_t)offset_of(run, chunk - n) * run->unit;
+}
+
+static int64_t units_of(const struct run *run, int64_t chunk, int64_t chunks)
+{
+    const int64_t first = chunk % run->variant->n_chunks;
+    return offset_of(run, first + chunks) - offset_of(run, first);
+}
+
+/* Reduce `from` into `into`; `order` says which of them is the first operand. */
+static int reduce(const struct run *run, char *from, char *into, int64_t units, int order)
+{
+    if (run->commutes || order == ARRIVING_OP_DST)
+        return PMPI_Reduce_local(from, into, (int)units, run->datatype, run->op);
+    size_t nbytes = (size_t)units * run->unit;
+    char *result = malloc(nbytes); /* Reduce_local writes its second operand */
+    if (!result)
+        return MPI_ERR_NO_MEM;
+    memcpy(result, from, nbytes);
+    int code = PMPI_Reduce_local(into, result, (int)units, run->datatype, run->op);
+    memcpy(into, result, nbytes);
+    free(result);
+    return code;
+}
+
+/* Start the message of an instruction; `aside` is where the next part that is set aside begins. */
+static int start(const struct run *run, const struct instruction *step, char **aside)
+{
+    struct communicator const *known = run->known;
+    const bool sends = step->kind == DO_SEND;
+    const int64_t units = units_of(run, sends ? step->source : step->target, step->chunks);
+    const int peer = (step->peer + run->shift) % known->size;
+    const int nbytes = (int)((size_t)units * run->unit);
+    MPI_Request *request = &known->requests[step->request];
+    *request = MPI_REQUEST_NULL;
+    if (step->kind == DO_RECEIVE_ASIDE) {
+        known->slots[step->source] = *aside;
+        *aside += nbytes;
+    }
+    if (nbytes == 0)
+        return MPI_SUCCESS;
+    if (sends)
+        return PMPI_Isend(address_of(run, step->source), nbytes, MPI_BYTE, peer, run->tag,
+                          known->messages, request);
+    char *into = step->kind == DO_RECEIVE ? address_of(run, step->target)
+                                          : known->slots[step->source];
+    return PMPI_Irecv(into, nbytes, MPI_BYTE, peer, run->tag, known->messages, request);
+}
+
+/* Carry out an instruction within the rank. */
+static int compute(const struct run *run, const struct instruction *step, char **aside)
+{
+    char **slots = run->known->slots;
+    if (step->kind == DO_SET_ASIDE) {
+        const int64_t units = units_of(run, step->source, step->chunks);
+        slots[step->target] = *aside;
+        *aside += (size_t)units * run->unit;
+        memcpy(slots[step->target], address_of(run, step->source), (size_t)units * run->unit);
+        return MPI_SUCCESS;
+    }
+    const int64_t units = units_of(run, step->target, step->chunks);
+    const bool is_back = step->kind == DO_COPY_BACK || step->kind == DO_REDUCE_BACK;
+    char *from = is_back ? slots[step->source] : address_of(run, step->source);
+    char *into = address_of(run, step->target);
+    if (units == 0)
+        return MPI_SUCCESS;
+    if (step->kind == DO_REDUCE || step->kind == DO_REDUCE_BACK)
+        return reduce(run, from, into, units, step->peer);
+    memcpy(into, from, (size_t)units * run->unit);
+    return MPI_SUCCESS;
+}
+
+static int run_instructions(const struct run *run, const struct program *program)
+{
+    const struct instruction *step = &table.instructions[program->first_instruction];
+    const struct instruction *end = step + program->n_instructions;
+    char *aside = run->aside;
+    int code = MPI_SUCCESS;
+    for (; step < end && code == MPI_SUCCESS; step++) {
+        switch (step->kind) {
+        case DO_SEND:
+        case DO_RECEIVE:
+        case DO_RECEIVE_ASIDE:
+            code = start(run, step, &aside);
+            break;
+        case DO_WAIT:
+            code = PMPI_Wait(&run->known->requests[step->request], MPI_STATUS_IGNORE);
+            break;
+        case DO_END_ROUND:
+            aside = run->aside;
+            break;
+        default:
+            code = compute(run, step, &aside);
+        }
+    }
+    return code;
+}
+
+/* Return the program of this rank, and by how much its peers are turned. */
+static const struct program *program_of(struct run *run, int root)
+{
+    const struct variant *variant = run->variant;
+    const int rank = run->known->rank, size = run->known->size;
+    const struct program *programs = &table.programs[variant->first_program];
+    run->shift = variant->rotates ? root : 0;
+    if (variant->rotates)
+        return &programs[(rank + size - root) % size];
+    return &programs[(variant->n_roots > 1 ? root : 0) * size + rank];
+}
+
+/* Run the schedule in place on `whole`. Returns an error code. */
+static int run_on(struct communicator *known, struct run *run, char *whole, int root)
+{
+    const struct variant *variant = run->variant;
+    run->known = known;
+    run->buffer = whole;
+    run->tag = 1;
+    const struct program *program = program_of(run, root);
+    divide(run);
+    const size_t nbytes = (size_t)run->count * run->unit;
+    const int64_t longest = run->longer ? run->shorter + run->more : run->shorter;
+    const size_t set_aside = (size_t)(longest * variant->slot_chunks) * run->unit;
+    const size_t scratch = variant->uses_scratch ? (nbytes + 63) / 64 * 64 : 0;
+    if (!reserve(&known->scratch, scratch + set_aside))
+        return MPI_ERR_NO_MEM;
+    run->scratch = known->scratch.bytes;
+    run->aside = run->scratch + scratch;
+    return run_instructions(run, program);
+}
+
+/* Make room for the requests of a schedule. */
+static bool reserve_requests(struct communicator *known, const struct variant *variant)
+{
+    if (variant->n_requests > known->n_requests || variant->n_slots > known->n_slots) {
+        known->n_requests = variant->n_requests > known->n_requests ? variant->n_requests
+                                                                    : known->n_requests;
+        known->n_slots = variant->n_slots > known->n_slots ? variant->n_slots : known->n_slots;
+        free(known->requests);
+        free(known->slots);
+        known->requests = malloc((known->n_requests + 1) * sizeof *known->requests);
+        known->slots = malloc((known->n_slots + 1) * sizeof *known->slots);
+    }
+    return known->requests && known->slots;
+}
+
+static const struct variant *variant_for(const struct choice *choice, uint64_t nbytes)
+{
+    const struct variant *first = &table.variants[choice->first_variant];
+    uint32_t low = 0, high = choice->n_variants;
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        if (first[middle].start_bytes <= nbytes)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &first[low];
+}
+
+/* Return the schedule for a vector; NULL where it does not apply. The same on all ranks. */
+static const struct variant *applicable(const struct call *call, const struct choice *choice,
+                                        int64_t count, size_t unit, bool commutes)
+{
+    const struct collective *record = &collectives[call->collective];
+    const struct variant *variant = variant_for(choice, (uint64_t)count * unit);
+    if ((record->has_blocks || variant->shifts) && count % variant->n_chunks)
+        return NULL;
+    return record->reduces && !commutes && !variant->keeps_order ? NULL : variant;
+}
+
+static int barrier(struct call *call, struct communicator *known, const struct choice *choice)
+{
+    int32_t nothing = 0;
+    struct run run = {.unit = sizeof nothing, .count = 1, .datatype = MPI_INT32_T, .op = MPI_BOR,
+                      .commutes = true};
+    run.variant = applicable(call, choice, run.count, run.unit, true);
+    if (!run.variant || !reserve_requests(known, run.variant))
+        return NOT_APPLICABLE;
+    return run_on(known, &run, (char *)&nothing, 0);
+}
+
+static int broadcast(struct call *call, struct communicator *known, const struct choice *choice)
+{
+    const bool is_source = call->root == known->rank;
+    struct element element;
+    describe_element(call->send_type, &element);
+    const size_t nbytes = (size_t)(call->send_count * element.size);
+    const bool is_dense = element.is_predefined && element.size == element.extent;
+    struct run run = {.unit = 1, .count = (int64_t)nbytes};
+    run.variant = applicable(call, choice, run.count, run.unit, true);
+    if (!run.variant || !reserve_requests(known, run.variant))
+        return NOT_APPLICABLE;
+    char *whole = is_dense ? call->receive : reserve(&known->whole, nbytes);
+    int code = whole || nbytes == 0 ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+    if (!is_dense && is_source && code == MPI_SUCCESS)
+        code = pack(call->send, call->send_count, call->send_type, whole, nbytes);
+    code = code ? code : run_on(known, &run, whole, call->root);
+    if (!is_dense && !is_source && code == MPI_SUCCESS)
+        code = unpack(whole, nbytes, call->receive, call->receive_count, call->receive_type);
+    return code;
+}
+
+/* Copy what a rank gives into the vector. */
+static int give(const void *from, MPI_Count count, MPI_Datatype datatype, char *into)
+{
+    struct element element;
+    describe_element(datatype, &element);
+    const size_t nbytes = (size_t)(count * element.size);
+    if (!(element.is_predefined && element.size == element.extent))
+        return pack(from, count, datatype, into, nbytes);
+    if (nbytes && from != into)
+        memmove(into, from, nbytes);
+    return MPI_SUCCESS;
+}
+
+/* Copy what a rank takes out of the vector. */
+static int take(const char *from, void *into, MPI_Count count, MPI_Datatype datatype)
+{
+    struct element element;
+    describe_element(datatype, &element);
+    const size_t nbytes = (size_t)(count * element.size);
+    if (!(element.is_predefined && element.size == element.extent))
+        return unpack(from, nbytes, into, count, datatype);
+    if (nbytes && from != into)
+        memmove(into, from, nbytes);
+    return MPI_SUCCESS;
+}
+
+/* Move blocks: the schedule runs on the blocks of all ranks, in the receive buffer where that has
+ * them all, else in memory of our own. */
+static int move(struct call *call, struct communicator *known, const struct choice *choice,
+                int64_t nbytes)
+{
+    const struct collective *record = &collectives[call->collective];
+    const bool at_root = !record->is_rooted || call->root == known->rank;
+    const bool gives = at_root || record->others_give, takes = at_root || record->others_take;
+    struct run run = {.unit = 1, .count = nbytes};
+    run.variant = applicable(call, choice, run.count, run.unit, true);
+    if (!run.variant || !reserve_requests(known, run.variant))
+        return NOT_APPLICABLE;
+    const size_t block = (size_t)(nbytes / known->size), own = block * (size_t)known->rank;
+    struct element received = {0};
+    if (takes)
+        describe_element(call->receive_type, &received);
+    const bool is_here = takes && !record->scatters && received.is_predefined
+                         && received.size == received.extent;
+    char *whole = is_here ? call->receive : reserve(&known->whole, (size_t)nbytes);
+    int code = whole || nbytes == 0 ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+    const bool is_in_place = call->send == MPI_IN_PLACE;
+    const MPI_Count whole_count = call->receive_count * (record->scatters ? 1 : known->size);
+    if (code == MPI_SUCCESS && gives && record->scatters)
+        code = give(call->send, call->send_count * known->size, call->send_type, whole);
+    else if (code == MPI_SUCCESS && gives && !is_in_place)
+        code = give(call->send, call->send_count, call->send_type, whole + own);
+    else if (code == MPI_SUCCESS && gives && !is_here)
+        code = give(call->receive, whole_count, call->receive_type, whole);
+    code = code ? code : run_on(known, &run, whole, call->root);
+    if (code || !takes || call->receive == MPI_IN_PLACE)
+        return code;
+    return take(record->scatters ? whole + own : whole, call->receive, whole_count,
+                call->receive_type);
+}
+
+/* Reduce: the schedule runs on the whole vector, in the receive buffer where the result is as long,
+ * else in memory of our own. */
+static int combine(struct call *call, struct communicator *known, const struct choice *choice)
+{
+    const struct collective *record = &collectives[call->collective];
+    const bool takes = record->others_take || call->root == known->rank;
+    const int64_t blocks = record->has_blocks ? known->size : 1;
+    struct element element;
+    struct run run = {.datatype = call->receive_type, .op = call->op,
+                      .commutes = is_commutative(call->op)};
+    describe_element(call->receive_type, &element);
+    run.unit = (size_t)element.extent;
+    run.count = call->receive_count * blocks;
+    run.variant = applicable(call, choice, run.count, run.unit, run.commutes);
+    if (!element.is_predefined || !run.variant || run.count * element.extent > INT32_MAX
+        || (run.count && !is_reducible(call->op, call->receive_type))
+        || !reserve_requests(known, run.variant))
+        return NOT_APPLICABLE;
+    const size_t nbytes = (size_t)run.count * run.unit;
+    const bool is_in_place = call->send == MPI_IN_PLACE, is_here = takes && !record->scatters;
+    char *whole = is_here ? call->receive : reserve(&known->whole, nbytes);
+    const void *operand = is_in_place ? call->receive : call->send;
+    if (!whole && nbytes)
+        return MPI_ERR_NO_MEM;
+    if (nbytes && operand != whole)
+        memcpy(whole, operand, nbytes);
+    int code = run_on(known, &run, whole, call->root);
+    if (code == MPI_SUCCESS && record->scatters && nbytes)
+        memcpy(call->receive, whole + nbytes / (size_t)blocks * (size_t)known->rank,
+               nbytes / (size_t)blocks);
+    return code;
+}
+
+/* Make a call of `nbytes` bytes by our schedule; NOT_APPLICABLE, on all ranks, where that cannot. */
+int call_scheduled(struct call *call, struct communicator *known, const struct choice *choice,
+                   int64_t nbytes)
+{
+    const struct collective *record = &collectives[call->collective];
+    if (!record->has_data)
+        return barrier(call, known, choice);
+    if (record->has_one_buffer)
+        return broadcast(call, known, choice);
+    return record->reduces ? combine(call, known, choice) : move(call, known, choice, nbytes);
+}

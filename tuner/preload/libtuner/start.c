@@ -1,0 +1,204 @@
+/* The begin and the end of a program: finding the library's functions, and the table.
+ *
+ * A program calls MPI_X. Where a tool stands between us and the library (a profiler that defines
+ * MPI_X and calls PMPI_X), it sees the call first, and its PMPI_X comes to us. Fortran's functions
+ * call PMPI_X of C, so that they arrive here with C's arguments. */
+
+#include "tuner.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+int thread_level;
+static bool is_started;
+
+static int (*library_Init)(int *, char ***);
+static int (*tool_Init)(int *, char ***);
+static int (*library_Init_thread)(int *, char ***, int, int *);
+static int (*tool_Init_thread)(int *, char ***, int, int *);
+static int (*library_Finalize)(void);
+static int (*tool_Finalize)(void);
+
+static int (*allreduce)(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+static int (*allgather)(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm);
+static int (*bcast)(void *, int, MPI_Datatype, int, MPI_Comm);
+static int (*reduce)(const void *, void *, int, MPI_Datatype, MPI_Op, int, MPI_Comm);
+
+/* Find the function of the library, and that of a tool where one stands before it. */
+void resolve(const char *name, void **library, void **tool)
+{
+    char own[64] = "P";
+    Dl_info of_mpi, of_pmpi;
+    strncat(own, "MPI_", sizeof own - 1 - strlen(own));
+    strncat(own, name, sizeof own - 1 - strlen(own));
+    *library = dlsym(RTLD_NEXT, own);
+    *tool = dlsym(RTLD_NEXT, own + 1);
+    if (!*library || !*tool || !dladdr(*library, &of_pmpi) || !dladdr(*tool, &of_mpi)
+        || of_mpi.dli_fbase == of_pmpi.dli_fbase)
+        *tool = NULL;
+}
+
+__attribute__((constructor)) static void resolve_all(void)
+{
+    void *unused;
+    resolve("Init", (void **)&library_Init, (void **)&tool_Init);
+    resolve("Init_thread", (void **)&library_Init_thread, (void **)&tool_Init_thread);
+    resolve("Finalize", (void **)&library_Finalize, (void **)&tool_Finalize);
+    resolve("Allreduce", (void **)&allreduce, &unused);
+    resolve("Allgather", (void **)&allgather, &unused);
+    resolve("Bcast", (void **)&bcast, &unused);
+    resolve("Reduce", (void **)&reduce, &unused);
+    resolve_collectives();
+}
+
+int library_allreduce(void *values, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)
+{
+    return allreduce(MPI_IN_PLACE, values, count, datatype, op, comm);
+}
+
+int library_allgather(const void *mine, void *all, int count, MPI_Datatype datatype,
+                      MPI_Comm comm)
+{
+    return allgather(mine, count, datatype, all, count, datatype, comm);
+}
+
+int library_bcast(void *values, int count, MPI_Datatype datatype, MPI_Comm comm)
+{
+    return bcast(values, count, datatype, 0, comm);
+}
+
+int library_reduce(const void *values, void *sums, int count, MPI_Datatype datatype, MPI_Op op,
+                   MPI_Comm comm)
+{
+    return reduce(values, sums, count, datatype, op, 0, comm);
+}
+
+/* Make sure that all ranks have the same table; the ranks that cannot map it get it from rank 0.
+ * Returns NULL, or why there is no table, which may be "" on ranks that know of no reason. */
+static const char *share_table(const char *path)
+{
+    const void *content = NULL;
+    size_t size = 0;
+    int rank;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const char *failure = open_table(path, &content, &size);
+    int64_t said[2] = {failure ? 0 : (int64_t)size, 0};
+    int someone_lacks = failure != NULL;
+    library_bcast(said, 1, MPI_INT64_T, MPI_COMM_WORLD);
+    library_allreduce(&someone_lacks, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (said[0] == 0)
+        return failure ? failure : "";
+    if (someone_lacks) {
+        char *copy = malloc((size_t)said[0]);
+        int has_memory = copy != NULL && said[0] <= INT32_MAX;
+        library_allreduce(&has_memory, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+        if (!has_memory)
+            return "no memory";
+        if (rank == 0)
+            memcpy(copy, content, size);
+        library_bcast(copy, (int)said[0], MPI_BYTE, MPI_COMM_WORLD);
+        if (content)
+            munmap((void *)content, size);
+        content = copy;
+        size = (size_t)said[0];
+    }
+    return use_table(content, size);
+}
+
+/* Follow the table from now on, if all ranks can; collective over MPI_COMM_WORLD. */
+static void start(void)
+{
+    const char *path = getenv("TUNER_FLAT_TABLE");
+    const char *after = getenv("TUNER_TUNE_AFTER_SECONDS");
+    int rank;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Query_thread(&thread_level);
+    int wanted[2] = {path && *path, -(path && *path)}; /* on all ranks, or on none */
+    library_allreduce(wanted, 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (!wanted[0]) {
+        if (wanted[1] && rank == 0)
+            say("the library's own collectives are used: some ranks have no table");
+        return;
+    }
+    const char *failure = share_table(path);
+    double seconds = after ? strtod(after, NULL) : 1.0;
+    library_bcast(&seconds, 1, MPI_DOUBLE, MPI_COMM_WORLD);
+    tune_after_seconds = seconds;
+    int64_t agreed[3] = {rank, 0, 0}; /* the first rank with a reason; the tables must be equal */
+    agreed[0] = failure && *failure ? rank : INT32_MAX;
+    agreed[1] = failure ? 0 : table.header->checksum;
+    agreed[2] = -agreed[1];
+    library_allreduce(agreed, 3, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD);
+    if (agreed[0] == rank)
+        say("the library's own collectives are used: rank %d: %s: %s", rank, path, failure);
+    if (agreed[0] != INT32_MAX)
+        return;
+    if (agreed[1] != -agreed[2]) {
+        if (rank == 0)
+            say("the library's own collectives are used: the ranks have different tables");
+        return;
+    }
+    start_datatypes();
+    is_started = start_forcing() && start_communicators();
+    if (is_started && thread_level == MPI_THREAD_MULTIPLE)
+        prepare_world();
+}
+
+static int initialise(int *argc, char ***argv)
+{
+    int code = library_Init(argc, argv);
+    if (code == MPI_SUCCESS)
+        start();
+    return code;
+}
+
+static int initialise_thread(int *argc, char ***argv, int required, int *provided)
+{
+    int code = library_Init_thread(argc, argv, required, provided);
+    if (code == MPI_SUCCESS)
+        start();
+    return code;
+}
+
+static int finalize(void)
+{
+    if (is_started) {
+        write_report();
+        end_communicators();
+        is_started = false;
+    }
+    return library_Finalize();
+}
+
+EXPORTED int PMPI_Init(int *argc, char ***argv)
+{
+    return initialise(argc, argv);
+}
+
+EXPORTED int MPI_Init(int *argc, char ***argv)
+{
+    return tool_Init ? tool_Init(argc, argv) : initialise(argc, argv);
+}
+
+EXPORTED int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    return initialise_thread(argc, argv, required, provided);
+}
+
+EXPORTED int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    return tool_Init_thread ? tool_Init_thread(argc, argv, required, provided)
+                            : initialise_thread(argc, argv, required, provided);
+}
+
+EXPORTED int PMPI_Finalize(void)
+{
+    return finalize();
+}
+
+EXPORTED int MPI_Finalize(void)
+{
+    return tool_Finalize ? tool_Finalize() : finalize();
+}

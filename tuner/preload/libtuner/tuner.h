@@ -1,0 +1,164 @@
+/* A dispatcher of MPI's collectives that is loaded before a program: what its files share.
+ *
+ * The program's calls arrive in wrappers.c, which is generated. `find_communicator` says whether
+ * the table has rules for a communicator; `follow` finds the rule of a call by its size and has the
+ * library make the call, or the library under other settings (forcing.c), or one of our schedules
+ * (schedule.c). Every choice depends only on what is the same on all ranks of a communicator. On
+ * any doubt the library makes the call as if we were not there. */
+
+#ifndef TUNER_H
+#define TUNER_H
+
+#include <mpi.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "generated.h"
+
+#define EXPORTED __attribute__((visibility("default"))) /* what programs call */
+
+enum { DST_OP_ARRIVING = 1, ARRIVING_OP_DST = 2 }; /* codes of reductions in schedules */
+
+struct collective {
+    const char *name;
+    bool is_rooted, reduces, has_data, has_one_buffer, has_blocks;
+    bool scatters;    /* each rank has its block after the call */
+    bool others_give; /* ranks other than the root have data before the call */
+    bool others_take; /* ranks other than the root have data after the call */
+};
+
+extern const struct collective collectives[N_COLLECTIVES];
+
+/* The arguments of a call, and the function that passes them to the library. */
+struct call {
+    int (*library)(const struct call *);
+    int collective;
+    int root;
+    const void *send;
+    void *receive;
+    MPI_Count send_count, receive_count;
+    MPI_Datatype send_type, receive_type;
+    MPI_Op op;
+    MPI_Comm comm;
+};
+
+/* Memory that grows and is kept for the next call. */
+struct memory {
+    char *bytes;
+    size_t size;
+};
+
+/* What a communicator has for one choice of the table. */
+enum { UNTRIED, READY, LEFT_TO_LIBRARY };
+struct binding {
+    int state;
+    MPI_Comm comm; /* whose collectives the library runs as the choice says, or for messages */
+};
+
+struct communicator {
+    _Atomic(MPI_Comm) handle;
+    bool follows[N_COLLECTIVES];
+    const struct shape *shape; /* NULL where the table has no rules */
+    int rank, size;
+    bool is_world;
+    bool has_called;        /* the first call of a derived communicator is the library's */
+    double library_seconds; /* that its calls have taken, by the table, while it is not set up */
+    MPI_Comm messages;      /* for the messages of schedules; MPI_COMM_NULL until needed */
+    struct binding *bindings; /* by choice; NULL until needed */
+    struct memory whole, scratch, packed_send, packed_receive;
+    MPI_Request *requests;
+    char **slots;
+    uint32_t n_requests, n_slots;
+    struct communicator *next; /* in the list of those that are free */
+};
+
+/* communicators.c */
+enum { CACHE_SIZE = 64 };
+extern _Atomic(struct communicator *) communicator_cache[CACHE_SIZE];
+struct communicator *look_up_communicator(MPI_Comm comm);
+int set_up(struct communicator *known, const struct choice *choice);
+bool start_communicators(void);
+void end_communicators(void);
+
+static inline size_t slot_of_handle(uintptr_t handle)
+{
+    return (handle ^ handle >> 6 ^ handle >> 12) % CACHE_SIZE;
+}
+
+static inline struct communicator *find_communicator(MPI_Comm comm)
+{
+    struct communicator *known = atomic_load_explicit(
+        &communicator_cache[slot_of_handle((uintptr_t)comm)], memory_order_acquire);
+    if (known && atomic_load_explicit(&known->handle, memory_order_relaxed) == comm)
+        return known;
+    return look_up_communicator(comm);
+}
+
+/* dispatch.c */
+int follow(struct call *call, struct communicator *known);
+void prepare_world(void);
+extern double tune_after_seconds;
+
+/* table.c */
+struct table {
+    const struct header *header;
+    const struct shape *shapes;
+    const struct rule *rules;
+    const struct choice *choices;
+    const struct setting *settings;
+    const struct variant *variants;
+    const struct program *programs;
+    const struct instruction *instructions;
+    const char *strings;
+    size_t n_shapes, n_choices, n_rules, n_settings;
+};
+extern struct table table;
+extern _Atomic uint64_t *rule_calls; /* how often each rule was followed */
+const char *open_table(const char *path, const void **content, size_t *size);
+const char *use_table(const void *content, size_t size);
+
+/* datatypes.c */
+struct element {
+    int64_t size;        /* bytes of data */
+    int64_t extent;      /* bytes from one to the next */
+    bool is_predefined;
+};
+void start_datatypes(void);
+bool describe_element(MPI_Datatype datatype, struct element *element);
+bool is_commutative(MPI_Op op);
+bool is_reducible(MPI_Op op, MPI_Datatype datatype);
+
+/* forcing.c */
+bool start_forcing(void);
+bool can_force(const struct choice *choice);
+bool needs_duplicate(const struct choice *choice);
+MPI_Comm duplicate_forced(MPI_Comm comm, const struct choice *choice);
+int call_forced(struct call *call, struct communicator *known, const struct choice *choice);
+
+/* schedule.c */
+enum { NOT_APPLICABLE = -1 }; /* where other functions return an error code of MPI */
+int call_scheduled(struct call *call, struct communicator *known, const struct choice *choice,
+                   int64_t nbytes);
+
+/* packing.c */
+char *reserve(struct memory *memory, size_t size);
+int pack(const void *buffer, MPI_Count count, MPI_Datatype datatype, char *into, size_t nbytes);
+int unpack(const char *from, size_t nbytes, void *buffer, MPI_Count count, MPI_Datatype datatype);
+
+/* report.c */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void write_report(void);
+
+/* start.c, wrappers.c */
+extern int thread_level;
+void resolve(const char *name, void **library, void **tool);
+void resolve_collectives(void);
+int library_allreduce(void *values, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm);
+int library_allgather(const void *mine, void *all, int count, MPI_Datatype datatype,
+                      MPI_Comm comm);
+int library_bcast(void *values, int count, MPI_Datatype datatype, MPI_Comm comm);
+int library_reduce(const void *values, void *sums, int count, MPI_Datatype datatype, MPI_Op op,
+                   MPI_Comm comm);
+
+#endif
