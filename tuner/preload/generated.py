@@ -11,6 +11,7 @@ import numpy as np
 
 from tuner.core.collective import Collective, Held
 from tuner.core.rank_plan import Kind
+from tuner.core.table import OPERATORS
 from tuner.preload import flat_table
 
 _C_TYPES = {"u8": "uint64_t", "u4": "uint32_t", "u1": "uint8_t", "i4": "int32_t", "f8": "double"}
@@ -120,6 +121,34 @@ _FIELDS = {
 }
 
 
+def _bytes(collective: Collective) -> str:
+    """Return the expression for the bytes of a call over the whole buffer.
+
+    Of the arguments that are significant on a rank, those of the larger buffer count.
+    """
+    if not collective.has_data:
+        return "0"
+    sent, received = (
+        "signature_bytes(sendcount, sendtype)",
+        "signature_bytes(recvcount, recvtype)",
+    )
+    at_root = sent if collective.spec.after is Held.BLOCK else received
+    elsewhere = received if collective.takes(at_root=False) else sent
+    if collective.has_one_buffer or collective.is_reduction:
+        size = "signature_bytes(count, datatype)"
+    elif collective.is_rooted:
+        size = f"(known->rank == root ? {at_root} : {elsewhere})"
+    else:
+        size = received
+    return f"{size} * known->size" if collective.has_blocks else size
+
+
+def _list(collective: Collective) -> str:
+    """Return the expression for the number of the list of rules in a shape."""
+    first = f"{len(OPERATORS)} * {collective.name}"
+    return f"{first} + is_commutative(op)" if collective.is_reduction else first
+
+
 def _functions(collective: Collective, suffix: str, count: str) -> str:
     name = collective.spec.mpi + suffix
     parameters = _parameters(collective, count)
@@ -149,8 +178,12 @@ static int follow_{name}({declared})
     struct communicator *known = find_communicator(comm);
     if (!known->follows[{collective.name}])
         return library_{name}({passed});
+    const int64_t nbytes = {_bytes(collective)};
+    const struct rule *rule = find_rule(known, {_list(collective)}, nbytes);
+    if (!rule || rule->choice == LEFT_CHOICE)
+        return library_{name}({passed});
     struct call call = {{.collective = {collective.name}, .library = call_{name}, {packed}}};
-    return follow(&call, known);
+    return follow(&call, known, rule, nbytes);
 }}
 
 EXPORTED int PMPI_{name}({declared})

@@ -5,60 +5,47 @@
 
 #include <string.h>
 
-enum { KNOWN = 128 }; /* a power of two; some forty handles are predefined */
+struct predefined_datatype predefined_datatypes[PREDEFINED];
+MPI_Op predefined_operators[PREDEFINED];
 
-struct known_element {
-    MPI_Datatype datatype;
-    bool is_used;
-    struct element element;
-};
-
-static struct known_element known_elements[KNOWN];
-static struct {
-    MPI_Op op;
-    bool is_used;
-} commutative[KNOWN];
-
-static size_t place(uintptr_t handle)
+/* Return the bytes of a datatype; less than 0 where it has no size. */
+int64_t measure_size(MPI_Datatype datatype)
 {
-    return (handle ^ handle >> 5 ^ handle >> 11) % KNOWN;
-}
-
-static bool measure_element(MPI_Datatype datatype, struct element *element)
-{
-    MPI_Aint lower, extent;
-    int size, integers, addresses, datatypes, combiner;
-    if (PMPI_Type_size(datatype, &size) || size == MPI_UNDEFINED
-        || PMPI_Type_get_extent(datatype, &lower, &extent)
-        || PMPI_Type_get_envelope(datatype, &integers, &addresses, &datatypes, &combiner))
-        return false;
-    *element = (struct element){size, extent, combiner == MPI_COMBINER_NAMED && lower == 0};
-    return true;
+    int size;
+    if (datatype == MPI_DATATYPE_NULL || PMPI_Type_size(datatype, &size) || size == MPI_UNDEFINED)
+        return -1;
+    return size;
 }
 
 /* Say what a datatype is; false where the library does not know it. */
 bool describe_element(MPI_Datatype datatype, struct element *element)
 {
-    const struct known_element *known = &known_elements[place((uintptr_t)datatype)];
-    if (known->is_used && known->datatype == datatype) {
-        *element = known->element;
+    const struct predefined_datatype *known =
+        &predefined_datatypes[slot_of_predefined((uintptr_t)datatype)];
+    MPI_Aint lower, extent;
+    int integers, addresses, datatypes, combiner;
+    if (known->datatype == datatype) {
+        *element = (struct element){known->size, known->extent, true};
         return true;
     }
-    return datatype != MPI_DATATYPE_NULL && measure_element(datatype, element);
+    *element = (struct element){.size = measure_size(datatype)};
+    if (element->size < 0 || PMPI_Type_get_extent(datatype, &lower, &extent)
+        || PMPI_Type_get_envelope(datatype, &integers, &addresses, &datatypes, &combiner))
+        return false;
+    element->extent = extent;
+    element->is_predefined = combiner == MPI_COMBINER_NAMED && lower == 0;
+    return true;
 }
 
-bool is_commutative(MPI_Op op)
+bool measure_commutative(MPI_Op op)
 {
-    size_t at = place((uintptr_t)op);
-    if (commutative[at].is_used && commutative[at].op == op)
-        return true;
     int found = 0;
-    return PMPI_Op_commutative(op, &found) == MPI_SUCCESS && found;
+    return op != MPI_OP_NULL && PMPI_Op_commutative(op, &found) == MPI_SUCCESS && found;
 }
 
 void start_datatypes(void)
 {
-    const MPI_Datatype predefined[] = {
+    const MPI_Datatype datatypes[] = {
         MPI_CHAR,        MPI_SIGNED_CHAR,   MPI_UNSIGNED_CHAR,      MPI_BYTE,     MPI_SHORT,
         MPI_INT,         MPI_LONG,          MPI_LONG_LONG,          MPI_UNSIGNED, MPI_UNSIGNED_SHORT,
         MPI_UNSIGNED_LONG, MPI_UNSIGNED_LONG_LONG, MPI_FLOAT,       MPI_DOUBLE,   MPI_LONG_DOUBLE,
@@ -70,17 +57,21 @@ void start_datatypes(void)
     };
     const MPI_Op operators[] = {MPI_MAX,  MPI_MIN, MPI_SUM,  MPI_PROD, MPI_LAND,   MPI_BAND,
                                 MPI_LOR,  MPI_BOR, MPI_LXOR, MPI_BXOR, MPI_MINLOC, MPI_MAXLOC};
-    for (size_t i = 0; i < sizeof predefined / sizeof *predefined; i++) {
-        struct known_element *known = &known_elements[place((uintptr_t)predefined[i])];
-        if (predefined[i] != MPI_DATATYPE_NULL && measure_element(predefined[i], &known->element)) {
-            known->datatype = predefined[i];
-            known->is_used = true;
-        }
+    for (size_t i = 0; i < PREDEFINED; i++) {
+        predefined_datatypes[i].datatype = MPI_DATATYPE_NULL;
+        predefined_datatypes[i].size = -1;
+        predefined_operators[i] = MPI_OP_NULL;
     }
-    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
-        commutative[place((uintptr_t)operators[i])].op = operators[i];
-        commutative[place((uintptr_t)operators[i])].is_used = true;
+    for (size_t i = 0; i < sizeof datatypes / sizeof *datatypes; i++) {
+        struct element element;
+        if (datatypes[i] != MPI_DATATYPE_NULL && describe_element(datatypes[i], &element)
+            && element.is_predefined)
+            predefined_datatypes[slot_of_predefined((uintptr_t)datatypes[i])] =
+                (struct predefined_datatype){datatypes[i], (int32_t)element.size,
+                                             (int32_t)element.extent};
     }
+    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++)
+        predefined_operators[slot_of_predefined((uintptr_t)operators[i])] = operators[i];
 }
 
 /* Say whether an operator is defined for a datatype, by a reduction of one element. */

@@ -5,50 +5,12 @@
 
 double tune_after_seconds;
 
-/* Return the bytes of a call over the whole buffer; -1 for arguments that the library refuses. */
-static int64_t call_bytes(const struct call *call, const struct communicator *known,
-                          const struct collective *record)
-{
-    if (!record->has_data)
-        return 0;
-    if (record->is_rooted && (call->root < 0 || call->root >= known->size))
-        return -1;
-    const bool at_root = !record->is_rooted || call->root == known->rank;
-    const bool is_sent = record->scatters ? at_root && !record->reduces
-                                          : !(at_root || record->others_take);
-    const MPI_Count count = is_sent ? call->send_count : call->receive_count;
-    struct element element;
-    if (count < 0 || (record->reduces && call->op == MPI_OP_NULL)
-        || !describe_element(is_sent ? call->send_type : call->receive_type, &element))
-        return -1;
-    return count * element.size * (record->has_blocks ? known->size : 1);
-}
-
 /* Count a call that follows a rule. Threads may count at once, and then some calls are lost. */
 static void count_call(const struct rule *rule)
 {
     _Atomic uint64_t *calls = &rule_calls[rule - table.rules];
     atomic_store_explicit(calls, atomic_load_explicit(calls, memory_order_relaxed) + 1,
                           memory_order_relaxed);
-}
-
-static const struct rule *find_rule(const struct communicator *known, const struct call *call,
-                                    int64_t nbytes)
-{
-    const int list = 2 * call->collective
-                     + (collectives[call->collective].reduces && is_commutative(call->op));
-    const struct rule *rules = &table.rules[known->shape->first_rule[list]];
-    uint32_t low = 0, high = known->shape->n_rules[list];
-    if (high == 0)
-        return NULL;
-    while (high - low > 1) {
-        uint32_t middle = (low + high) / 2;
-        if (rules[middle].start_bytes <= (uint64_t)nbytes)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &rules[low];
 }
 
 /* Return whether a communicator's calls are still the library's. Setting up takes messages, so it
@@ -104,12 +66,10 @@ static int end_call(MPI_Comm comm, int code)
 }
 
 /* Make a call as its rule says. */
-int follow(struct call *call, struct communicator *known)
+int follow(struct call *call, struct communicator *known, const struct rule *rule, int64_t nbytes)
 {
-    const int64_t nbytes = call_bytes(call, known, &collectives[call->collective]);
-    const struct rule *rule = nbytes < 0 ? NULL : find_rule(known, call, nbytes);
-    const struct choice *choice = rule ? &table.choices[rule->choice] : NULL;
-    if (!choice || choice->kind == DEFAULT_KIND || !is_ready(known, choice, rule))
+    const struct choice *choice = &table.choices[rule->choice];
+    if (call->root < 0 || call->root >= known->size || !is_ready(known, choice, rule))
         return call->library(call);
     count_call(rule);
     if (choice->kind == SCHEDULE_KIND) {

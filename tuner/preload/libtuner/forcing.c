@@ -12,22 +12,26 @@
 enum { MAX_TEXT = 4096 };
 
 union value {
-    char text[MAX_TEXT];
     int8_t one;
     int32_t four;
     int64_t eight;
 };
 
-/* A control variable and the value that a setting gives it. */
+/* A control variable, the value that a setting gives it, and the one that it had. */
 struct variable {
     MPI_T_cvar_handle handle;
     int size; /* of an integer in bytes */
     int64_t wanted, usual;
+    union value wanted_value, usual_value; /* as the library takes them */
 };
 
-static struct variable *variables; /* by setting */
-static bool *forceable;            /* by choice, the same on all ranks */
-static bool *at_calls, *at_creation; /* by choice: whether it has settings of this kind */
+static struct variable *variables; /* by setting; those to be written for a choice come first */
+static struct plan {
+    bool is_forceable;  /* the same on all ranks */
+    bool has_duplicate; /* it needs a communicator of its own */
+    uint32_t n_writes;  /* variables to write around each call */
+    const struct variable **writes;
+} *plans; /* by choice */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct setting *first_setting(const struct choice *choice)
@@ -35,21 +39,20 @@ static const struct setting *first_setting(const struct choice *choice)
     return &table.settings[choice->first_setting];
 }
 
-static struct variable *variable_of(const struct setting *setting)
+static union value value_of(int64_t number, int size)
 {
-    return &variables[setting - table.settings];
+    union value value = {.eight = number};
+    if (size == 1)
+        value.one = (int8_t)number;
+    else if (size == 4)
+        value.four = (int32_t)number;
+    return value;
 }
 
-static int write_variable(const struct variable *variable, int64_t number)
+static int write_variable(const struct variable *variable, bool usual)
 {
-    union value value = {.eight = 0};
-    if (variable->size == 1)
-        value.one = (int8_t)number;
-    else if (variable->size == 4)
-        value.four = (int32_t)number;
-    else
-        value.eight = number;
-    return MPI_T_cvar_write(variable->handle, &value);
+    return MPI_T_cvar_write(variable->handle,
+                            usual ? &variable->usual_value : &variable->wanted_value);
 }
 
 static int64_t number_in(const union value *value, int size)
@@ -130,44 +133,45 @@ static bool try_setting(const struct setting *setting)
 {
     if (setting->use == HINT)
         return true;
-    struct variable *variable = variable_of(setting);
+    struct variable *variable = &variables[setting - table.settings];
     if (!open_variable(setting, variable))
         return false;
+    variable->wanted_value = value_of(variable->wanted, variable->size);
+    variable->usual_value = value_of(variable->usual, variable->size);
     if (setting->use == MUST_BE || setting->use == MUST_NOT_BE)
         return (variable->usual == variable->wanted) == (setting->use == MUST_BE);
     if (variable->usual == variable->wanted)
         return true; /* some can be set in the environment only */
-    return !write_variable(variable, variable->wanted)
-           && !write_variable(variable, variable->usual);
+    return !write_variable(variable, false) && !write_variable(variable, true);
 }
 
-static bool has_setting(const struct choice *choice, uint32_t use)
+/* Find out whether this rank can force a choice, and what that takes. */
+static void plan_choice(const struct choice *choice, struct plan *plan)
 {
-    for (uint32_t i = 0; i < choice->n_settings; i++)
-        if (first_setting(choice)[i].use == use)
-            return true;
-    return false;
+    plan->is_forceable = choice->kind == FORCED_KIND;
+    plan->writes = calloc(choice->n_settings + 1, sizeof *plan->writes);
+    for (uint32_t i = 0; i < choice->n_settings; i++) {
+        const struct setting *setting = first_setting(choice) + i;
+        const struct variable *variable = &variables[setting - table.settings];
+        plan->is_forceable = plan->is_forceable && plan->writes && try_setting(setting);
+        plan->has_duplicate = plan->has_duplicate || setting->use == AT_CREATION;
+        if (setting->use != AROUND_CALL)
+            continue;
+        if (thread_level == MPI_THREAD_MULTIPLE)
+            plan->is_forceable = false; /* it would apply to the calls of other threads */
+        else if (plan->is_forceable && variable->usual != variable->wanted)
+            plan->writes[plan->n_writes++] = variable;
+    }
 }
 
 bool needs_duplicate(const struct choice *choice)
 {
-    return at_creation[choice - table.choices];
+    return plans[choice - table.choices].has_duplicate;
 }
 
 bool can_force(const struct choice *choice)
 {
-    return forceable[choice - table.choices];
-}
-
-/* Find out whether this rank can force a choice. */
-static bool try_choice(const struct choice *choice)
-{
-    if (at_calls[choice - table.choices] && thread_level == MPI_THREAD_MULTIPLE)
-        return false; /* it would apply to the calls of other threads */
-    for (uint32_t i = 0; i < choice->n_settings; i++)
-        if (!try_setting(&first_setting(choice)[i]))
-            return false;
-    return true;
+    return plans[choice - table.choices].is_forceable;
 }
 
 /* Find out which choices every rank can force; collective over MPI_COMM_WORLD. */
@@ -176,31 +180,32 @@ bool start_forcing(void)
     int provided;
     const size_t n = table.n_choices;
     variables = calloc(table.n_settings + 1, sizeof *variables);
-    forceable = calloc(3 * n, sizeof *forceable);
-    int is_complete = variables && forceable
+    plans = calloc(n, sizeof *plans);
+    int32_t *able = calloc(n, sizeof *able);
+    int is_complete = variables && plans && able
                       && MPI_T_init_thread(thread_level, &provided) == MPI_SUCCESS;
     if (library_allreduce(&is_complete, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD) || !is_complete)
         return false;
-    at_calls = forceable + n;
-    at_creation = at_calls + n;
     for (size_t i = 0; i < n; i++) {
-        const struct choice *choice = &table.choices[i];
-        at_calls[i] = has_setting(choice, AROUND_CALL);
-        at_creation[i] = has_setting(choice, AT_CREATION);
-        forceable[i] = choice->kind == FORCED_KIND && try_choice(choice);
+        plan_choice(&table.choices[i], &plans[i]);
+        able[i] = plans[i].is_forceable;
     }
-    return library_allreduce(forceable, (int)n, MPI_C_BOOL, MPI_LAND, MPI_COMM_WORLD)
-           == MPI_SUCCESS;
+    int code = library_allreduce(able, (int)n, MPI_INT32_T, MPI_MIN, MPI_COMM_WORLD);
+    for (size_t i = 0; i < n; i++)
+        plans[i].is_forceable = able[i];
+    free(able);
+    return code == MPI_SUCCESS;
 }
 
-/* Write all settings of a choice that have a use, or their usual values. */
-static int write_settings(const struct choice *choice, uint32_t use, bool usual)
+/* Write the variables that are read when a communicator is created, or their usual values. */
+static int write_for_creation(const struct choice *choice, bool usual)
 {
     int failure = MPI_SUCCESS;
     for (uint32_t i = 0; i < choice->n_settings; i++) {
-        const struct variable *variable = variable_of(&first_setting(choice)[i]);
-        if (first_setting(choice)[i].use == use && variable->usual != variable->wanted) {
-            int code = write_variable(variable, usual ? variable->usual : variable->wanted);
+        const struct setting *setting = first_setting(choice) + i;
+        const struct variable *variable = &variables[setting - table.settings];
+        if (setting->use == AT_CREATION && variable->usual != variable->wanted) {
+            int code = write_variable(variable, usual);
             failure = failure ? failure : code;
         }
     }
@@ -219,9 +224,9 @@ MPI_Comm duplicate_forced(MPI_Comm comm, const struct choice *choice)
             PMPI_Info_set(hints, table.strings + setting->name, table.strings + setting->text);
     }
     pthread_mutex_lock(&lock);
-    int failure = write_settings(choice, AT_CREATION, false);
+    int failure = write_for_creation(choice, false);
     int code = PMPI_Comm_dup_with_info(comm, hints, &made);
-    write_settings(choice, AT_CREATION, true);
+    write_for_creation(choice, true);
     pthread_mutex_unlock(&lock);
     PMPI_Info_free(&hints);
     if (code == MPI_SUCCESS && failure != MPI_SUCCESS)
@@ -297,14 +302,12 @@ static int move_bytes(const struct call *call, struct communicator *known)
 int call_forced(struct call *call, struct communicator *known, const struct choice *choice)
 {
     const struct collective *record = &collectives[call->collective];
-    const bool writes = at_calls[choice - table.choices];
-    if (writes && write_settings(choice, AROUND_CALL, false) != MPI_SUCCESS) {
-        write_settings(choice, AROUND_CALL, true);
-        return call->library(call);
-    }
+    const struct plan *plan = &plans[choice - table.choices];
+    for (uint32_t i = 0; i < plan->n_writes; i++)
+        write_variable(plan->writes[i], false); /* they could be written when the job began */
     int code = record->has_data && !record->reduces ? move_bytes(call, known)
                                                      : call->library(call);
-    if (writes)
-        write_settings(choice, AROUND_CALL, true);
+    for (uint32_t i = 0; i < plan->n_writes; i++)
+        write_variable(plan->writes[i], true);
     return code;
 }

@@ -95,11 +95,6 @@ static inline struct communicator *find_communicator(MPI_Comm comm)
     return look_up_communicator(comm);
 }
 
-/* dispatch.c */
-int follow(struct call *call, struct communicator *known);
-void prepare_world(void);
-extern double tune_after_seconds;
-
 /* table.c */
 struct table {
     const struct header *header;
@@ -120,14 +115,65 @@ const char *use_table(const void *content, size_t size);
 
 /* datatypes.c */
 struct element {
-    int64_t size;        /* bytes of data */
-    int64_t extent;      /* bytes from one to the next */
+    int64_t size;   /* bytes of data */
+    int64_t extent; /* bytes from one to the next */
     bool is_predefined;
 };
+enum { PREDEFINED = 128 }; /* a power of two; some forty handles are predefined */
+struct predefined_datatype {
+    MPI_Datatype datatype;
+    int32_t size, extent;
+};
+extern struct predefined_datatype predefined_datatypes[PREDEFINED];
+extern MPI_Op predefined_operators[PREDEFINED]; /* all of them commute */
 void start_datatypes(void);
 bool describe_element(MPI_Datatype datatype, struct element *element);
-bool is_commutative(MPI_Op op);
+int64_t measure_size(MPI_Datatype datatype);
+bool measure_commutative(MPI_Op op);
 bool is_reducible(MPI_Op op, MPI_Datatype datatype);
+
+static inline size_t slot_of_predefined(uintptr_t handle)
+{
+    return (handle ^ handle >> 5 ^ handle >> 11) % PREDEFINED;
+}
+
+static inline bool is_commutative(MPI_Op op)
+{
+    return predefined_operators[slot_of_predefined((uintptr_t)op)] == op || measure_commutative(op);
+}
+
+/* Return the bytes of a signature; less than 0 for arguments that the library refuses. */
+static inline int64_t signature_bytes(MPI_Count count, MPI_Datatype datatype)
+{
+    const struct predefined_datatype *known =
+        &predefined_datatypes[slot_of_predefined((uintptr_t)datatype)];
+    const int64_t size = known->datatype == datatype ? known->size : measure_size(datatype);
+    return count < 0 || size < 0 ? -1 : count * size;
+}
+
+/* dispatch.c: the first choice of a table is the library's default */
+enum { LEFT_CHOICE = 0 };
+extern double tune_after_seconds;
+int follow(struct call *call, struct communicator *known, const struct rule *rule, int64_t nbytes);
+void prepare_world(void);
+
+/* Return the rule for a call of `nbytes` bytes over the whole buffer; NULL for none. */
+static inline const struct rule *find_rule(const struct communicator *known, int list,
+                                           int64_t nbytes)
+{
+    const struct rule *rules = &table.rules[known->shape->first_rule[list]];
+    uint32_t low = 0, high = known->shape->n_rules[list];
+    if (high == 0 || nbytes < 0)
+        return NULL;
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        if (rules[middle].start_bytes <= (uint64_t)nbytes)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &rules[low];
+}
 
 /* forcing.c */
 bool start_forcing(void);
