@@ -174,16 +174,16 @@ class _Flattener:
 
     def _add_shape(self, nodes: int, ppn: int, placement: str) -> None:
         first, number = np.zeros(LISTS, np.uint32), np.zeros(LISTS, np.uint32)
-        place = 0
         for collective in Collective:
-            for operators in OPERATORS:
+            for operators in OPERATORS[: 1 + collective.is_reduction]:
+                place = len(OPERATORS) * list(Collective).index(collective)
+                place += OPERATORS.index(operators)
                 rules = self._rules(RuleKey(collective, nodes, ppn, "host", operators, placement))
                 if rules is None and operators != OPERATORS[0]:  # those for any operator
                     first[place], number[place] = first[place - 1], number[place - 1]
                 else:
                     first[place], number[place] = len(self._rows["rule"]), len(rules or ())
                     self._rows["rule"] += rules or ()
-                place += 1
         self._add("shape", (nodes, ppn, placement == CYCLIC, first, number))
 
     def _rules(self, key: RuleKey) -> list[tuple[Any, ...]] | None:
@@ -367,9 +367,9 @@ def _variant_sizes(collective: Collective, choice: AlgorithmChoice, p: int) -> I
         return
     segment, last = describe(collective, choice.algorithm).params["segment"], 0
     segment = choice.params.get("segment", segment)
-    segments = 0
-    while segments < MAX_SEGMENTS:
-        nbytes = segments * segment + 1
+    segments = 1
+    while segments <= MAX_SEGMENTS:
+        nbytes = (segments - 1) * segment + 1
         made = build(
             collective,
             choice.algorithm,
@@ -381,7 +381,7 @@ def _variant_sizes(collective: Collective, choice: AlgorithmChoice, p: int) -> I
         if last and made.n_chunks != last:
             yield nbytes
         last = made.n_chunks
-        octave = 1 << max(segments, 1).bit_length() - 1
+        octave = 1 << segments.bit_length() - 1
         segments += 1 if segments < MAX_EXACT_SEGMENTS else octave // SEGMENT_STEPS
 
 

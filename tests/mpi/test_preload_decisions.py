@@ -1,0 +1,99 @@
+"""The dispatcher in C decides as the table says, call by call."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.ladders import Rungs, table_of
+from tests.support.preload import compiled, preload_environment
+from tuner.core.collective import Collective
+from tuner.core.table import OPERATORS, AlgorithmChoice, RuleKey
+from tuner.launch import Launcher
+from tuner.mpi_libraries import library_module
+from tuner.preload.report import flat_rules, read_counts
+
+P = 3
+BOUNDS = (0, 1, 24, 300, 3000)
+SIZES = sorted(
+    {3 * n for bound in BOUNDS for n in (bound // 3 - 1, bound // 3, bound // 3 + 1)} - {-3}
+)
+
+
+def ladders(library: str) -> dict[tuple[Collective, int, str], Rungs]:
+    """Each collective with the library's default, a schedule, and an algorithm that is forced."""
+    found: dict[tuple[Collective, int, str], Rungs] = {}
+    for collective in Collective:
+        schedule = AlgorithmChoice(SCHEDULES.get(collective, "binomial"), {}, "schedule")
+        for operators in OPERATORS[: 1 + collective.is_reduction]:
+            choices = [AlgorithmChoice(), schedule]
+            choices += _forced(library, collective, operators)
+            bounds = BOUNDS if collective.has_data else BOUNDS[:1]
+            found[collective, P, operators] = [
+                (bound, choices[(place + 1) % len(choices)]) for place, bound in enumerate(bounds)
+            ]
+    return found
+
+
+SCHEDULES = {
+    Collective.ALLGATHER: "ring",
+    Collective.BARRIER: "dissemination",
+    Collective.REDUCE_SCATTER: "recursive_halving",
+    Collective.ALLREDUCE: "recursive_doubling",
+}
+
+
+def _forced(library: str, collective: Collective, operators: str) -> list[AlgorithmChoice]:
+    module = library_module(library)
+    if collective not in module.ALGORITHMS:
+        return []
+    known = [
+        choice
+        for choice in module.candidates(collective, P, 1 << 16)
+        if not choice.is_default
+        and (operators == "commutative" or module.preserves_operand_order(collective, choice))
+        and not module.unsupported_reason(collective, choice, P)
+    ]
+    return known[:1]
+
+
+@pytest.mark.parametrize("fixture", ["launcher", "mpich_launcher"])
+def test_each_call_follows_the_rule_of_its_size(
+    request: pytest.FixtureRequest, fixture: str, tmp_path: Path
+) -> None:
+    launcher: Launcher = request.getfixturevalue(fixture)
+    table = table_of(ladders(launcher.version()), library=launcher.version())
+    calls = [
+        (collective, nbytes, operators)
+        for collective in Collective
+        for nbytes in (SIZES if collective.has_data else [0])
+        for operators in (OPERATORS if collective.is_reduction else OPERATORS[:1])
+    ]
+    listed = [f"{c.value} {n} {int(ops == 'commutative')}\n" for c, n, ops in calls]
+    (tmp_path / "calls").write_text("".join(listed))
+    expected: Counter[tuple[str, str, int, str]] = Counter()
+    for collective, nbytes, operators in calls:
+        rule = table.lookup(RuleKey(collective, 1, P, operators=operators), nbytes)
+        assert rule is not None
+        if not rule.choice.is_default:
+            expected[collective, operators, rule.start_bytes, str(rule.choice)] += P
+    run = launcher.run(
+        P,
+        [str(tmp_path / "calls")],
+        program=compiled(launcher, "preload_calls.c", tmp_path),
+        environment=preload_environment(launcher, table, tmp_path),
+    )
+    assert run.stdout.split() == ["done"]
+    assert "tuner:" not in run.stderr
+    counts = read_counts(tmp_path / "report")
+    found = {
+        (rule.key.collective, rule.key.operators, rule.start_bytes, rule.choice): counts[
+            rule.number
+        ]
+        for rule in flat_rules((tmp_path / "flat").read_bytes())
+        if counts[rule.number]
+    }
+    assert found == expected
+    assert {choice.partition("(")[0] for _, _, _, choice in found} > {"dissemination via schedule"}

@@ -1,0 +1,128 @@
+"""A program runs as without us where something is wrong with the table, and one line says so."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.ladders import table_of
+from tests.support.preload import SUPPORT, compiled, preload_environment
+from tuner.core.collective import Collective
+from tuner.core.table import AlgorithmChoice
+from tuner.launch import Launcher
+from tuner.preload import generated
+from tuner.preload.build import SOURCES
+from tuner.preload.report import read_counts
+
+BINOMIAL = AlgorithmChoice("binomial", {}, "schedule")
+CALLS = "bcast 64 0\nallreduce 8 1\nbarrier 0 0\n"
+
+
+@pytest.fixture
+def environment(launcher: Launcher, tmp_path: Path) -> dict[str, str]:
+    table = table_of({(Collective.BCAST, 2, "any"): [(0, BINOMIAL)]}, library=launcher.version())
+    (tmp_path / "calls").write_text(CALLS)
+    return {**preload_environment(launcher, table, tmp_path)}
+
+
+def run(launcher: Launcher, folder: Path, environment: dict[str, str], on_rank_1: str = "") -> str:
+    """Run the program on two ranks; return what it says on standard error.
+
+    on_rank_1   shell commands that rank 1 begins with
+    """
+    program = compiled(launcher, "preload_calls.c", folder)
+    begin = f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then {on_rank_1 or ":"}; fi; exec "$@"'
+    done = launcher.run(
+        2,
+        ["-c", begin, "sh", str(program), str(folder / "calls")],
+        program=Path("/bin/sh"),
+        environment=environment,
+    )
+    assert done.stdout.split() == ["done"]
+    return done.stderr
+
+
+def test_with_a_table_nothing_is_said(
+    launcher: Launcher, environment: dict[str, str], tmp_path: Path
+) -> None:
+    assert "tuner:" not in run(launcher, tmp_path, environment)
+    assert sum(read_counts(tmp_path / "report").values()) == 2
+
+
+def test_a_rank_that_cannot_read_the_table_gets_it_from_rank_0(
+    launcher: Launcher, environment: dict[str, str], tmp_path: Path
+) -> None:
+    assert "tuner:" not in run(launcher, tmp_path, environment, "TUNER_FLAT_TABLE=/no/such")
+    assert sum(read_counts(tmp_path / "report").values()) == 2
+
+
+@pytest.mark.parametrize(
+    ("on_rank_1", "said"),
+    [
+        ("unset TUNER_FLAT_TABLE", "some ranks have no table"),
+        ("TUNER_FLAT_TABLE=$TUNER_OTHER", "the ranks have different tables"),
+        ("TUNER_FLAT_TABLE=$TUNER_DAMAGED", "rank 1: {folder}/damaged: damaged"),
+    ],
+)
+def test_a_rank_with_another_table(
+    launcher: Launcher, environment: dict[str, str], tmp_path: Path, on_rank_1: str, said: str
+) -> None:
+    other = table_of(
+        {(Collective.BCAST, 2, "any"): [(0, AlgorithmChoice()), (8, BINOMIAL)]},
+        library=launcher.version(),
+    )
+    (tmp_path / "other").mkdir()
+    preload_environment(launcher, other, tmp_path / "other")
+    content = bytearray((tmp_path / "flat").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "damaged").write_bytes(content)
+    environment |= {
+        "TUNER_OTHER": str(tmp_path / "other" / "flat"),
+        "TUNER_DAMAGED": str(tmp_path / "damaged"),
+    }
+    lines = run(launcher, tmp_path, environment, on_rank_1).splitlines()
+    assert [line for line in lines if line.startswith("tuner:")] == [
+        "tuner: the library's own collectives are used: " + said.format(folder=tmp_path)
+    ]
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file or directory"),
+        (b"", "not a regular file with content"),
+        (b"{}" * 4000, "not the flat file of a table"),
+    ],
+)
+def test_a_file_that_cannot_be_used(
+    launcher: Launcher,
+    environment: dict[str, str],
+    tmp_path: Path,
+    content: bytes | None,
+    said: str,
+) -> None:
+    (tmp_path / "flat").unlink()
+    if content is not None:
+        (tmp_path / "flat").write_bytes(content)
+    lines = run(launcher, tmp_path, environment).splitlines()
+    assert [line for line in lines if line.startswith("tuner:")] == [
+        f"tuner: the library's own collectives are used: rank 0: {tmp_path}/flat: {said}"
+    ]
+
+
+def test_a_flipped_bit_anywhere_is_noticed(
+    launcher: Launcher, environment: dict[str, str], tmp_path: Path
+) -> None:
+    assert environment
+    (tmp_path / "generated.h").write_text(generated.header())
+    command = [str(launcher.compiler), "-D_GNU_SOURCE", f"-I{tmp_path}", f"-I{SOURCES}"]
+    command += [str(SUPPORT / "preload_damage.c"), str(SOURCES / "table.c")]
+    target = tmp_path / "damage"
+    subprocess.run([*command, "-o", str(target)], check=True, capture_output=True)
+    tried = subprocess.run(
+        [target, tmp_path / "flat", "1000"], capture_output=True, text=True, check=False
+    )
+    assert (tried.returncode, tried.stdout) == (0, "all noticed\n")

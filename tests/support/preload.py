@@ -1,0 +1,38 @@
+"""Programs in C under the preloaded dispatcher."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tuner.core.table import TuningTable
+from tuner.launch import Launcher
+from tuner.preload.build import build_library
+from tuner.preload.flat_table import write_flat_table
+
+SUPPORT = Path(__file__).parent
+
+
+def compiled(launcher: Launcher, source: str, folder: Path) -> Path:
+    """Return a program in this folder's C file `source`, compiled for the launcher's MPI."""
+    target = folder / Path(source).stem
+    command = [str(launcher.compiler), "-O1", "-o", str(target), str(SUPPORT / source), "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def preload_environment(
+    launcher: Launcher, table: TuningTable, folder: Path, **others: str
+) -> Mapping[str, str]:
+    """Return the variables of ranks that follow a table, whose flat file is `folder`/flat."""
+    assert launcher.compiler is not None
+    assert write_flat_table(table, folder / "flat") == []
+    return {
+        "LD_PRELOAD": str(build_library(launcher.compiler).path),
+        "TUNER_FLAT_TABLE": str(folder / "flat"),
+        "TUNER_REPORT": str(folder / "report"),
+        "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+        **others,
+    }
