@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests.support.ladders import Rungs, table_of
+from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.preload import compiled, preload_environment
 from tuner.core.collective import Collective
-from tuner.core.table import OPERATORS, AlgorithmChoice, RuleKey
+from tuner.core.path_classes import BLOCK, CYCLIC
+from tuner.core.table import OPERATORS, AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.launch import Launcher
 from tuner.mpi_libraries import library_module
 from tuner.preload.report import flat_rules, read_counts
@@ -97,3 +100,53 @@ def test_each_call_follows_the_rule_of_its_size(
     }
     assert found == expected
     assert {choice.partition("(")[0] for _, _, _, choice in found} > {"dissemination via schedule"}
+
+
+LAYOUTS = {  # ranks 0 and 2 are on one node, 1 and 3 on another
+    "0,1,2,3": (2, 2, CYCLIC),
+    "0,2,1,3": (2, 2, BLOCK),
+    "2,0,3,1": (2, 2, BLOCK),
+    "0,2,3,1": (2, 2, BLOCK),
+    "0,1,3,2": None,
+    "0,1": (2, 1, BLOCK),
+    "2,0": (1, 2, BLOCK),
+    "0,1,2": None,
+    "3": (1, 1, BLOCK),
+}
+
+
+def test_each_communicator_follows_the_rules_of_its_layout(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    library, choice = mpich_launcher.version(), AlgorithmChoice("binomial", {}, "schedule")
+    shapes = {(2, 2, CYCLIC), (2, 2, BLOCK), (2, 1, BLOCK), (1, 2, BLOCK), (1, 1, BLOCK)}
+    shapes |= {(1, 3, BLOCK), (3, 1, BLOCK), (1, 4, BLOCK), (4, 1, BLOCK)}
+    rules = tuple(
+        Rule(
+            RuleKey(Collective.BCAST, nodes, ppn, placement=placement),
+            start,
+            stop,
+            choice,
+            Evidence("measured"),
+        )
+        for nodes, ppn, placement in shapes
+        for start, stop in pairwise([*range(len(LAYOUTS) + 1), math.inf])
+    )
+    table = TuningTable(CLUSTER, library, rules)
+    environment = preload_environment(
+        mpich_launcher, table, tmp_path, TUNER_TUNE_AFTER_SECONDS="0", MPIR_CVAR_NUM_CLIQUES="2"
+    )
+    program = compiled(mpich_launcher, "preload_layouts.c", tmp_path)
+    run = mpich_launcher.run(4, [*LAYOUTS], program=program, environment=environment)
+    assert run.stdout.split() == ["done"]
+    counts = read_counts(tmp_path / "report")
+    found = {
+        (rule.start_bytes, rule.key.nodes, rule.key.ppn, rule.key.placement): counts[rule.number]
+        for rule in flat_rules((tmp_path / "flat").read_bytes())
+        if counts[rule.number]
+    }
+    assert found == {
+        (number, *layout): 2 * layout[0] * layout[1]  # the first call is the library's
+        for number, layout in enumerate(LAYOUTS.values(), 1)
+        if layout
+    }

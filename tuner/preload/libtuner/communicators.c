@@ -18,8 +18,8 @@ static struct communicator *free_list;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int keyval = MPI_KEYVAL_INVALID;
 static MPI_Group world_group;
-static int *node_of_rank; /* lowest rank on the node of each rank of MPI_COMM_WORLD */
-static int world_size;
+static int *node_of_rank; /* number of the node of each rank of MPI_COMM_WORLD */
+static int world_size, n_nodes;
 static atomic_int held;
 
 /* Return a record for a communicator. Records are used again but never freed: other threads may be
@@ -98,7 +98,29 @@ static const struct shape *find_shape(const int *firsts, int size)
     return NULL;
 }
 
-/* Return the same for a communicator; NULL where not all its ranks are known. */
+/* Find the lowest rank on the node of each rank; false where not all ranks are known here.
+ *
+ * places  the ranks in MPI_COMM_WORLD */
+static bool find_firsts(const int *places, int size, int *firsts)
+{
+    int *first_on_node = malloc(sizeof *first_on_node * (size_t)n_nodes);
+    bool is_known = first_on_node != NULL;
+    for (int node = 0; is_known && node < n_nodes; node++)
+        first_on_node[node] = -1;
+    for (int rank = 0; is_known && rank < size; rank++) {
+        is_known = places[rank] != MPI_UNDEFINED;
+        if (!is_known)
+            break;
+        int *first = &first_on_node[node_of_rank[places[rank]]];
+        if (*first < 0)
+            *first = rank;
+        firsts[rank] = *first;
+    }
+    free(first_on_node);
+    return is_known;
+}
+
+/* Return the rules for a communicator; NULL where the table has none, or not all ranks are known. */
 static const struct shape *shape_of(MPI_Comm comm, int size)
 {
     bool has_size = false;
@@ -115,19 +137,8 @@ static const struct shape *shape_of(MPI_Comm comm, int size)
             ranks[rank] = rank;
         PMPI_Group_translate_ranks(group, size, ranks, world_group, places);
         PMPI_Group_free(&group);
-        bool is_known = true;
-        int *first_here = calloc((size_t)world_size, sizeof *first_here); /* by node, plus one */
-        for (int rank = 0; first_here && rank < size; rank++) {
-            is_known = is_known && places[rank] != MPI_UNDEFINED;
-            if (!is_known)
-                break;
-            int *first = &first_here[node_of_rank[places[rank]]];
-            *first = *first ? *first : rank + 1;
-            firsts[rank] = *first - 1;
-        }
-        if (first_here && is_known)
+        if (find_firsts(places, size, firsts))
             found = find_shape(firsts, size);
-        free(first_here);
     }
     free(ranks);
     return found;
@@ -255,6 +266,8 @@ bool start_communicators(void)
     library_bcast(&first, 1, MPI_INT, node);
     PMPI_Comm_free(&node);
     library_allgather(&first, node_of_rank, 1, MPI_INT, MPI_COMM_WORLD);
+    for (int i = 0; i < world_size; i++) /* the lowest rank on a node comes before the others */
+        node_of_rank[i] = node_of_rank[i] == i ? n_nodes++ : node_of_rank[node_of_rank[i]];
     PMPI_Comm_group(MPI_COMM_WORLD, &world_group);
     return PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL) == MPI_SUCCESS;
 }
