@@ -180,10 +180,11 @@ static int follow_{name}({declared})
         return library_{name}({passed});
     const int64_t nbytes = {_bytes(collective)};
     const struct rule *rule = find_rule(known, {_list(collective)}, nbytes);
-    if (!rule || rule->choice == LEFT_CHOICE)
+    if ((!rule || rule->choice == LEFT_CHOICE) && !known->is_recorded)
         return library_{name}({passed});
     struct call call = {{.collective = {collective.name}, .library = call_{name}, {packed}}};
-    return follow(&call, known, rule, nbytes);
+    return known->is_recorded ? record(&call, known, rule, nbytes)
+                              : follow(&call, known, rule, nbytes);
 }}
 
 EXPORTED int PMPI_{name}({declared})

@@ -76,26 +76,24 @@ static int forget(MPI_Comm comm, int key, void *value, void *unused)
     return MPI_SUCCESS;
 }
 
-/* Return the rules for ranks on these nodes: equally many on each, in blocks or cyclic. */
-static const struct shape *find_shape(const int *firsts, int size)
+/* Return the layout of ranks whose nodes have these lowest ranks: equally many on each node, in blocks
+ * or cyclic. An irregular one has no ranks per node. */
+static struct layout layout_on(const int *firsts, int size)
 {
-    int nodes = 0;
+    struct layout layout = {0};
     for (int rank = 0; rank < size; rank++)
-        nodes += firsts[rank] == rank;
-    if (nodes == 0 || size % nodes)
-        return NULL;
-    int ppn = size / nodes;
+        layout.nodes += firsts[rank] == rank;
+    if (size % layout.nodes)
+        return layout;
+    const int ppn = size / layout.nodes;
     bool is_block = true, is_cyclic = true;
     for (int rank = 0; rank < size; rank++) {
         is_block = is_block && firsts[rank] == rank / ppn * ppn;
-        is_cyclic = is_cyclic && firsts[rank] == rank % nodes;
+        is_cyclic = is_cyclic && firsts[rank] == rank % layout.nodes;
     }
-    for (size_t i = 0; (is_block || is_cyclic) && i < table.n_shapes; i++) {
-        const struct shape *shape = &table.shapes[i];
-        if (shape->nodes == nodes && shape->ppn == ppn && shape->is_cyclic == !is_block)
-            return shape;
-    }
-    return NULL;
+    layout.ppn = is_block || is_cyclic ? ppn : 0;
+    layout.is_cyclic = !is_block;
+    return layout;
 }
 
 /* Find the lowest rank on the node of each rank; false where not all ranks are known here.
@@ -120,28 +118,44 @@ static bool find_firsts(const int *places, int size, int *firsts)
     return is_known;
 }
 
-/* Return the rules for a communicator; NULL where the table has none, or not all ranks are known. */
-static const struct shape *shape_of(MPI_Comm comm, int size)
+/* Return the layout of a communicator; without nodes where not all its ranks are known. */
+static struct layout find_layout(MPI_Comm comm, int size)
 {
-    bool has_size = false;
-    for (size_t i = 0; i < table.n_shapes; i++)
-        has_size = has_size || (int64_t)table.shapes[i].nodes * table.shapes[i].ppn == size;
-    if (!has_size || size > world_size)
-        return NULL;
+    struct layout layout = {0};
+    MPI_Group group;
     int *ranks = malloc(3 * sizeof *ranks * (size_t)size);
     int *places = ranks + size, *firsts = places + size;
-    MPI_Group group;
-    const struct shape *found = NULL;
-    if (ranks && PMPI_Comm_group(comm, &group) == MPI_SUCCESS) {
+    if (ranks && size <= world_size && PMPI_Comm_group(comm, &group) == MPI_SUCCESS) {
         for (int rank = 0; rank < size; rank++)
             ranks[rank] = rank;
         PMPI_Group_translate_ranks(group, size, ranks, world_group, places);
         PMPI_Group_free(&group);
         if (find_firsts(places, size, firsts))
-            found = find_shape(firsts, size);
+            layout = layout_on(firsts, size);
     }
     free(ranks);
-    return found;
+    return layout;
+}
+
+/* Return the rules for a layout; NULL where the table has none. */
+static const struct shape *find_shape(struct layout layout)
+{
+    for (size_t i = 0; layout.ppn && i < table.n_shapes; i++) {
+        const struct shape *shape = &table.shapes[i];
+        if (shape->nodes == layout.nodes && shape->ppn == layout.ppn
+            && shape->is_cyclic == layout.is_cyclic)
+            return shape;
+    }
+    return NULL;
+}
+
+/* Return whether a layout of so many ranks is of use. */
+static bool has_use(int size)
+{
+    for (size_t i = 0; i < table.n_shapes; i++)
+        if ((int64_t)table.shapes[i].nodes * table.shapes[i].ppn == size)
+            return true;
+    return is_recording;
 }
 
 static void describe(struct communicator *known, MPI_Comm comm)
@@ -150,13 +164,19 @@ static void describe(struct communicator *known, MPI_Comm comm)
     PMPI_Comm_size(comm, &known->size);
     PMPI_Comm_rank(comm, &known->rank);
     known->messages = MPI_COMM_NULL;
-    known->shape = shape_of(comm, known->size);
+    if (has_use(known->size))
+        known->layout = find_layout(comm, known->size);
+    known->shape = find_shape(known->layout);
+    known->is_recorded = is_recording && known->layout.nodes;
+    for (int i = 0; i < N_COLLECTIVES; i++)
+        known->follows[i] = known->is_recorded;
     if (!known->shape)
         return;
     PMPI_Comm_compare(comm, MPI_COMM_WORLD, &same);
     known->is_world = same == MPI_IDENT;
     for (int i = 0; i < N_COLLECTIVES; i++)
-        known->follows[i] = known->shape->n_rules[2 * i] || known->shape->n_rules[2 * i + 1];
+        known->follows[i] = known->is_recorded || known->shape->n_rules[2 * i]
+                            || known->shape->n_rules[2 * i + 1];
 }
 
 /* Return what is known of a communicator that is not in the cache. */

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 
 int thread_level;
-static bool is_started;
+static bool is_started, has_table;
 
 static int (*library_Init)(int *, char ***);
 static int (*tool_Init)(int *, char ***);
@@ -107,41 +107,47 @@ static const char *share_table(const char *path)
     return use_table(content, size);
 }
 
-/* Follow the table from now on, if all ranks can; collective over MPI_COMM_WORLD. */
-static void start(void)
+/* Use the table from now on, if all ranks can; collective over MPI_COMM_WORLD. */
+static bool start_table(int rank)
 {
     const char *path = getenv("TUNER_FLAT_TABLE");
-    const char *after = getenv("TUNER_TUNE_AFTER_SECONDS");
-    int rank;
-    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    PMPI_Query_thread(&thread_level);
     int wanted[2] = {path && *path, -(path && *path)}; /* on all ranks, or on none */
     library_allreduce(wanted, 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (!wanted[0]) {
         if (wanted[1] && rank == 0)
             say("the library's own collectives are used: some ranks have no table");
-        return;
+        return false;
     }
     const char *failure = share_table(path);
-    double seconds = after ? strtod(after, NULL) : 1.0;
-    library_bcast(&seconds, 1, MPI_DOUBLE, MPI_COMM_WORLD);
-    tune_after_seconds = seconds;
-    int64_t agreed[3] = {rank, 0, 0}; /* the first rank with a reason; the tables must be equal */
-    agreed[0] = failure && *failure ? rank : INT32_MAX;
-    agreed[1] = failure ? 0 : table.header->checksum;
+    /* the first rank with a reason, and a number that is equal where all ranks have one table */
+    int64_t agreed[3] = {failure && *failure ? rank : INT32_MAX,
+                         failure ? 0 : table.header->checksum, 0};
     agreed[2] = -agreed[1];
     library_allreduce(agreed, 3, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD);
     if (agreed[0] == rank)
         say("the library's own collectives are used: rank %d: %s: %s", rank, path, failure);
-    if (agreed[0] != INT32_MAX)
+    else if (agreed[0] == INT32_MAX && agreed[1] != -agreed[2] && rank == 0)
+        say("the library's own collectives are used: the ranks have different tables");
+    return agreed[0] == INT32_MAX && agreed[1] == -agreed[2] && start_forcing();
+}
+
+/* Follow the table, or record the calls; collective over MPI_COMM_WORLD. */
+static void start(void)
+{
+    const char *after = getenv("TUNER_TUNE_AFTER_SECONDS");
+    double seconds = after ? strtod(after, NULL) : 1.0;
+    int rank;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Query_thread(&thread_level);
+    has_table = start_table(rank);
+    if (!has_table)
+        table = (struct table){0};
+    if (!start_recording() && !has_table)
         return;
-    if (agreed[1] != -agreed[2]) {
-        if (rank == 0)
-            say("the library's own collectives are used: the ranks have different tables");
-        return;
-    }
+    library_bcast(&seconds, 1, MPI_DOUBLE, MPI_COMM_WORLD);
+    tune_after_seconds = seconds;
     start_datatypes();
-    is_started = start_forcing() && start_communicators();
+    is_started = start_communicators();
     if (is_started && thread_level == MPI_THREAD_MULTIPLE)
         prepare_world();
 }
@@ -165,7 +171,10 @@ static int initialise_thread(int *argc, char ***argv, int required, int *provide
 static int finalize(void)
 {
     if (is_started) {
-        write_report();
+        if (has_table)
+            write_report();
+        if (is_recording)
+            write_record();
         end_communicators();
         is_started = false;
     }

@@ -56,10 +56,18 @@ struct binding {
     MPI_Comm comm; /* whose collectives the library runs as the choice says, or for messages */
 };
 
+/* Ranks on nodes; none per node where they are irregular. */
+struct layout {
+    int32_t nodes, ppn, is_cyclic;
+};
+
 struct communicator {
     _Atomic(MPI_Comm) handle;
     bool follows[N_COLLECTIVES];
     const struct shape *shape; /* NULL where the table has no rules */
+    struct layout layout;      /* where it is of use */
+    bool is_recorded;          /* whether the times of calls are taken */
+    uint64_t recorded;         /* calls so far */
     int rank, size;
     bool is_world;
     bool has_called;        /* the first call of a derived communicator is the library's */
@@ -161,10 +169,10 @@ void prepare_world(void);
 static inline const struct rule *find_rule(const struct communicator *known, int list,
                                            int64_t nbytes)
 {
+    if (!known->shape || known->shape->n_rules[list] == 0 || nbytes < 0)
+        return NULL;
     const struct rule *rules = &table.rules[known->shape->first_rule[list]];
     uint32_t low = 0, high = known->shape->n_rules[list];
-    if (high == 0 || nbytes < 0)
-        return NULL;
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
         if (rules[middle].start_bytes <= (uint64_t)nbytes)
@@ -186,6 +194,12 @@ int call_forced(struct call *call, struct communicator *known, const struct choi
 enum { NOT_APPLICABLE = -1 }; /* where other functions return an error code of MPI */
 int call_scheduled(struct call *call, struct communicator *known, const struct choice *choice,
                    int64_t nbytes);
+
+/* record.c */
+extern bool is_recording;
+int record(struct call *call, struct communicator *known, const struct rule *rule, int64_t nbytes);
+bool start_recording(void);
+void write_record(void);
 
 /* packing.c */
 char *reserve(struct memory *memory, size_t size);

@@ -1,0 +1,219 @@
+/* The record of a run: which calls the program makes, how long they take, and how much of that is
+ * waiting for other ranks.
+ *
+ * Calls are counted by kind. How long a rank waits for the last one to arrive is measured for some
+ * calls, the same on all ranks: after these the ranks exchange when they arrived, by clocks whose
+ * differences were measured when MPI began. */
+
+#include "tuner.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    MAX_KINDS = 4096,     /* of calls; those of further kinds are counted together */
+    SAMPLE_INTERVAL = 256, /* calls of a communicator from one sample to the next */
+    CLOCK_TRIALS = 20,
+};
+
+/* Calls of one kind on one rank; times in seconds. */
+struct kind {
+    int64_t nbytes;
+    struct layout layout;
+    int32_t collective, commutes;
+    uint64_t calls, samples;
+    double seconds, least;
+    double sampled, waiting; /* of the samples: whole times, and until the last rank arrived */
+};
+
+bool is_recording;
+static struct kind kinds[MAX_KINDS];
+static size_t n_kinds;
+static uint64_t n_others;
+static double began, clock_offset; /* of the clock of rank 0, less that of this rank */
+static MPI_Comm channel;           /* for messages of ours */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static bool is_same(const struct kind *one, const struct kind *other)
+{
+    return one->nbytes == other->nbytes && one->collective == other->collective
+           && one->commutes == other->commutes
+           && memcmp(&one->layout, &other->layout, sizeof one->layout) == 0;
+}
+
+/* Return the entry for a kind of calls; NULL where there are too many. */
+static struct kind *find_kind(const struct kind *wanted)
+{
+    uint64_t hash = (uint64_t)wanted->nbytes * 31 + (uint64_t)wanted->collective * 7
+                    + (uint64_t)wanted->commutes + (uint64_t)wanted->layout.nodes * 131
+                    + (uint64_t)wanted->layout.ppn * 1031 + (uint64_t)wanted->layout.is_cyclic;
+    for (size_t at = hash * 0x9e3779b97f4a7c15u >> 52, n = 0; n < MAX_KINDS; n++) {
+        struct kind *known = &kinds[(at + n) % MAX_KINDS];
+        if (known->calls && is_same(known, wanted))
+            return known;
+        if (known->calls == 0) {
+            if (n_kinds == MAX_KINDS / 2)
+                return NULL;
+            n_kinds++;
+            *known = *wanted;
+            known->least = 1e300;
+            return known;
+        }
+    }
+    return NULL;
+}
+
+/* Return whether a communicator's next call is a sample. */
+static bool is_sample(const struct communicator *known)
+{
+    const uint64_t number = known->recorded;
+    return number % SAMPLE_INTERVAL == 0 || (number & (number - 1)) == 0;
+}
+
+/* Return when the last rank arrived, by this rank's clock; collective. */
+static double last_arrival(const struct communicator *known, double arrived)
+{
+    double last = arrived + clock_offset;
+    library_allreduce(&last, 1, MPI_DOUBLE, MPI_MAX, atomic_load(&known->handle));
+    return last - clock_offset;
+}
+
+/* Make a call, and record it. */
+int record(struct call *call, struct communicator *known, const struct rule *rule, int64_t nbytes)
+{
+    const bool is_followed = rule && rule->choice != LEFT_CHOICE;
+    struct kind wanted = {.nbytes = nbytes, .layout = known->layout,
+                          .collective = call->collective};
+    wanted.commutes = collectives[call->collective].reduces && is_commutative(call->op);
+    known->recorded++;
+    const double arrived = now();
+    int code = is_followed ? follow(call, known, rule, nbytes) : call->library(call);
+    const double seconds = now() - arrived;
+    double waiting = -1.0;
+    if (code == MPI_SUCCESS && is_sample(known)) {
+        const double last = last_arrival(known, arrived);
+        waiting = last < arrived ? 0.0 : last - arrived > seconds ? seconds : last - arrived;
+    }
+    pthread_mutex_lock(&lock);
+    struct kind *kind = find_kind(&wanted);
+    if (kind) {
+        kind->calls++;
+        kind->seconds += seconds;
+        kind->least = seconds < kind->least ? seconds : kind->least;
+        if (waiting >= 0.0) {
+            kind->samples++;
+            kind->sampled += seconds;
+            kind->waiting += waiting;
+        }
+    } else
+        n_others++;
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+/* Measure by how much the clock of rank 0 is ahead of this one's, from the shortest of some
+ * exchanges (Cristian, 1989); collective over MPI_COMM_WORLD. */
+static void compare_clocks(void)
+{
+    int rank, size;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int other = 1; other < size; other++) {
+        double least = 1e300;
+        for (int trial = 0; trial < CLOCK_TRIALS && (rank == 0 || rank == other); trial++) {
+            double there = 0.0, sent = now();
+            if (rank == 0) {
+                PMPI_Recv(&there, 1, MPI_DOUBLE, other, 0, channel,
+                          MPI_STATUS_IGNORE);
+                there = now();
+                PMPI_Send(&there, 1, MPI_DOUBLE, other, 0, channel);
+                continue;
+            }
+            PMPI_Send(&sent, 1, MPI_DOUBLE, 0, 0, channel);
+            PMPI_Recv(&there, 1, MPI_DOUBLE, 0, 0, channel, MPI_STATUS_IGNORE);
+            const double received = now();
+            if (received - sent < least) {
+                least = received - sent;
+                clock_offset = there - (sent + received) / 2.0;
+            }
+        }
+    }
+}
+
+/* Record the calls of all communicators from now on, if all ranks are to; collective over
+ * MPI_COMM_WORLD. */
+bool start_recording(void)
+{
+    const char *path = getenv("TUNER_RECORD");
+    int wanted = path && *path;
+    if (library_allreduce(&wanted, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD) || !wanted)
+        return false;
+    if (PMPI_Comm_split(MPI_COMM_WORLD, 0, 0, &channel) != MPI_SUCCESS)
+        return false;
+    compare_clocks();
+    is_recording = true;
+    began = now();
+    return true;
+}
+
+static void print_kind(FILE *file, int rank, const struct kind *kind)
+{
+    fprintf(file, "%d %s %d %d %d %d %lld %llu %.9g %.9g %llu %.9g %.9g\n", rank,
+            collectives[kind->collective].name, kind->layout.nodes, kind->layout.ppn,
+            kind->layout.is_cyclic, kind->commutes, (long long)kind->nbytes,
+            (unsigned long long)kind->calls, kind->seconds, kind->least,
+            (unsigned long long)kind->samples, kind->sampled, kind->waiting);
+}
+
+/* Write the kinds of calls of each rank into the file TUNER_RECORD; collective over
+ * MPI_COMM_WORLD. Rank 0 receives them one rank after the other. */
+void write_record(void)
+{
+    int rank, size;
+    struct {
+        double seconds;
+        uint64_t n_kinds, n_others;
+    } summary = {now() - began, 0, n_others};
+    is_recording = false;
+    for (size_t i = 0; i < MAX_KINDS; i++) /* the entries become a list */
+        if (kinds[i].calls)
+            kinds[summary.n_kinds++] = kinds[i];
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (rank) {
+        PMPI_Send(&summary, sizeof summary, MPI_BYTE, 0, 0, channel);
+        PMPI_Send(kinds, (int)(summary.n_kinds * sizeof *kinds), MPI_BYTE, 0, 0, channel);
+        PMPI_Comm_free(&channel);
+        return;
+    }
+    FILE *file = fopen(getenv("TUNER_RECORD"), "w");
+    if (!file)
+        say("%s cannot be written: there is no record", getenv("TUNER_RECORD"));
+    for (int from = 0; from < size; from++) {
+        if (from) {
+            PMPI_Recv(&summary, sizeof summary, MPI_BYTE, from, 0, channel,
+                      MPI_STATUS_IGNORE);
+            PMPI_Recv(kinds, sizeof kinds, MPI_BYTE, from, 0, channel,
+                      MPI_STATUS_IGNORE);
+        }
+        if (!file)
+            continue;
+        fprintf(file, "%d rank %.9g %llu\n", from, summary.seconds,
+                (unsigned long long)summary.n_others);
+        for (uint64_t i = 0; i < summary.n_kinds; i++)
+            print_kind(file, from, &kinds[i]);
+    }
+    if (file)
+        fclose(file);
+    PMPI_Comm_free(&channel);
+}
