@@ -17,7 +17,15 @@ SUPPORT = Path(__file__).parent
 def compiled(launcher: Launcher, source: str, folder: Path) -> Path:
     """Return a program in this folder's C file `source`, compiled for the launcher's MPI."""
     target = folder / Path(source).stem
-    command = [str(launcher.compiler), "-O1", "-o", str(target), str(SUPPORT / source), "-ldl"]
+    command = [
+        str(launcher.compiler),
+        "-D_GNU_SOURCE",
+        "-O2",
+        "-o",
+        str(target),
+        str(SUPPORT / source),
+        "-ldl",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return target

@@ -1,10 +1,12 @@
 /* Makes the collective calls that a file lists, one a line: name, bytes over the whole buffer, and
- * whether the operator commutes. Prints "done" at the end. */
+ * whether the operator commutes. The second argument says how many microseconds rank 1 waits before
+ * each. Prints "done" at the end. */
 
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void combine(void *in, void *inout, int *count, MPI_Datatype *datatype)
 {
@@ -25,6 +27,8 @@ int main(int argc, char **argv)
     FILE *file = fopen(argv[1], "r");
     while (file && fscanf(file, "%31s %d %d", name, &nbytes, &commutes) == 3) {
         char *a = calloc((size_t)nbytes + 1, 1), *b = calloc((size_t)nbytes + 1, 1);
+        if (argc > 2 && rank == 1)
+            usleep((useconds_t)atoi(argv[2]));
         MPI_Op used = commutes ? MPI_BOR : op;
         int block = nbytes / size;
         if (!strcmp(name, "bcast"))

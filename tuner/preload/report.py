@@ -25,14 +25,14 @@ class FlatRule:
                     too, where the table has none for these
     start_bytes     size from which on it holds, up to that of the next rule
     choice          name of what runs
-    saved_s         what a call saves by the evidence of the table, seconds
+    saved_s         what a call saves by the evidence of the table, seconds, and its interval
     """
 
     number: int
     key: RuleKey
     start_bytes: int
     choice: str
-    saved_s: float
+    saved_s: tuple[float, ...]
 
 
 def flat_rules(content: bytes) -> Iterator[FlatRule]:
@@ -50,7 +50,11 @@ def flat_rules(content: bytes) -> Iterator[FlatRule]:
                 rule = arrays["rule"][place]
                 name = _text(arrays, arrays["choice"]["name"][rule["choice"]])
                 yield FlatRule(
-                    place, key, int(rule["start_bytes"]), name, float(rule["saved_seconds"])
+                    place,
+                    key,
+                    int(rule["start_bytes"]),
+                    name,
+                    tuple(rule["saved_seconds"].tolist()),
                 )
 
 

@@ -16,26 +16,57 @@ void say(const char *format, ...)
     fprintf(stderr, "tuner: %s\n", line);
 }
 
-/* Write how often each rule was followed, on all ranks together, into the file TUNER_REPORT;
- * collective over MPI_COMM_WORLD. */
+/* Say how many calls followed the table, and what that saved by its evidence. */
+static void summarize(const uint64_t *calls, int size)
+{
+    uint64_t sum = 0;
+    double saved[3] = {0.0, 0.0, 0.0};
+    for (size_t i = 0; i < table.n_rules; i++) {
+        sum += calls[i];
+        for (int n = 0; n < 3; n++)
+            saved[n] += (double)calls[i] / size * table.rules[i].saved_seconds[n];
+    }
+    if (sum == 0)
+        say("no call followed the table, which has no rules for the calls of these %d ranks", size);
+    else if (saved[0] == 0.0)
+        say("calls of each rank that followed the table: %.0f", (double)sum / size);
+    else
+        say("calls of each rank that followed the table: %.0f; by its evidence that saved %.3g s "
+            "(%.3g to %.3g)",
+            (double)sum / size, saved[0], saved[1], saved[2]);
+}
+
+static void write_counts(const char *path, const uint64_t *calls)
+{
+    FILE *file = fopen(path, "w");
+    if (!file) {
+        say("%s cannot be written: there is no report", path);
+        return;
+    }
+    for (size_t i = 0; i < table.n_rules; i++)
+        fprintf(file, "%zu %llu\n", i, (unsigned long long)calls[i]);
+    fclose(file);
+}
+
+/* Say what the calls of all ranks followed, and write how often each rule was followed into the file
+ * TUNER_REPORT, if there is one; collective over MPI_COMM_WORLD. */
 void write_report(void)
 {
-    const char *path = getenv("TUNER_REPORT");
+    const char *path = getenv("TUNER_REPORT"), *quiet = getenv("TUNER_QUIET");
     const size_t n = table.n_rules;
     uint64_t *calls = calloc(2 * n + 1, sizeof *calls);
-    int rank, can = calls && path;
+    int rank, size, is_complete = calls != NULL;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (library_allreduce(&can, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD) == MPI_SUCCESS && can) {
+    PMPI_Comm_size(MPI_COMM_WORLD, &size);
+    library_allreduce(&is_complete, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (is_complete) {
         for (size_t i = 0; i < n; i++)
             calls[i] = atomic_load(&rule_calls[i]);
         library_reduce(calls, calls + n, (int)n, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-        FILE *file = rank == 0 ? fopen(path, "w") : NULL;
-        if (rank == 0 && !file)
-            say("%s cannot be written: there is no report", path);
-        for (size_t i = 0; file && i < n; i++)
-            fprintf(file, "%zu %llu\n", i, (unsigned long long)calls[n + i]);
-        if (file)
-            fclose(file);
+        if (rank == 0 && path && *path)
+            write_counts(path, calls + n);
+        if (rank == 0 && !(quiet && *quiet))
+            summarize(calls + n, size);
     }
     free(calls);
 }

@@ -1,0 +1,76 @@
+"""What is recorded of a program's calls is what it does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.preload import compiled
+from tuner.core.collective import Collective
+from tuner.launch import Launcher
+from tuner.preload.build import build_library
+from tuner.preload.record import RunRecord, read_record
+
+P = 2
+
+
+def recorded(launcher: Launcher, folder: Path, calls: str, late_on_rank_1: int = 0) -> RunRecord:
+    """Return the record of a program that makes calls, before which rank 1 waits so many us."""
+    assert launcher.compiler is not None
+    (folder / "calls").write_text(calls)
+    run = launcher.run(
+        P,
+        [str(folder / "calls"), str(late_on_rank_1)],
+        program=compiled(launcher, "preload_calls.c", folder),
+        environment={
+            "LD_PRELOAD": str(build_library(launcher.compiler).path),
+            "TUNER_RECORD": str(folder / "record"),
+        },
+    )
+    assert run.stdout.split() == ["done"]
+    return read_record(folder / "record")
+
+
+@pytest.mark.parametrize("fixture", ["launcher", "mpich_launcher"])
+def test_each_call_is_counted(request: pytest.FixtureRequest, fixture: str, tmp_path: Path) -> None:
+    calls = [
+        (collective, 0 if not collective.has_data else 16 * n, commutes)
+        for collective in Collective
+        for n in range(20)
+        for commutes in ((False, True) if collective.is_reduction else (False,))
+        for _ in range(1 + n % 3)
+    ]
+    text = "".join(f"{c.value} {n} {int(commutes)}\n" for c, n, commutes in calls)
+    found = recorded(request.getfixturevalue(fixture), tmp_path, text)
+    expected = Counter(calls)
+    assert {(k.collective, k.nbytes, k.commutes): k.rank_calls for k in found.kinds} == {
+        kind: P * number for kind, number in expected.items()
+    }
+    assert {(kind.nodes, kind.ppn) for kind in found.kinds} == {(1, P)}
+    assert (found.ranks, found.unrecorded) == (P, 0)
+    in_profile = {(one.collective, one.nbytes): one.calls for one in found.profile()}
+    assert in_profile["bcast", 16] == expected[Collective.BCAST, 16, False]
+    assert in_profile["barrier", 4] == expected[Collective.BARRIER, 0, False]
+    assert ("bcast", 0) not in in_profile  # there is nothing to measure
+    assert 0 < found.share < 1
+
+
+def test_waiting_is_told_from_work(launcher: Launcher, tmp_path: Path) -> None:
+    """Rank 1 comes a tenth of a second late each time, for which rank 0 waits."""
+    found = recorded(launcher, tmp_path, "allreduce 8 1\n" * 8, late_on_rank_1=100_000)
+    (kind,) = found.kinds
+    assert kind.waiting is not None
+    assert 0 < kind.waiting <= 1
+    rows = [line.split() for line in (tmp_path / "record").read_text().splitlines()]
+    waited = {row[0]: float(row[12]) for row in rows if row[1] == "allreduce"}
+    assert waited["0"] > waited["1"]
+
+
+def test_kinds_beyond_those_that_are_kept_are_counted_together(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    found = recorded(launcher, tmp_path, "".join(f"bcast {n} 0\n" for n in range(3000)))
+    assert len(found.kinds) == 2048
+    assert found.unrecorded == P * (3000 - 2048)
