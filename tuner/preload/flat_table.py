@@ -49,7 +49,6 @@ from tuner.mpi_libraries.followed_rules import default_seconds, is_worth_forcing
 from tuner.mpi_libraries.profiles import profile_of
 
 MAGIC = 0x4C424154524E5554  # "TUNRTABL" in little-endian order
-FORMAT = 1
 FORCED_CALL_S = 1e-7  # upper bound of writing variables around a call: tests/bench/preload.py
 MAX_INSTRUCTIONS = 4_000_000  # of one table: 96 MB
 MAX_EXACT_SEGMENTS = 16  # beyond, a schedule has some numbers of segments only
@@ -115,6 +114,7 @@ HEADER = np.dtype(
         ("cluster", "u4"),
     ]
 )
+FORMAT = zlib.crc32(f"{HEADER} {RECORDS}".encode())  # files of another layout are refused
 
 
 def write_flat_table(table: TuningTable, path: Path) -> list[str]:

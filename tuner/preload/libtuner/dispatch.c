@@ -28,19 +28,16 @@ static bool waits(struct communicator *known, const struct rule *rule)
 }
 
 /* Return whether a choice is ready for a call, after setting it up where that pays; collective. */
-static bool is_ready(struct communicator *known, const struct choice *choice,
-                     const struct rule *rule)
+static bool is_ready(struct communicator *known, const struct rule *rule, int action)
 {
-    if (choice->kind == FORCED_KIND && !can_force(choice))
-        return false;
-    if (choice->kind == FORCED_KIND && !needs_duplicate(choice))
+    if (action == FORCE_HERE)
         return true;
-    if (waits(known, rule))
+    if (action == LEAVE || waits(known, rule))
         return false;
     int state = known->bindings ? known->bindings[rule->choice].state : UNTRIED;
-    if (state == UNTRIED && choice->kind == FORCED_KIND && thread_level == MPI_THREAD_MULTIPLE)
+    if (state == UNTRIED && action == FORCE_ON_DUPLICATE && thread_level == MPI_THREAD_MULTIPLE)
         return false; /* another thread may be creating a communicator, which would be forced, too */
-    return (state == UNTRIED ? set_up(known, choice) : state) == READY;
+    return (state == UNTRIED ? set_up(known, &table.choices[rule->choice]) : state) == READY;
 }
 
 /* Set up what cannot be set up once the program has threads; collective over MPI_COMM_WORLD. */
@@ -50,10 +47,9 @@ void prepare_world(void)
     for (int list = 0; known->shape && list < 2 * N_COLLECTIVES; list++)
         for (uint32_t i = 0; i < known->shape->n_rules[list]; i++) {
             const uint32_t place = table.rules[known->shape->first_rule[list] + i].choice;
-            const struct choice *choice = &table.choices[place];
-            if (choice->kind == FORCED_KIND && can_force(choice) && needs_duplicate(choice)
+            if (plans[place].action == FORCE_ON_DUPLICATE
                 && !(known->bindings && known->bindings[place].state != UNTRIED))
-                set_up(known, choice);
+                set_up(known, &table.choices[place]);
         }
 }
 
@@ -68,17 +64,17 @@ static int end_call(MPI_Comm comm, int code)
 /* Make a call as its rule says. */
 int follow(struct call *call, struct communicator *known, const struct rule *rule, int64_t nbytes)
 {
-    const struct choice *choice = &table.choices[rule->choice];
-    if (call->root < 0 || call->root >= known->size || !is_ready(known, choice, rule))
+    const struct plan *plan = &plans[rule->choice];
+    if (call->root < 0 || call->root >= known->size || !is_ready(known, rule, plan->action))
         return call->library(call);
     count_call(rule);
-    if (choice->kind == SCHEDULE_KIND) {
-        int code = call_scheduled(call, known, choice, nbytes);
-        return code == NOT_APPLICABLE ? call->library(call) : end_call(call->comm, code);
-    }
-    if (!needs_duplicate(choice))
-        return call_forced(call, known, choice);
+    if (plan->action == FORCE_HERE)
+        return call_forced(call, known, plan);
     const MPI_Comm comm = call->comm;
+    if (plan->action == RUN_SCHEDULE) {
+        int code = call_scheduled(call, known, &table.choices[rule->choice], nbytes);
+        return code == NOT_APPLICABLE ? call->library(call) : end_call(comm, code);
+    }
     call->comm = known->bindings[rule->choice].comm;
-    return end_call(comm, call_forced(call, known, choice));
+    return end_call(comm, call_forced(call, known, plan));
 }

@@ -25,13 +25,8 @@ struct variable {
     union value wanted_value, usual_value; /* as the library takes them */
 };
 
-static struct variable *variables; /* by setting; those to be written for a choice come first */
-static struct plan {
-    bool is_forceable;  /* the same on all ranks */
-    bool has_duplicate; /* it needs a communicator of its own */
-    uint32_t n_writes;  /* variables to write around each call */
-    const struct variable **writes;
-} *plans; /* by choice */
+struct plan *plans;
+static struct variable *variables; /* by setting */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct setting *first_setting(const struct choice *choice)
@@ -146,54 +141,47 @@ static bool try_setting(const struct setting *setting)
 }
 
 /* Find out whether this rank can force a choice, and what that takes. */
-static void plan_choice(const struct choice *choice, struct plan *plan)
+static int plan_forcing(const struct choice *choice, struct plan *plan)
 {
-    plan->is_forceable = choice->kind == FORCED_KIND;
+    int action = FORCE_HERE;
     plan->writes = calloc(choice->n_settings + 1, sizeof *plan->writes);
-    for (uint32_t i = 0; i < choice->n_settings; i++) {
+    for (uint32_t i = 0; plan->writes && i < choice->n_settings; i++) {
         const struct setting *setting = first_setting(choice) + i;
         const struct variable *variable = &variables[setting - table.settings];
-        plan->is_forceable = plan->is_forceable && plan->writes && try_setting(setting);
-        plan->has_duplicate = plan->has_duplicate || setting->use == AT_CREATION;
-        if (setting->use != AROUND_CALL)
-            continue;
-        if (thread_level == MPI_THREAD_MULTIPLE)
-            plan->is_forceable = false; /* it would apply to the calls of other threads */
-        else if (plan->is_forceable && variable->usual != variable->wanted)
+        if (!try_setting(setting))
+            return LEAVE;
+        if (setting->use == AROUND_CALL && thread_level == MPI_THREAD_MULTIPLE)
+            return LEAVE; /* it would apply to the calls of other threads */
+        if (setting->use == AROUND_CALL && variable->usual != variable->wanted)
             plan->writes[plan->n_writes++] = variable;
+        if (setting->use == AT_CREATION)
+            action = FORCE_ON_DUPLICATE;
     }
+    return plan->writes ? action : LEAVE;
 }
 
-bool needs_duplicate(const struct choice *choice)
-{
-    return plans[choice - table.choices].has_duplicate;
-}
-
-bool can_force(const struct choice *choice)
-{
-    return plans[choice - table.choices].is_forceable;
-}
-
-/* Find out which choices every rank can force; collective over MPI_COMM_WORLD. */
-bool start_forcing(void)
+/* Find out what every rank can do for each choice; collective over MPI_COMM_WORLD. */
+bool start_plans(void)
 {
     int provided;
     const size_t n = table.n_choices;
     variables = calloc(table.n_settings + 1, sizeof *variables);
     plans = calloc(n, sizeof *plans);
-    int32_t *able = calloc(n, sizeof *able);
-    int is_complete = variables && plans && able
+    int32_t *actions = calloc(n, sizeof *actions);
+    int is_complete = variables && plans && actions
                       && MPI_T_init_thread(thread_level, &provided) == MPI_SUCCESS;
     if (library_allreduce(&is_complete, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD) || !is_complete)
         return false;
     for (size_t i = 0; i < n; i++) {
-        plan_choice(&table.choices[i], &plans[i]);
-        able[i] = plans[i].is_forceable;
+        const struct choice *choice = &table.choices[i];
+        actions[i] = choice->kind == SCHEDULE_KIND ? RUN_SCHEDULE
+                     : choice->kind == FORCED_KIND ? plan_forcing(choice, &plans[i])
+                                                   : LEAVE;
     }
-    int code = library_allreduce(able, (int)n, MPI_INT32_T, MPI_MIN, MPI_COMM_WORLD);
+    int code = library_allreduce(actions, (int)n, MPI_INT32_T, MPI_MIN, MPI_COMM_WORLD);
     for (size_t i = 0; i < n; i++)
-        plans[i].is_forceable = able[i];
-    free(able);
+        plans[i].action = actions[i]; /* the least: LEAVE where one rank cannot */
+    free(actions);
     return code == MPI_SUCCESS;
 }
 
@@ -299,10 +287,9 @@ static int move_bytes(const struct call *call, struct communicator *known)
 }
 
 /* Make a call with the algorithm that a choice forces. */
-int call_forced(struct call *call, struct communicator *known, const struct choice *choice)
+int call_forced(struct call *call, struct communicator *known, const struct plan *plan)
 {
     const struct collective *record = &collectives[call->collective];
-    const struct plan *plan = &plans[choice - table.choices];
     for (uint32_t i = 0; i < plan->n_writes; i++)
         write_variable(plan->writes[i], false); /* they could be written when the job began */
     int code = record->has_data && !record->reduces ? move_bytes(call, known)

@@ -128,7 +128,7 @@ static bool start_table(int rank)
         say("the library's own collectives are used: rank %d: %s: %s", rank, path, failure);
     else if (agreed[0] == INT32_MAX && agreed[1] != -agreed[2] && rank == 0)
         say("the library's own collectives are used: the ranks have different tables");
-    return agreed[0] == INT32_MAX && agreed[1] == -agreed[2] && start_forcing();
+    return agreed[0] == INT32_MAX && agreed[1] == -agreed[2] && start_plans();
 }
 
 /* Follow the table, or record the calls; collective over MPI_COMM_WORLD. */

@@ -184,11 +184,16 @@ static inline const struct rule *find_rule(const struct communicator *known, int
 }
 
 /* forcing.c */
-bool start_forcing(void);
-bool can_force(const struct choice *choice);
-bool needs_duplicate(const struct choice *choice);
+enum { LEAVE, RUN_SCHEDULE, FORCE_HERE, FORCE_ON_DUPLICATE };
+struct plan {
+    int action;        /* the same on all ranks */
+    uint32_t n_writes; /* variables to write around each call */
+    const struct variable **writes;
+};
+extern struct plan *plans; /* by choice */
+bool start_plans(void);
 MPI_Comm duplicate_forced(MPI_Comm comm, const struct choice *choice);
-int call_forced(struct call *call, struct communicator *known, const struct choice *choice);
+int call_forced(struct call *call, struct communicator *known, const struct plan *plan);
 
 /* schedule.c */
 enum { NOT_APPLICABLE = -1 }; /* where other functions return an error code of MPI */
