@@ -55,26 +55,9 @@ static int64_t number_in(const union value *value, int size)
     return size == 1 ? value->one : size == 4 ? value->four : value->eight;
 }
 
-/* The number of a value of an enumeration that MPI_T describes. */
-static bool number_of_item(MPI_T_enum enumeration, const char *name, int64_t *number)
-{
-    int count = 0;
-    if (MPI_T_enum_get_info(enumeration, &count, NULL, NULL))
-        return false;
-    for (int item = 0; item < count; item++) {
-        char found[MAX_TEXT];
-        int length = sizeof found, value;
-        if (!MPI_T_enum_get_item(enumeration, item, &value, found, &length)
-            && strcmp(found, name) == 0) {
-            *number = value;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The same from a text with "name - explanation" for each value, in the order of their numbers.
- * MPICH up to 4.0 joins the lines, so that a name may follow the word before it without a space. */
+/* Find the number of a value of an enumeration in the variable's description, which has "name -
+ * explanation" for each value, in the order of their numbers. MPICH up to 4.0 joins the lines, so
+ * that a name may follow the word before it without a space. */
 static bool number_in_text(const char *text, const char *name, int64_t *number)
 {
     const bool has_lines = strchr(text, '\n') != NULL;
@@ -104,11 +87,10 @@ static bool open_variable(const struct setting *setting, struct variable *variab
     char description[MAX_TEXT];
     int index, length = sizeof description, count = 1;
     MPI_Datatype datatype;
-    MPI_T_enum enumeration = MPI_T_ENUM_NULL;
     union value present = {.eight = 0};
     if (MPI_T_cvar_get_index(table.strings + setting->name, &index)
-        || MPI_T_cvar_get_info(index, NULL, NULL, NULL, &datatype, &enumeration, description,
-                               &length, NULL, NULL)
+        || MPI_T_cvar_get_info(index, NULL, NULL, NULL, &datatype, NULL, description, &length,
+                               NULL, NULL)
         || PMPI_Type_size(datatype, &variable->size)
         || MPI_T_cvar_handle_alloc(index, NULL, &variable->handle, &count) || count != 1
         || MPI_T_cvar_read(variable->handle, &present))
@@ -117,10 +99,7 @@ static bool open_variable(const struct setting *setting, struct variable *variab
     variable->wanted = setting->number;
     if (setting->text == NO_TEXT)
         return true;
-    const char *name = table.strings + setting->text;
-    return enumeration != MPI_T_ENUM_NULL
-               ? number_of_item(enumeration, name, &variable->wanted)
-               : number_in_text(description, name, &variable->wanted);
+    return number_in_text(description, table.strings + setting->text, &variable->wanted);
 }
 
 /* Try a setting; false where the library refuses it, or would not follow it. */
