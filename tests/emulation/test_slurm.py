@@ -97,3 +97,26 @@ def test_two_launches_take_turns_in_a_job(batch: Slurm) -> None:
     script.write_text(f'#!/bin/sh\nexec python {PAIRED} "$PWD"\n', encoding="utf-8")
     said = batch.submit(script, folder, SHAPE, [], environment("openmpi", "openmpi"), LONGEST)
     assert "4 and 4 conditions were timed" in said
+
+
+@pytest.mark.parametrize("given", ["", "--export=NONE", "--export=PATH,TUNER_KEPT"])
+def test_srun_hands_variables_to_the_ranks_on_every_host(batch: Slurm, given: str) -> None:
+    """Also beside the LD_PRELOAD that processes of emulated hosts have."""
+    show = batch.home / "show.sh"
+    show.write_text(
+        '#!/bin/sh\necho "$SLURMD_NODENAME|$LD_PRELOAD|$TUNER_FLAT_TABLE|$TUNER_KEPT"\n',
+        encoding="utf-8",
+    )
+    show.chmod(0o755)
+    variables = {"LD_PRELOAD": "/no/library.so", "TUNER_FLAT_TABLE": "/comma,equals=.flat"}
+    words = [f"{name}={value}" for name, value in variables.items()]
+    srun = ["srun", *filter(None, [given]), f"--nodes={HOSTS}", f"--ntasks={HOSTS}", str(show)]
+    prepare = [sys.executable, "-m", "tests.support.prepared", *words, "--", *srun]
+    said = batch.run("env", f"PYTHONPATH={ROOT}", "TUNER_KEPT=1", *prepare)
+    ranks = sorted(line.split("|") for line in said.splitlines() if "|" in line)
+    assert [rank[0] for rank in ranks] == list(batch.cluster.network.hosts)
+    kept = {"": "1", "--export=NONE": "", "--export=PATH,TUNER_KEPT": "1"}[given]
+    for _, preload, table, other in ranks:
+        assert preload.split(":")[0] == variables["LD_PRELOAD"]
+        assert (":" in preload) is (given == "")
+        assert (table, other) == (variables["TUNER_FLAT_TABLE"], kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from tests.site.conftest import WHEEL, WORK, Site
 from tests.support.ladders import table_of
 from tests.support.overlay import Overlay
+from tests.support.prepared import AWKWARD, NAMES, SHOWS, compile_words
 from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice, TuningTable, table_record
@@ -154,3 +156,24 @@ def test_the_wheel_alone_says_what_mpich_is_called_here(overlay: Overlay) -> Non
     assert ran.returncode == 1
     assert "looks for libmpi.so.12, which is not there" in ran.stderr
     assert wheel.run("test", "-e", f"{WORK}/never").returncode == 1
+
+
+def test_the_launcher_hands_a_preload_to_the_ranks_alone(site: Site) -> None:
+    """In both contexts of the command; the distribution's Open MPI wants the options in each."""
+    record = f"{WORK}/record"
+    library = f"{record}/library.so"
+    site.run("rm", "-rf", record)
+    site.run("mkdir", record)
+    built = site.run(*compile_words(Path(library), Path(record)))
+    assert built.returncode == 0, built.stderr
+    values = dict(zip(NAMES, (library, AWKWARD, "1"), strict=True))
+    one = started(site, str(SHOWS), *NAMES)
+    one[one.index("-np") + 1] = "1"
+    command = [*one, ":", *one[one.index("-np") :]]
+    given = [f"{name}={value}" for name, value in values.items()]
+    ran = site.run(sys.executable, "-m", "tests.support.prepared", *given, "--", *command)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == [values] * RANKS
+    loaded = site.run("ls", record).stdout.split()
+    assert len(loaded) == RANKS + 1
+    assert {name.partition(".")[0] for name in loaded} == {"library", Path(site.python).name}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from tuner.base.errors import ProbeError
 from tuner.launch.installation import Installation
-from tuner.mpi_libraries.profiles import PROFILES
+from tuner.mpi_libraries.profiles import PROFILES, LibraryProfile
 
 SRUN = "srun"  # starts ranks of every library that Slurm was built for, in a Slurm job
 HYDRA_SUFFIX = ".hydra"  # suffix of a launcher's name that mpicc does not have
@@ -70,6 +71,27 @@ def find_executables(installation: Installation) -> Iterator[LauncherExecutable]
             for place in places
             if os.access(place / SRUN, os.X_OK)
         )
+
+
+def is_launcher_name(word: str) -> bool:
+    """Return whether a word of a command has the name of some library's launcher."""
+    return any(Path(word).name in profile.launcher_names for profile in PROFILES.values())
+
+
+def identify_launcher(
+    word: str, search_path: str | None = None
+) -> tuple[LibraryProfile, str] | None:
+    """Return the library of the launcher that a word of a command starts, and its version.
+
+    search_path     directories in which it is searched; None: those of PATH
+
+    None for other commands, and for launchers of no known library.
+    """
+    path = shutil.which(word, path=search_path) if is_launcher_name(word) else None
+    if path is None:
+        return None
+    versions = ((known, launcher_version(Path(path), known.name)) for known in PROFILES.values())
+    return next((found for found in versions if found[1]), None)
 
 
 @cache

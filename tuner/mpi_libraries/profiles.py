@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
+from tuner.mpi_libraries.launcher_options import HYDRA_OPTIONS, OPENMPI_OPTIONS, LauncherOptions
 from tuner.mpi_libraries.products import INTELMPI, MPICH, OPENMPI, TITLES, base_of
 
 
@@ -27,6 +28,7 @@ class LibraryProfile:
 
     settings_prefix         begins the environment variable of a setting
     setting_option          option of its launcher that takes a setting's name and value
+    launcher_options        options of its launcher that set variables, and that have no value
     ranks_option            option of its launcher that takes the number of ranks
     root_option             option of its launcher that allows root to start ranks
     oversubscribe_option    option of its launcher that allows more ranks than cores
@@ -62,6 +64,7 @@ class LibraryProfile:
     version_pattern: str
     ranks_option: str
     setting_option: str
+    launcher_options: LauncherOptions
     detached_options: tuple[str, ...]
     hosts_options: tuple[str, ...]
     settings_prefix: str = ""
@@ -110,6 +113,7 @@ _PROFILES = (
         version_pattern=r"\((?:Open MPI|IBM Spectrum MPI)\)\s+(\S+)|\(OpenRTE\)\s+(\S+)",
         ranks_option="-np",
         setting_option="--mca",
+        launcher_options=OPENMPI_OPTIONS,
         detached_options=("--bind-to", "none"),
         hosts_options=("--host", "{slots}", "--map-by", "ppr:{ppn}:node"),
         settings_prefix="OMPI_MCA_",
@@ -135,6 +139,7 @@ _PROFILES = (
         version_pattern=r"HYDRA build details:\s+Version:\s+(\S+)",
         ranks_option="-n",
         setting_option="-genv",
+        launcher_options=HYDRA_OPTIONS,
         detached_options=("-pmi-port",),
         hosts_options=("-hosts", "{hosts}", "-ppn", "{ppn}"),
         starts_spare_ranks=False,  # its mpiexec waits for ever where ranks die in MPI_Init
@@ -154,6 +159,7 @@ _PROFILES = (
         version_pattern=r"Intel\(R\) MPI Library .*, Version (\d\S*)",
         ranks_option="-n",
         setting_option="-genv",
+        launcher_options=HYDRA_OPTIONS,
         detached_options=("-pmi-port",),
         hosts_options=("-hosts", "{hosts}", "-ppn", "{ppn}"),
         interpreter=Path(".venv-intelmpi/bin/python"),
