@@ -19,7 +19,7 @@ def pages() -> Iterator[tuple[str, str]]:
     for name, summary in COMMANDS.items():
         parser = subparsers(build_parser([name]))[name]
         yield name, f"# tuner {name}\n\n`tuner {name}`: {summary}.\n\n{_described(parser, 2)}\n"
-    yield "run", f"# python -m tuner.run\n\n{_described(run.make_parser(), 2)}\n"
+    yield "tuner-run", f"# python -m tuner.run\n\n{_described(run.make_parser(), 2)}\n"
 
 
 def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

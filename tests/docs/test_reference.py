@@ -25,7 +25,7 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 def test_every_option_is_on_the_page_of_its_command() -> None:
     pages = dict(commands.pages())
-    assert set(pages) == {*COMMANDS, "run"}
+    assert set(pages) == {*COMMANDS, "tuner-run"}
     for name in COMMANDS:
         for parser in parsers(commands.subparsers(build_parser([name]))[name]):
             assert parser.prog in pages[name]

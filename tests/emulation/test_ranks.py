@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
+from tests.support.prepared import AWKWARD, SHOWS
 from tests.support.waiting import patience
 from tuner.base import processes
 from tuner.emulation import EmulatedCluster, launch
@@ -97,3 +100,31 @@ def test_a_rank_that_waits_looks_again_soon_at_first(
     words = launch.launch_command(flat, starter.library, starter.executable, 2, 1)
     first, *_, last = answer(words, starter, SLEEPS)["sleeps"]
     assert 2 * first < last
+
+
+def test_variables_reach_the_ranks_of_all_hosts(flat: EmulatedCluster, starter: Launcher) -> None:
+    """Behind our library stands the one that every process of an emulated host has."""
+    ranks = len(flat.network.hosts)
+    first = launch.host_command(flat, flat.network.hosts[0])
+    words = launch.launch_command(flat, starter.library, starter.executable, ranks)[len(first) :]
+    given = {"LD_PRELOAD": "/no/library.so", "TUNER_FLAT_TABLE": AWKWARD}
+    prepare = [sys.executable, "-P", "-m", "tests.support.prepared"]
+    command = [
+        *first,
+        *prepare,
+        *(f"{name}={value}" for name, value in given.items()),
+        "--",
+        *words,
+    ]
+    ran = subprocess.run(
+        [*command, str(starter.python), str(SHOWS), *given],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=patience(),
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    said = json.loads(ran.stdout)
+    assert [rank["TUNER_FLAT_TABLE"] for rank in said] == [AWKWARD] * ranks
+    assert all(rank["LD_PRELOAD"].startswith("/no/library.so") for rank in said)

@@ -245,10 +245,10 @@ FAILURES: dict[str, Failure] = {
     "a damaged copy": damaged_cache,
     "no place for copies": environment(TUNER_SERVICE=NOBODY, TUNER_CACHE="/dev/null/x"),
     "permission is refused": raising(
-        "tuner.runtime.agreement._open_without_waiting", PermissionError(13, "refused")
+        "tuner.runtime.table_loading._open_without_waiting", PermissionError(13, "refused")
     ),
     "the disk fails": raising(
-        "tuner.runtime.agreement._open_without_waiting", OSError(5, "Input/output error")
+        "tuner.runtime.table_loading._open_without_waiting", OSError(5, "Input/output error")
     ),
     # what it has
     "no module of ours": missing("tuner.runtime.dispatcher"),

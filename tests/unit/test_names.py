@@ -45,6 +45,7 @@ SAME_MODULE = {
     "publications": RESOURCE,
     "quickstart": COMMAND,
     "registry": ("formats", "algorithms"),  # what exists of its package, by name
+    "run": ("cli", "run"),  # of programs in any language, and of Python programs from inside
     "select": (*COMMAND, "api"),
     "study": COMMAND,
     "table": (*COMMAND, "core"),

@@ -37,6 +37,8 @@ COMMANDS = {
     "train": "learn from measured tables and keep the selector, with its held-out regret",
     "select": "say what a tuning table or a trained selector decides for one call",
     "table": "show, export, check and validate tuning tables",
+    "run": "start a program in any language, with its collectives as in a tuning table",
+    "compare": "time a whole program with a tuning table and without: what the table gains",
     "serve": "answer over HTTP: tables, what they decide, measurements, studies, jobs",
     "studio": "open pages in the browser on which machines and algorithms can be tried",
     "publish": "hand a tuning table to a service, so that programs follow it from now on",

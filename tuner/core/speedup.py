@@ -10,6 +10,7 @@ widened by the usual variation between launches.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import chain
@@ -27,6 +28,7 @@ LAUNCH_RELATIVE_SD = 0.015
 _PRIOR_LAUNCHES = 2.0  # weight of that prior, in measured launches
 RESAMPLES = 1000
 _MIN_BOOTSTRAP_SAMPLES = 6
+MAX_LAUNCHES = 10_000  # more than are ever started to show one difference
 _CACHE_SIZE = 512  # series; those of one call are compared in all pairs
 SEED = 20240229  # intervals of the same samples are the same on every run
 
@@ -105,6 +107,24 @@ def holm(p_values: Sequence[float]) -> list[bool]:
             break
         rejected[number] = True
     return rejected
+
+
+def launches_to_show(default: Sequence[float], chosen: Sequence[float]) -> int | None:
+    """Return from how many launches on the interval of their speedup would leave out 1.
+
+    That is if mean and spread remained those of these launches; None where it would take more than
+    `MAX_LAUNCHES`.
+
+    default, chosen     one time for each launch, of the same launches
+    """
+    logs = np.log(default) - np.log(chosen)
+    seen, spread = abs(float(logs.mean())), float(logs.std(ddof=1))
+
+    def is_shown(count: int) -> bool:
+        return _student_quantile(count - 1, CONFIDENCE) * spread / math.sqrt(count) < seen
+
+    count = 2 + bisect_left(range(2, MAX_LAUNCHES + 1), True, key=is_shown)
+    return count if count <= MAX_LAUNCHES else None
 
 
 def pooled_speedup(

@@ -29,6 +29,15 @@ class LauncherExecutable:
     version: str
 
 
+@dataclass(frozen=True)
+class KnownLauncher:
+    """A launcher that a command starts, of a known library."""
+
+    path: Path
+    version: str
+    profile: LibraryProfile
+
+
 def find_launcher_executable(installation: Installation) -> Path:
     """Return the launcher of an installation.
 
@@ -78,20 +87,17 @@ def is_launcher_name(word: str) -> bool:
     return any(Path(word).name in profile.launcher_names for profile in PROFILES.values())
 
 
-def identify_launcher(
-    word: str, search_path: str | None = None
-) -> tuple[LibraryProfile, str] | None:
-    """Return the library of the launcher that a word of a command starts, and its version.
+def identify_launcher(word: str, search_path: str | None = None) -> KnownLauncher | None:
+    """Return the launcher that a word of a command starts; None for other commands.
 
     search_path     directories in which it is searched; None: those of PATH
-
-    None for other commands, and for launchers of no known library.
     """
-    path = shutil.which(word, path=search_path) if is_launcher_name(word) else None
-    if path is None:
-        return None
-    versions = ((known, launcher_version(Path(path), known.name)) for known in PROFILES.values())
-    return next((found for found in versions if found[1]), None)
+    found = shutil.which(word, path=search_path) if is_launcher_name(word) else None
+    for profile in PROFILES.values() if found else ():
+        version = launcher_version(Path(str(found)), profile.name)
+        if version:
+            return KnownLauncher(Path(str(found)), version, profile)
+    return None
 
 
 @cache

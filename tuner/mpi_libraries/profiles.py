@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
@@ -92,7 +93,7 @@ class LibraryProfile:
         """The name in sentences."""
         return TITLES[self.name]
 
-    def environment(self, settings: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, settings: Mapping[str, Any]) -> dict[str, str]:
         """Return settings as environment variables."""
         return {self.settings_prefix + name: str(value) for name, value in settings.items()}
 

@@ -5,7 +5,7 @@ launcher itself the preload. Where the command is no launcher that is known, suc
 variables are put into its environment.
 
 Our library comes first in LD_PRELOAD, as it also comes before tools that are linked to the program:
-in either case it calls the next definition of an MPI function, which is the tool's.
+either kind sees the calls of the program, and what it passes on comes to our library.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tuner.launch.executables import SRUN, identify_launcher, is_launcher_name
+from tuner.launch.executables import SRUN, KnownLauncher, identify_launcher, is_launcher_name
 from tuner.launch.launcher import PRELOAD_VARIABLE
 from tuner.mpi_libraries.launcher_options import SRUN_OPTIONS, GivenOption, LauncherOptions
-from tuner.mpi_libraries.profiles import LibraryProfile
+from tuner.mpi_libraries.profiles import PROFILES, LibraryProfile
 
 # Commands that start the command which their arguments end with.
 PREFIXES = ("nice", "nohup", "numactl", "setsid", "stdbuf", "taskset", "time", "timeout")
@@ -30,7 +30,8 @@ SRUN_EXPORT_VARIABLE = "SLURM_EXPORT_ENV"  # stands for srun's --export
 NOTHING_EXPORTED = ("NONE", "NIL")
 Variables = Mapping[str, str]
 MAX_INTERPRETERS = 4  # scripts whose interpreters are scripts: the limit of Linux
-ELF_MAGIC = b"\x7fELF"
+ELF_64_BITS = b"\x7fELF\2"  # how programs of 64 bits begin
+ELF_HEADER_BYTES = 64
 PT_INTERP = 3  # ELF: type of the program header that names the dynamic linker
 
 
@@ -47,15 +48,13 @@ class LaunchLine:
     """A command whose launcher is known.
 
     first       index of the first word after the launcher
-    version     version of the launcher; "" for that of the batch system
-    profile     the launcher's library; None for the batch system's
+    launcher    None for that of the batch system
     """
 
     words: tuple[str, ...]
     first: int
     options: LauncherOptions
-    version: str = ""
-    profile: LibraryProfile | None = None
+    launcher: KnownLauncher | None = None
 
     @classmethod
     def find(cls, words: Sequence[str], environment: Variables) -> LaunchLine | None:
@@ -67,12 +66,14 @@ class LaunchLine:
         if _is_srun(words[at]):
             return cls(tuple(words), at + 1, SRUN_OPTIONS)
         found = identify_launcher(words[at], environment.get("PATH"))
-        return found and cls(tuple(words), at + 1, found[0].launcher_options, found[1], found[0])
+        if found is None:
+            return None
+        return cls(tuple(words), at + 1, found.profile.launcher_options, found)
 
     @property
     def inherits(self) -> bool:
         """Whether variables that one context sets hold for the following ones, too."""
-        major = self.version.partition(".")[0]
+        major = self.launcher.version.partition(".")[0] if self.launcher else ""
         return major.isdecimal() and int(major) >= self.options.inherited_since
 
     def contexts(self) -> Iterator[tuple[int, int]]:
@@ -94,16 +95,29 @@ def rank_command(
     An LD_PRELOAD of the environment or of the command follows that of `variables`. Any other
     variable that the command itself sets for its ranks keeps the value that it has there.
     """
+    if not variables:
+        return PreparedCommand(tuple(words), environment)
     words, assigned = _split_assignments(words)
     known = {**environment, **assigned}
     line = LaunchLine.find(words, known)
     wanted = {name: _with_given(name, value, known.get(name)) for name, value in variables.items()}
     if line is None:
         return PreparedCommand(tuple(words), {**known, **wanted})
-    if line.profile is None:
+    if line.launcher is None:
         return _through_export(line, variables, known)
-    listed = _through_variable_list(line, line.profile, variables, known)
+    listed = _through_variable_list(line, line.launcher.profile, variables, known)
     return listed or PreparedCommand(_through_options(line, wanted, variables, known), known)
+
+
+def launcher_of(words: Sequence[str]) -> KnownLauncher | None:
+    """Return the MPI launcher in a command, else the first one on PATH; None without any."""
+    words, assigned = _split_assignments(words)
+    known = {**os.environ, **assigned}
+    line = LaunchLine.find(words, known)
+    if line and line.launcher:
+        return line.launcher
+    names = dict.fromkeys(n for profile in PROFILES.values() for n in profile.launcher_names)
+    return next(filter(None, (identify_launcher(name, known.get("PATH")) for name in names)), None)
 
 
 def program_of(words: Sequence[str]) -> Path | None:
@@ -151,9 +165,10 @@ def is_script(program: Path) -> bool:
 def _unpreloadable_binary(program: Path) -> str:
     status = program.stat()
     with program.open("rb") as file:
-        if file.read(len(ELF_MAGIC)) != ELF_MAGIC:
-            return f"{program} is neither a program in ELF format nor a script"
-        if not _is_dynamically_linked(file):
+        header = file.read(ELF_HEADER_BYTES)
+        if header[: len(ELF_64_BITS)] != ELF_64_BITS or len(header) < ELF_HEADER_BYTES:
+            return f"{program} is neither a program of 64 bits nor a script"
+        if not _is_dynamically_linked(header, file):
             return f"{program} is statically linked"
     if status.st_mode & stat.S_ISUID and status.st_uid != os.geteuid():
         return f"{program} runs as another user (setuid)"
@@ -162,21 +177,13 @@ def _unpreloadable_binary(program: Path) -> str:
     return ""
 
 
-def _is_dynamically_linked(file: BinaryIO) -> bool:
+def _is_dynamically_linked(header: bytes, file: BinaryIO) -> bool:
     """Return whether an ELF file names a dynamic linker, which is what loads libraries first."""
-    file.seek(0)
-    header = file.read(64)
-    order = "<" if header[5:6] == b"\1" else ">"
-    wide = header[4:5] == b"\2"  # 64 bits
-    try:
-        (offset,) = struct.unpack_from(order + ("Q" if wide else "I"), header, 32 if wide else 28)
-        size, number = struct.unpack_from(order + "HH", header, 54 if wide else 42)
-        file.seek(offset)
-        table = file.read(size * number)
-        types = [struct.unpack_from(order + "I", table, size * i)[0] for i in range(number)]
-    except (struct.error, OverflowError):
-        return False
-    return PT_INTERP in types
+    (offset,) = struct.unpack_from("=Q", header, 32)
+    size, number = struct.unpack_from("=HH", header, 54)
+    file.seek(offset)
+    kinds = (file.read(size)[:4] for _ in range(number))
+    return struct.pack("=I", PT_INTERP) in kinds
 
 
 def _is_prefix(word: str) -> bool:

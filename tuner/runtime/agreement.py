@@ -8,12 +8,9 @@ ranks can choose different algorithms for one call.
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from mpi4py import MPI
 
@@ -21,7 +18,8 @@ from tuner.base.errors import InputError
 from tuner.core.table import TuningTable, table_record
 from tuner.runtime.consensus import Consensus, ObjectionError, attempt
 from tuner.runtime.log import warn
-from tuner.runtime.table_source import MAX_TABLE_BYTES, FetchedTable, TableRequest, sha256_hex
+from tuner.runtime.table_loading import load_table
+from tuner.runtime.table_source import FetchedTable, TableRequest, sha256_hex
 
 
 @dataclass(frozen=True)
@@ -97,45 +95,13 @@ def _load_at_root(request: TableRequest | None, objection: str) -> tuple[_RootRe
     """Load the table on rank 0; return the result to send and an objection ("" for none)."""
     if request is None or not request.name:
         return _RootResult("", None, ""), objection
-    fetched, reason = attempt(_load, request)
+    fetched, reason = attempt(load_table, request)
     if fetched is None:
         return _RootResult(request.name, None, ""), reason
     digest, reason = attempt(lambda: _digest(request.parse_and_check(fetched.text)))
     if digest is None:
         return _RootResult(request.name, None, ""), reason
     return _RootResult(request.name, fetched, digest), ""
-
-
-def _load(request: TableRequest) -> FetchedTable:
-    if request.table_json:
-        return FetchedTable(request.table_json, "the program")
-    if request.path is not None:
-        return _read(request, request.path)
-    from tuner.runtime import service_client  # urllib is slow to import
-
-    return service_client.fetch_table(request)
-
-
-def _read(request: TableRequest, path: Path) -> FetchedTable:
-    """Read a table file; raises InputError where it is unreadable or not for this request."""
-    try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InputError("not a regular file")
-            content = file.read(MAX_TABLE_BYTES + 1)
-        if len(content) > MAX_TABLE_BYTES:
-            raise InputError(f"larger than a table may be, {MAX_TABLE_BYTES >> 20} MiB")
-        request.parse_and_check(content)
-        return FetchedTable(content.decode("utf-8"), str(path))
-    except OSError as reason:
-        raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
-    except (InputError, UnicodeDecodeError) as reason:
-        raise InputError(f"{path}: {reason}") from None
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe that nothing writes to is opened as well, and does not block."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _check_copy(

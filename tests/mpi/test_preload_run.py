@@ -1,0 +1,149 @@
+"""`tuner run` and `tuner compare` with real launchers, a C program and a real table."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.support.ladders import table_of
+from tests.support.waiting import patience
+from tuner.core.collective import Collective
+from tuner.core.table import AlgorithmChoice, TuningTable, write_table
+from tuner.launch import Launcher
+from tuner.probe.probed_machine import local_cluster
+
+RANKS = 2
+CALLS = 10
+PROGRAM = f"""
+#include <mpi.h>
+int main(int count, char **words)
+{{
+    static char buffer[8000];
+    MPI_Init(&count, &words);
+    for (int i = 0; i < {CALLS}; i++)
+        MPI_Bcast(buffer, sizeof buffer, MPI_BYTE, 0, MPI_COMM_WORLD);
+    return MPI_Finalize();
+}}
+"""
+FORCED = {"openmpi": "chain", "mpich": "scatter_allgather"}
+
+
+@pytest.fixture(params=["launcher", "mpich_launcher"])
+def started(request: pytest.FixtureRequest) -> Launcher:
+    """Each library's launcher that comes with a compiler."""
+    launcher = request.getfixturevalue(request.param)
+    assert isinstance(launcher, Launcher)
+    return launcher
+
+
+@pytest.fixture
+def command(started: Launcher, tmp_path: Path) -> list[str]:
+    """The command that starts the program."""
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(PROGRAM, encoding="utf-8")
+    subprocess.run([str(started.compiler), "-o", program, source], check=True)
+    return started.command(RANKS, [], program=program)
+
+
+@pytest.fixture
+def table(started: Launcher, tmp_path: Path) -> Path:
+    """A table that forces an algorithm for the program's calls."""
+    rungs = [
+        (0, AlgorithmChoice()),
+        (1000, AlgorithmChoice(FORCED[started.library])),
+        (1_000_000, AlgorithmChoice()),
+    ]
+    rules = table_of({(Collective.BCAST, RANKS, "any"): rungs}, (8000,), started.version()).rules
+    path = tmp_path / "table.json"
+    write_table(TuningTable(local_cluster(), started.version(), rules), path)
+    return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what is compiled for an MPI for the other tests of this file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def tuner(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    known = {name: value for name, value in os.environ.items() if name != "TUNER_TABLE"}
+    return subprocess.run(
+        [sys.executable, "-m", "tuner.cli.main", *words],
+        cwd=folder,
+        env={**known, "PYTHONPATH": str(ROOT), "TUNER_REPORT": str(folder / "report")},
+        capture_output=True,
+        text=True,
+        timeout=patience(30),
+        check=False,
+    )
+
+
+def calls_followed(folder: Path) -> int:
+    """Return the number of calls of all ranks that followed a rule."""
+    lines = (folder / "report").read_text(encoding="utf-8").splitlines()
+    return sum(int(line.split()[1]) for line in lines)
+
+
+def test_a_c_program_follows_a_table(tmp_path: Path, command: list[str], table: Path) -> None:
+    ran = tuner(tmp_path, "run", "--table", str(table), "--", *command)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    assert calls_followed(tmp_path) == RANKS * CALLS
+
+
+def test_a_printed_command_does_the_same(tmp_path: Path, command: list[str], table: Path) -> None:
+    printed = tuner(tmp_path, "run", "--print", "--table", str(table), "--", *command)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    environment = {**os.environ, "TUNER_REPORT": str(tmp_path / "report")}
+    subprocess.run(printed.stdout, shell=True, check=True, env=environment, timeout=patience(30))
+    assert calls_followed(tmp_path) == RANKS * CALLS
+
+
+def test_a_table_for_another_library_is_one_line(
+    tmp_path: Path, command: list[str], table: Path
+) -> None:
+    record = json.loads(table.read_text(encoding="utf-8"))
+    record["library"] = "openmpi 1.0.0"
+    table.write_text(json.dumps(record), encoding="utf-8")
+    ran = tuner(tmp_path, "run", "--table", str(table), "--", *command)
+    assert ran.returncode == 0
+    assert "the table is for 'openmpi 1.0.0', but this is " in ran.stderr
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_program_of_another_library_is_left_alone(
+    tmp_path: Path, launcher: Launcher, mpich_launcher: Launcher, table: Path, started: Launcher
+) -> None:
+    """Loading a library for another MPI would end it."""
+    other = mpich_launcher if started is launcher else launcher
+    source, program = tmp_path / "program.c", tmp_path / "other"
+    source.write_text(PROGRAM, encoding="utf-8")
+    subprocess.run([str(other.compiler), "-o", program, source], check=True)
+    command = started.command(RANKS, [], program=program)
+    ran = tuner(tmp_path, "run", "--print", "--table", str(table), "--", *command)
+    assert ran.stdout.split() == command
+    assert f"{program} uses {other.libmpi().resolve()}, but " in ran.stderr
+
+
+def test_programs_are_compared(tmp_path: Path, command: list[str], table: Path) -> None:
+    words = ["--runs", "2", "--json", "--out", "kept.json", "--table", str(table)]
+    ran = tuner(tmp_path, "compare", *words, "--", *command)
+    record = json.loads(ran.stdout)
+    assert ran.returncode == int(record["ci95"][1] < 1), ran.stderr
+    assert json.loads((tmp_path / "kept.json").read_text(encoding="utf-8")) == record
+    assert len(record["pairs"]) == 2
+    assert calls_followed(tmp_path) == RANKS * CALLS
+
+
+def test_equal_sides_are_not_compared(tmp_path: Path, command: list[str]) -> None:
+    ran = tuner(tmp_path, "compare", "--", *command)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("tuner: both sides would be the same: no table is given")

@@ -1,0 +1,111 @@
+"""Time a whole program with a table and without, in pairs of runs, and say what the table gains.
+
+The runs of a pair follow one another in random order; a first pair is not counted. The program must
+do the same work each time. What it prints is dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from functools import partial
+from statistics import median
+
+from tuner.base.atomic_io import require_writable_file
+from tuner.base.errors import InputError, UsageError
+from tuner.base.progress import with_eta
+from tuner.base.units import format_time, plural
+from tuner.cli.options.argument_types import count_option, file_option
+from tuner.cli.options.program_options import add_program_options
+from tuner.cli.terminal.output import finish_command, print_result, print_text, warn
+from tuner.cli.terminal.progress import Display
+from tuner.preload.command import PreparedCommand, rank_command
+from tuner.preload.paired_runs import (
+    MIN_PAIRS,
+    ProgramComparison,
+    continue_comparison,
+    read_comparison,
+    timed_run,
+    write_comparison,
+)
+from tuner.preload.preparation import prepare
+
+EXAMPLES = """examples:
+  tuner compare --table table.json -- mpirun -n 64 ./solver input.dat
+  tuner compare --runs 12 --out solver.json -- srun -n 64 ./solver input.dat
+
+Interrupted, it prints the result of the pairs that are complete, and with --out the same command
+without --restart resumes; a larger --runs adds pairs.
+
+Exit status: 1 when the program is significantly slower with the table."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    count_option(parser, "--runs", "pairs of runs that count (default: 6)", default=6, metavar="N")
+    add_program_options(parser)
+    file_option(parser, "--out", "JSON file that keeps all times, and is continued")
+    parser.add_argument("--restart", action="store_true", help="start anew instead of going on")
+    finish_command(parser, run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, print the gain, and return 1 where the program became slower."""
+    importlib.import_module("scipy.special")  # if it is missing, say so before anything is run
+    if options.runs < MIN_PAIRS:
+        raise UsageError(
+            f"--runs {options.runs}: an interval needs {MIN_PAIRS} pairs of runs at least, as one"
+            " does not show how far others would differ"
+        )
+    made = prepare(options.command, options.table, options.service, options.cluster)
+    if not made.environment:
+        raise InputError(f"both sides would be the same: {made.note}")
+    warn(made.note)
+    begun = ProgramComparison(tuple(options.command), made.table)
+    if options.out:
+        require_writable_file(options.out, options.table)
+        options.resumes = True
+        if not options.restart:
+            begun = read_comparison(options.out, options.command, made.table)
+    sides = {
+        "with": partial(timed_run, rank_command(options.command, made.environment)),
+        "without": partial(timed_run, PreparedCommand(tuple(options.command), os.environ)),
+    }
+    found = begun
+    try:
+        with Display().stage(f"comparing {plural(options.runs, 'pair')} of runs") as report:
+            for found in continue_comparison(begun, sides, options.runs, with_eta(report)):
+                if options.out:
+                    write_comparison(found, options.out)
+    except KeyboardInterrupt:
+        print_result(options.json, found.record(), partial(_print, found))
+        raise
+    print_result(options.json, found.record(), partial(_print, found))
+    return int(found.gain[2] < 1)
+
+
+def _print(comparison: ProgramComparison) -> None:
+    number = len(comparison.pairs)
+    if number < MIN_PAIRS:
+        print_text(f"{plural(number, 'pair')} of runs: too few to say anything")
+        return
+    without, tuned = (format_time(median(times)) for times in comparison.times)
+    print_text(f"without the table {without}, with it {tuned} (medians of {number} pairs of runs)")
+    gain, low, high = comparison.gain
+    verdict = (
+        "the program is faster with the table"
+        if low > 1
+        else "the program is slower with the table"
+        if high < 1
+        else "no difference that these runs can show"
+    )
+    print_text(f"gain {gain:.3f}, 95 % interval {low:.3f} to {high:.3f}: {verdict}")
+    if low <= 1 <= high:
+        print_text(_further(comparison.further_pairs))
+
+
+def _further(pairs: int | None) -> str:
+    if pairs is None:
+        return "the difference seen is so small that no number of runs is likely to show it"
+    return f"{plural(pairs, 'more pair')} of runs would show a difference of this size"

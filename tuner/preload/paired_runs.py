@@ -1,0 +1,174 @@
+"""Whole programs, timed with a table and without in pairs of runs of random order."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tuner.base.atomic_io import dataclass_from_record, load_json, write_atomically
+from tuner.base.errors import InputError, TunerError
+from tuner.core.speedup import launches_to_show, paired_speedup
+from tuner.launch.process import terminate_tree
+from tuner.preload.command import PreparedCommand
+
+SIDES = ("with", "without")
+MIN_PAIRS = 2  # of which an interval can be computed
+
+
+class FailedRunError(TunerError):
+    """A program ended with another status than 0."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The seconds of one run with the table and of one without; `first` is the side that began."""
+
+    first: str
+    with_s: float
+    without_s: float
+
+
+@dataclass(frozen=True)
+class ProgramComparison:
+    """The pairs of runs of one command under one table.
+
+    table   identity of the table: comparisons under different tables are not continued
+    """
+
+    command: tuple[str, ...]
+    table: str
+    pairs: tuple[Pair, ...] = ()
+
+    @property
+    def times(self) -> tuple[list[float], list[float]]:
+        """The seconds without the table and with it, pair by pair."""
+        return [pair.without_s for pair in self.pairs], [pair.with_s for pair in self.pairs]
+
+    @property
+    def gain(self) -> tuple[float, float, float]:
+        """The geometric mean of the pairs' ratios, with its 95 % interval; above 1 is faster.
+
+        Raises ValueError for fewer than `MIN_PAIRS` pairs.
+        """
+        if len(self.pairs) < MIN_PAIRS:
+            raise ValueError(f"{len(self.pairs)} pairs have no interval")
+        without, tuned = self.times
+        return paired_speedup([(t,) for t in without], [(t,) for t in tuned])
+
+    @property
+    def further_pairs(self) -> int | None:
+        """The number of pairs that would be needed besides to show a difference of this size."""
+        needed = launches_to_show(*self.times)
+        return needed and max(needed - len(self.pairs), 1)
+
+    def record(self) -> dict[str, Any]:
+        """Return the times and, where there are enough, the gain, for JSON."""
+        if len(self.pairs) < MIN_PAIRS:
+            return asdict(self)
+        gain, low, high = self.gain
+        return {**asdict(self), "gain": gain, "ci95": [low, high]}
+
+
+def read_comparison(path: Path, command: Sequence[str], table: str) -> ProgramComparison:
+    """Return the comparison to be continued: that of a file, or a new one where there is no file.
+
+    Raises InputError for a file of something else.
+    """
+    begun = ProgramComparison(tuple(command), table)
+    try:
+        record = load_json(path.read_bytes())
+        kept = {name: record[name] for name in asdict(begun)}
+        found = dataclass_from_record(ProgramComparison, kept)
+    except FileNotFoundError:
+        return begun
+    except OSError as reason:
+        raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
+    except (ValueError, TypeError, KeyError):
+        raise InputError(f"{path} holds no comparison: give another name (--out)") from None
+    if replace(found, pairs=()) != begun:
+        raise InputError(
+            f"{path} holds the comparison of another command or table: give another name (--out),"
+            " or start anew with --restart"
+        )
+    return found
+
+
+def continue_comparison(
+    begun: ProgramComparison,
+    sides: Mapping[str, Callable[[], float]],
+    pairs: int,
+    report: Callable[[float, str], None],
+    order: random.Random | None = None,
+) -> Iterator[ProgramComparison]:
+    """Run the sides until there are `pairs` pairs; yield the comparison after each pair.
+
+    sides   by their names in `SIDES`: run the program once and return its seconds
+    report  takes the part that is done, and what is going on
+    order   source of the order within pairs
+
+    A first pair, which is not counted, fills caches. Raises FailedRunError where a run fails.
+    """
+    order = order or random.Random()
+    numbers = range(len(begun.pairs) + 1, pairs + 1)
+    runs = 2 * (len(numbers) + 1)
+    for done, number in enumerate([0, *numbers] if numbers else ()):
+        seconds = {}
+        for turn, side in enumerate(order.sample(SIDES, 2)):
+            name = f"pair {number} of {pairs}" if number else "first pair, not counted"
+            report((2 * done + turn) / runs, f"{name}: {side} the table")
+            try:
+                seconds[side] = sides[side]()
+            except FailedRunError as reason:
+                raise FailedRunError(f"{name}: the run {side} the table {reason}") from None
+        if number:
+            pair = Pair(next(iter(seconds)), seconds["with"], seconds["without"])
+            begun = replace(begun, pairs=(*begun.pairs, pair))
+            yield begun
+
+
+def write_comparison(comparison: ProgramComparison, path: Path) -> None:
+    """Write all times and the gain; raises InputError."""
+    import json
+
+    write_atomically(path, json.dumps(comparison.record(), indent=1) + "\n")
+
+
+def timed_run(command: PreparedCommand) -> float:
+    """Run a program to its end and return the seconds; what it prints is dropped.
+
+    An exception, such as that of Ctrl-C, ends the program. Raises FailedRunError for another exit
+    status than 0, with the last line of its standard error, and InputError where it cannot start.
+    """
+    with tempfile.TemporaryFile() as errors:
+        begun = time.perf_counter()
+        try:
+            process = subprocess.Popen(
+                command.words,
+                env=command.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        except OSError as reason:
+            raise InputError(f"{command.words[0]} cannot be started: {reason.strerror}") from None
+        try:
+            status = process.wait()
+            seconds = time.perf_counter() - begun
+        finally:
+            terminate_tree(process)
+        if status != 0:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").split("\n")
+            last = next((line.strip() for line in reversed(said) if line.strip()), "no message")
+            ended = f"status {status}" if status > 0 else signal.Signals(-status).name
+            raise FailedRunError(f"ended with {ended}: {last}")
+    return seconds

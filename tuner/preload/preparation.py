@@ -1,0 +1,103 @@
+"""What ranks need to follow a table: our library, and the table in the form that it reads."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tuner.base.code_digest import DIGITS, code_digest
+from tuner.base.errors import InputError
+from tuner.base.units import plural
+from tuner.core.table import parse_table
+from tuner.launch.executables import find_mpicc
+from tuner.launch.launcher import PRELOAD_VARIABLE
+from tuner.preload.build import build_library
+from tuner.preload.command import launcher_of, program_of, unpreloadable_reason
+from tuner.preload.flat_table import write_flat_table
+from tuner.runtime.dynamic_rules import FORCING_VARIABLES_PATTERN
+from tuner.runtime.table_cache import cache_directory
+from tuner.runtime.table_loading import load_table
+from tuner.runtime.table_source import resolve_request, sha256_hex
+
+# In what `ldd` prints. Names of Open MPI, MPICH and Intel MPI; ABI, Spectrum MPI and Cray MPICH.
+_LINKED_MPI = re.compile(r"\blibmpi(?:_abi|_ibm|_cray|_gnu_\d+)?\.so\S* => (/\S+)")
+OWN = "the library's own collectives are used"
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What the ranks of a command need.
+
+    environment     their variables; empty where they use the library's own collectives
+    note            one line for the user; "" for none
+    table           name and digest of the table that they follow; "" for none
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    table: str = ""
+
+
+def prepare(
+    command: Sequence[str],
+    table: Path | None = None,
+    service: str | None = None,
+    cluster: str | None = None,
+) -> Preparation:
+    """Prepare the table for a command; what no argument says the environment decides.
+
+    Raises InputError where there is no such table, where it is for another library, and where our
+    library cannot be built; the program could run without it in any case.
+    """
+    request = resolve_request("", table, service, cluster)
+    if not request.name:
+        return Preparation(
+            note=f"no table is given (--table, --service, TUNER_TABLE, TUNER_SERVICE): {OWN}"
+        )
+    program = program_of(command)
+    reason = unpreloadable_reason(program) if program else ""
+    if reason:
+        return Preparation(
+            note=f"{reason}, so that nothing can be loaded into it: {OWN}; they follow a table in a"
+            " file of theirs (tuner table export)"
+        )
+    launcher = launcher_of(command)
+    if launcher is None:
+        raise InputError("there is no mpirun or mpiexec: add the directory of your MPI's to PATH")
+    compiler = find_mpicc(launcher.path)
+    if compiler is None:
+        raise InputError(f"there is no mpicc beside {launcher.path}: install it, and a C compiler")
+    built = build_library(compiler)
+    theirs, ours = (linked_mpi(file) if file else None for file in (program, built.path))
+    if theirs and ours and theirs != ours:
+        raise InputError(f"{program} uses {theirs}, but {launcher.path} belongs to {ours}")
+    fetched = load_table(replace(request, library=built.library))
+    digest = sha256_hex(f"{code_digest()} {fetched.text}")[:DIGITS]
+    flat = cache_directory().absolute() / f"{digest}.flat"
+    left = write_flat_table(parse_table(fetched.text), flat)
+    rest = f"{plural(len(left), 'rule')} left to the library: {left[0]}" if left else ""
+    forcing = launcher.profile.environment(launcher.profile.forcing_settings)
+    if any(map(FORCING_VARIABLES_PATTERN.fullmatch, os.environ)):  # keep the user's settings
+        forcing = {}
+    return Preparation(
+        {PRELOAD_VARIABLE: str(built.path.absolute()), "TUNER_FLAT_TABLE": str(flat), **forcing},
+        "; ".join(filter(None, (fetched.note, rest))),
+        f"{request.name} ({digest})",
+    )
+
+
+def linked_mpi(file: Path) -> Path | None:
+    """Return the MPI library that a program or library is linked to; None where it is not known.
+
+    A program must not load a library for another MPI, whose handles are of other types.
+    """
+    try:
+        run = subprocess.run(["ldd", file], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    found = _LINKED_MPI.search(run.stdout)
+    return Path(found[1]).resolve() if found else None
