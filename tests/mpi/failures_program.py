@@ -24,6 +24,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import NCCL, AlgorithmChoice, TuningTable, table_record, write_table
 from tuner.runtime import algorithm_control, cuda_support, nvidia, tune
 from tuner.runtime.agreement import library_name
+from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.runtime.consensus import Consensus
 from tuner.runtime.private_comm import create_collectively
 
@@ -206,9 +207,9 @@ def by_nccl() -> TuningTable:
     return table_of(dict.fromkeys(keys, choice), library=library_name())
 
 
-def lost(comm: MPI.Intracomm, settings: object) -> MPI.Intracomm:
+def lost(control: AlgorithmControl, settings: object) -> MPI.Intracomm:
     """Make a communicator as the others do, and fail after that."""
-    comm.Dup().Free()
+    control._comm.Dup().Free()
     raise RAISED
 
 
@@ -285,7 +286,7 @@ FAILURES: dict[str, Failure] = {
     "no memory for times": raising("tuner.runtime.dispatcher.CallRing", MemoryError()),
     "no communicator": lambda: patch("tuner.runtime.private_comm.MAX_COMMS", 0),
     "a communicator that is lost": lambda: patch(
-        "tuner.runtime.algorithm_control._duplicate", lost
+        "tuner.runtime.algorithm_control.AlgorithmControl._duplicate_now", lost
     ),
     "a split that fails": lambda: patch(
         "tuner.runtime.private_comm.create_collectively", made_and_lost
