@@ -107,6 +107,25 @@ def test_a_printed_command_does_the_same(tmp_path: Path, command: list[str], tab
     assert calls_followed(tmp_path) == RANKS * CALLS
 
 
+@pytest.mark.parametrize("name", ["use_dynamic_rules", "bcast_algorithm"])
+def test_settings_of_the_user_are_kept(
+    tmp_path: Path,
+    command: list[str],
+    table: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    started: Launcher,
+) -> None:
+    """Without them Open MPI gets the one that lets algorithms be forced; MPICH needs none."""
+    words = ["run", "--print", "--table", str(table), "--", *command]
+    forces = bool(started.profile.forcing_settings)
+    assert ("use_dynamic_rules" in tuner(tmp_path, *words).stdout) is forces
+    monkeypatch.setenv(f"OMPI_MCA_coll_tuned_{name}", "0")
+    printed = tuner(tmp_path, *words).stdout
+    assert "use_dynamic_rules" not in printed
+    assert "TUNER_FLAT_TABLE" in printed
+
+
 def test_a_table_for_another_library_is_one_line(
     tmp_path: Path, command: list[str], table: Path
 ) -> None:

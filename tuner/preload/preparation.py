@@ -81,8 +81,10 @@ def prepare(
     left = write_flat_table(parse_table(fetched.text), flat)
     rest = f"{plural(len(left), 'rule')} left to the library: {left[0]}" if left else ""
     forcing = launcher.profile.environment(launcher.profile.forcing_settings)
-    if any(map(FORCING_VARIABLES_PATTERN.fullmatch, os.environ)):  # keep the user's settings
-        forcing = {}
+    if forcing.keys() & os.environ.keys() or any(
+        map(FORCING_VARIABLES_PATTERN.fullmatch, os.environ)
+    ):
+        forcing = {}  # keep the user's settings
     return Preparation(
         {PRELOAD_VARIABLE: str(built.path.absolute()), "TUNER_FLAT_TABLE": str(flat), **forcing},
         "; ".join(filter(None, (fetched.note, rest))),
