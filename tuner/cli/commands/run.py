@@ -17,6 +17,7 @@ from tuner.cli.terminal.output import warn
 from tuner.preload.command import PreparedCommand, rank_command
 from tuner.preload.preparation import OWN, Preparation, prepare
 
+QUIET_VARIABLE = "TUNER_QUIET"  # whether our library in the ranks prints nothing
 EXAMPLES = """examples:
   tuner run --table table.json -- mpirun -n 64 ./solver input.dat
   TUNER_SERVICE=http://head:8765 tuner run -- srun -n 64 ./solver input.dat
@@ -44,9 +45,12 @@ def run(options: argparse.Namespace) -> None:
         made = prepare(options.command, options.table, options.service, options.cluster)
     except TunerError as reason:
         made = Preparation(note=f"{OWN}: {reason}")
+    variables = made.environment
     if not options.quiet:
         warn(made.note)
-    command = rank_command(options.command, made.environment)
+    elif variables:
+        variables = {**variables, QUIET_VARIABLE: "1"}
+    command = rank_command(options.command, variables)
     if options.print:
         print(shell_line(command))
     else:
