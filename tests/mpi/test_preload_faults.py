@@ -13,7 +13,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice
 from tuner.launch import Launcher
 from tuner.preload import generated
-from tuner.preload.build import SOURCES
+from tuner.preload.compilation import SOURCES
 from tuner.preload.report import read_counts
 
 BINOMIAL = AlgorithmChoice("binomial", {}, "schedule")

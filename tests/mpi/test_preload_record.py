@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.support.preload import compiled
+from tuner.core.call_profile import read_call_profile
 from tuner.core.collective import Collective
 from tuner.launch import Launcher
-from tuner.preload.build import build_library
+from tuner.preload.compilation import build_library
 from tuner.preload.record import RunRecord, read_record
 
 P = 2
@@ -31,6 +35,11 @@ def recorded(launcher: Launcher, folder: Path, calls: str, late_on_rank_1: int =
     )
     assert run.stdout.split() == ["done"]
     return read_record(folder / "record")
+
+
+def tuner(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tuner", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
 @pytest.mark.parametrize("fixture", ["launcher", "mpich_launcher"])
@@ -74,3 +83,36 @@ def test_kinds_beyond_those_that_are_kept_are_counted_together(
     found = recorded(launcher, tmp_path, "".join(f"bcast {n} 0\n" for n in range(3000)))
     assert len(found.kinds) == 2048
     assert found.unrecorded == P * (3000 - 2048)
+
+
+def test_the_command_lists_the_calls_and_writes_their_profile(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    program = compiled(launcher, "preload_calls.c", tmp_path)
+    (tmp_path / "calls").write_text("bcast 4096 0\n" * 5 + "barrier 0 0\n")
+    command = launcher.command(P, [str(tmp_path / "calls")], program=program)
+    done = tuner("record", "--out", "solver.profile", "--", *command, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    (row,) = (line for line in lines if line[:1] == ["bcast"])
+    assert row[:4] == ["bcast", "1x2", "4KiB", "5"]
+    assert "of the time in collectives" in done.stdout
+    assert "tuner tune --profile solver.profile" in done.stdout
+    calls = {
+        (one.collective, one.nbytes): one.calls
+        for one in read_call_profile(tmp_path / "solver.profile")
+    }
+    assert calls == {("bcast", 4096): 5, ("barrier", 4): 1}
+    in_json = tuner("record", "--json", "--", *command, folder=tmp_path)
+    record = json.loads(in_json.stdout.removeprefix("done\n"))
+    assert [kind["rank_calls"] for kind in record["kinds"] if kind["nbytes"]] == [P * 5]
+    assert [path.name for path in tmp_path.glob(".tuner-record*")] == []
+
+
+def test_a_command_that_leaves_no_record(launcher: Launcher, tmp_path: Path) -> None:
+    failing = tuner("record", "--", "sh", "-c", "exit 3", folder=tmp_path)
+    assert (failing.returncode, failing.stdout) == (3, "")
+    other = tuner("record", "--", "true", folder=tmp_path)
+    assert other.returncode == 1
+    assert other.stderr.count("\n") == 1
+    assert "left no record" in other.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.core.table import TuningTable
 from tuner.launch import Launcher
-from tuner.preload.build import build_library
+from tuner.preload.compilation import build_library
 from tuner.preload.flat_table import write_flat_table
 
 SUPPORT = Path(__file__).parent

@@ -38,6 +38,7 @@ COMMANDS = {
     "select": "say what a tuning table or a trained selector decides for one call",
     "table": "show, export, check and validate tuning tables",
     "run": "start a program in any language, with its collectives as in a tuning table",
+    "record": "find out which collective calls a program makes, and what they cost",
     "compare": "time a whole program with a tuning table and without: what the table gains",
     "serve": "answer over HTTP: tables, what they decide, measurements, studies, jobs",
     "studio": "open pages in the browser on which machines and algorithms can be tried",

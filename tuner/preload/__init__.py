@@ -1,5 +1,5 @@
 """The dispatcher for programs in C, C++ and Fortran: a library in C that is loaded before MPI.
 
 Python turns a tuning table into one flat file (`flat_table`), compiles the library for the user's
-MPI (`build`), and starts the program with both (`tuner run`).
+MPI (`compilation`), and starts the program with both (`tuner run`).
 """

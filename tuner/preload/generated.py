@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.core.collective import Collective, Held
-from tuner.core.rank_plan import Kind
+from tuner.core.rank_plan import InstructionKind
 from tuner.core.table import OPERATORS
 from tuner.preload import flat_table
 
@@ -37,7 +37,7 @@ def header() -> str:
     parts += [f"#define {name} {getattr(flat_table, name):#x}" for name in _CONSTANTS]
     names = [collective.name for collective in Collective]
     parts += ["", f"enum {{ {', '.join(names)}, N_COLLECTIVES }};"]
-    parts += [f"enum {{ {', '.join(f'DO_{kind.name}' for kind in Kind)} }};", ""]
+    parts += [f"enum {{ {', '.join(f'DO_{kind.name}' for kind in InstructionKind)} }};", ""]
     parts += [_struct(name, dtype) for name, dtype in flat_table.DTYPES.items()]
     parts.append("struct span { uint64_t offset, count; };")
     parts.append(_struct("header", flat_table.HEADER))

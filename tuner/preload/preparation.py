@@ -11,21 +11,25 @@ from pathlib import Path
 
 from tuner.base.code_digest import DIGITS, code_digest
 from tuner.base.errors import InputError
-from tuner.base.units import plural
+from tuner.base.units import parse_duration, plural
 from tuner.core.table import parse_table
-from tuner.launch.executables import find_mpicc
+from tuner.launch.executables import KnownLauncher, find_mpicc
 from tuner.launch.launcher import PRELOAD_VARIABLE
-from tuner.preload.build import build_library
 from tuner.preload.command import launcher_of, program_of, unpreloadable_reason
+from tuner.preload.compilation import PreloadLibrary, build_library
 from tuner.preload.flat_table import write_flat_table
 from tuner.runtime.dynamic_rules import FORCING_VARIABLES_PATTERN
 from tuner.runtime.table_cache import cache_directory
 from tuner.runtime.table_loading import load_table
-from tuner.runtime.table_source import resolve_request, sha256_hex
+from tuner.runtime.table_source import TUNE_AFTER_VARIABLE, resolve_request, sha256_hex
 
 # In what `ldd` prints. Names of Open MPI, MPICH and Intel MPI; ABI, Spectrum MPI and Cray MPICH.
 _LINKED_MPI = re.compile(r"\blibmpi(?:_abi|_ibm|_cray|_gnu_\d+)?\.so\S* => (/\S+)")
 OWN = "the library's own collectives are used"
+
+
+class UnpreloadableError(InputError):
+    """A program into which nothing can be loaded."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +62,44 @@ def prepare(
         return Preparation(
             note=f"no table is given (--table, --service, TUNER_TABLE, TUNER_SERVICE): {OWN}"
         )
-    program = program_of(command)
-    reason = unpreloadable_reason(program) if program else ""
-    if reason:
+    try:
+        built, launcher = library_for(command)
+    except UnpreloadableError as reason:
         return Preparation(
             note=f"{reason}, so that nothing can be loaded into it: {OWN}; they follow a table in a"
             " file of theirs (tuner table export)"
         )
+    fetched = load_table(replace(request, library=built.library))
+    digest = sha256_hex(f"{code_digest()} {fetched.text}")[:DIGITS]
+    flat = cache_directory().absolute() / f"{digest}.flat"
+    left = write_flat_table(parse_table(fetched.text), flat)
+    rest = f"{plural(len(left), 'rule')} left to the library: {left[0]}" if left else ""
+    after = os.environ.get(TUNE_AFTER_VARIABLE)
+    delay = {"TUNER_TUNE_AFTER_SECONDS": str(parse_duration(after))} if after else {}
+    forcing = launcher.profile.environment(launcher.profile.forcing_settings)
+    if forcing.keys() & os.environ.keys() or any(
+        map(FORCING_VARIABLES_PATTERN.fullmatch, os.environ)
+    ):
+        forcing = {}  # keep the user's settings
+    return Preparation(
+        {PRELOAD_VARIABLE: str(built.path.absolute()), "TUNER_FLAT_TABLE": str(flat)}
+        | delay
+        | forcing,
+        "; ".join(filter(None, (fetched.note, rest))),
+        f"{request.name} ({digest})",
+    )
+
+
+def library_for(command: Sequence[str]) -> tuple[PreloadLibrary, KnownLauncher]:
+    """Return the library to load into the ranks of a command, and their launcher.
+
+    Raises UnpreloadableError where nothing can be loaded into the program, and InputError where our
+    library cannot be built for its MPI.
+    """
+    program = program_of(command)
+    reason = unpreloadable_reason(program) if program else ""
+    if reason:
+        raise UnpreloadableError(reason)
     launcher = launcher_of(command)
     if launcher is None:
         raise InputError("there is no mpirun or mpiexec: add the directory of your MPI's to PATH")
@@ -75,21 +110,7 @@ def prepare(
     theirs, ours = (linked_mpi(file) if file else None for file in (program, built.path))
     if theirs and ours and theirs != ours:
         raise InputError(f"{program} uses {theirs}, but {launcher.path} belongs to {ours}")
-    fetched = load_table(replace(request, library=built.library))
-    digest = sha256_hex(f"{code_digest()} {fetched.text}")[:DIGITS]
-    flat = cache_directory().absolute() / f"{digest}.flat"
-    left = write_flat_table(parse_table(fetched.text), flat)
-    rest = f"{plural(len(left), 'rule')} left to the library: {left[0]}" if left else ""
-    forcing = launcher.profile.environment(launcher.profile.forcing_settings)
-    if forcing.keys() & os.environ.keys() or any(
-        map(FORCING_VARIABLES_PATTERN.fullmatch, os.environ)
-    ):
-        forcing = {}  # keep the user's settings
-    return Preparation(
-        {PRELOAD_VARIABLE: str(built.path.absolute()), "TUNER_FLAT_TABLE": str(flat), **forcing},
-        "; ".join(filter(None, (fetched.note, rest))),
-        f"{request.name} ({digest})",
-    )
+    return built, launcher
 
 
 def linked_mpi(file: Path) -> Path | None:

@@ -11,7 +11,7 @@ waited for the last one to arrive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -66,6 +66,15 @@ class RunRecord:
         """The part of the time that is spent in collectives."""
         return sum(kind.seconds for kind in self.kinds) / max(self.seconds, 1e-9)
 
+    @property
+    def run_seconds(self) -> float:
+        """The time between MPI_Init and MPI_Finalize, the mean of the ranks."""
+        return self.seconds / max(self.ranks, 1)
+
+    def summary(self) -> dict[str, object]:
+        """Return the record as JSON takes it."""
+        return {**asdict(self), "run_seconds": self.run_seconds, "share": self.share}
+
     def profile(self) -> list[ProfiledCall]:
         """Return the calls that a probe can measure: of regular layouts, and with data or without.
 
@@ -93,8 +102,8 @@ def read_record(path: Path) -> RunRecord:
         kinds = [_merged([*same]) for _, same in groupby(sorted(rows), lambda row: row[:6])]
     except (OSError, ValueError, IndexError):
         raise InputError(
-            f"{path}: the program has left no record: does it use the MPI of its launcher, and did"
-            " it end by itself?"
+            "the program has left no record: does it call MPI_Finalize, with the MPI of its"
+            " launcher?"
         ) from None
     return RunRecord(
         len(ranks),

@@ -42,10 +42,14 @@ from tuner.runtime.table_binding import (
     agree_on_rules,
     log_status,
 )
-from tuner.runtime.table_source import TableRequest, resolve_request, working_directory
+from tuner.runtime.table_source import (
+    TUNE_AFTER_VARIABLE,
+    TableRequest,
+    resolve_request,
+    working_directory,
+)
 from tuner.runtime.tally import CallTally
 
-TUNE_AFTER_VARIABLE = "TUNER_TUNE_AFTER"
 DEFAULT_TUNE_AFTER = "1s"  # tuning takes 2.3 ms on two ranks (tests/bench/derived.py)
 
 

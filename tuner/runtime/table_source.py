@@ -24,6 +24,7 @@ from tuner.base.units import parse_duration
 from tuner.core.table import TuningTable, parse_table, table_record
 
 DEFAULT_TIMEOUT = "5s"
+TUNE_AFTER_VARIABLE = "TUNER_TUNE_AFTER"  # how long calls take before a communicator is tuned
 MAX_TIMEOUT_S = 3600.0  # seconds
 MAX_TABLE_BYTES = 64 * 2**20  # a hundred times the largest table that was ever made
 _VERSION = re.compile(r'(?:W/)?"([0-9]{1,18})-')

@@ -13,7 +13,13 @@ from tests.support.calls import ALL, every_schedule, inputs, matrix_product
 from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.core.interpret import interpret
-from tuner.core.rank_plan import MAX_ROUNDS_AHEAD, Instruction, Kind, SchedulePlan, plan_schedule
+from tuner.core.rank_plan import (
+    MAX_ROUNDS_AHEAD,
+    Instruction,
+    InstructionKind,
+    SchedulePlan,
+    plan_schedule,
+)
 from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, make_schedule
 
 
@@ -69,30 +75,30 @@ class Player:
 
     def carry_out(self, step: Instruction) -> Generator[None]:
         kind, request, source, target, chunks, peer = step
-        if kind is Kind.SEND:
+        if kind is InstructionKind.SEND:
             self.start(self.network.sends[self.rank, peer], request, self.window(source, chunks))
-        elif kind is Kind.RECEIVE_ASIDE:
+        elif kind is InstructionKind.RECEIVE_ASIDE:
             self.slots[source] = np.zeros_like(self.window(target, chunks))
             self.start(self.network.receives[peer, self.rank], request, self.slots[source])
-        elif kind is Kind.RECEIVE:
+        elif kind is InstructionKind.RECEIVE:
             self.start(self.network.receives[peer, self.rank], request, self.window(target, chunks))
-        elif kind is Kind.WAIT:
+        elif kind is InstructionKind.WAIT:
             message = self.requests.pop(request)
             while not message.is_complete:
                 self.is_blocked = True
                 yield
             self.is_blocked = False
-        elif kind is Kind.SET_ASIDE:
+        elif kind is InstructionKind.SET_ASIDE:
             self.slots[target] = self.window(source, chunks).copy()
-        elif kind is Kind.END_ROUND:
+        elif kind is InstructionKind.END_ROUND:
             self.slots.clear()
         else:
-            aside = kind in (Kind.COPY_BACK, Kind.REDUCE_BACK)
+            aside = kind in (InstructionKind.COPY_BACK, InstructionKind.REDUCE_BACK)
             self.combine(kind, self.slots[source] if aside else self.window(source, chunks), step)
 
-    def combine(self, kind: Kind, given: AnyArray, step: Instruction) -> None:
+    def combine(self, kind: InstructionKind, given: AnyArray, step: Instruction) -> None:
         into = self.window(step.target, step.chunks)
-        if kind in (Kind.COPY, Kind.COPY_BACK):
+        if kind in (InstructionKind.COPY, InstructionKind.COPY_BACK):
             into[...] = given
         elif step.peer == DST_OP_ARRIVING:
             into[...] = matrix_product(into, given)
@@ -142,8 +148,8 @@ def test_a_send_may_last_while_its_source_is_unchanged() -> None:
     rounds = [Round.of([0], [1], [0])] + [Round.of([0], [1], [1]) for _ in range(12)]
     plan = plan_schedule(make_schedule(Collective.BCAST, 2, 2, rounds))
     sender = plan.ranks[0]
-    waits = [place for place, step in enumerate(sender) if step.kind is Kind.WAIT]
-    sends_before = [sum(s.kind is Kind.SEND for s in sender[:place]) for place in waits]
+    waits = [place for place, step in enumerate(sender) if step.kind is InstructionKind.WAIT]
+    sends_before = [sum(s.kind is InstructionKind.SEND for s in sender[:place]) for place in waits]
     assert sends_before[0] == MAX_ROUNDS_AHEAD + 1
     assert plan.n_requests == MAX_ROUNDS_AHEAD + 1
 
@@ -151,7 +157,12 @@ def test_a_send_may_last_while_its_source_is_unchanged() -> None:
 def test_a_send_is_complete_before_its_source_is_written() -> None:
     rounds = [Round.of([0], [1], [0]), Round.of([1], [0], [0])]
     sender = plan_schedule(make_schedule(Collective.ALLREDUCE, 2, 1, rounds)).ranks[0]
-    assert [step.kind for step in sender] == [Kind.SEND, Kind.WAIT, Kind.RECEIVE, Kind.WAIT]
+    assert [step.kind for step in sender] == [
+        InstructionKind.SEND,
+        InstructionKind.WAIT,
+        InstructionKind.RECEIVE,
+        InstructionKind.WAIT,
+    ]
 
 
 def test_what_a_plan_needs() -> None:

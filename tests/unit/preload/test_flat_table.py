@@ -12,7 +12,7 @@ import pytest
 from tests.support.ladders import Rungs, table_of
 from tuner.algorithms import build
 from tuner.core.collective import Collective
-from tuner.core.rank_plan import Kind, plan_schedule
+from tuner.core.rank_plan import InstructionKind, plan_schedule
 from tuner.core.table import OPERATORS, AlgorithmChoice, RuleKey, TuningTable
 from tuner.mpi_libraries.followed_rules import COUNT_LIMIT_BYTES, split_at_limits
 from tuner.preload import flat_table
@@ -180,4 +180,4 @@ def test_counts_of_a_report(tmp_path: Path) -> None:
 
 
 def test_the_numbers_of_instructions_are_those_of_the_kinds() -> None:
-    assert [kind.value for kind in Kind] == list(range(len(Kind)))
+    assert [kind.value for kind in InstructionKind] == list(range(len(InstructionKind)))

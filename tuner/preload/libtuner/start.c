@@ -131,12 +131,29 @@ static bool start_table(int rank)
     return agreed[0] == INT32_MAX && agreed[1] == -agreed[2] && start_plans();
 }
 
+/* Return whether the program's MPI is of the kind for which we were compiled. Until this is known no
+ * handle may be used, as the handles of others are of other types; calls pass through all the same. */
+static bool is_own_library(void)
+{
+    char version[1 << 14];
+    int length;
+    PMPI_Get_library_version(version, &length);
+    const bool is_openmpi = strstr(version, "Open MPI") || strstr(version, "Spectrum");
+#ifdef OPEN_MPI
+    return is_openmpi;
+#else
+    return !is_openmpi;
+#endif
+}
+
 /* Follow the table, or record the calls; collective over MPI_COMM_WORLD. */
 static void start(void)
 {
     const char *after = getenv("TUNER_TUNE_AFTER_SECONDS");
     double seconds = after ? strtod(after, NULL) : 1.0;
     int rank;
+    if (!is_own_library())
+        return;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Query_thread(&thread_level);
     has_table = start_table(rank);

@@ -1,0 +1,113 @@
+"""Record which collective calls a program makes, how long they take and how long ranks wait.
+
+The program runs with the library's own collectives. Its calls are counted by a small C library that
+is loaded into the ranks before their MPI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from tuner.base.atomic_io import require_writable_file
+from tuner.base.errors import InputError
+from tuner.base.units import format_exact_size, format_time, plural
+from tuner.cli.options.argument_types import file_option
+from tuner.cli.terminal.output import (
+    finish_command,
+    print_command,
+    print_result,
+    print_table,
+    print_text,
+    warn,
+)
+from tuner.core.call_profile import write_call_profile
+from tuner.launch.launcher import PRELOAD_VARIABLE
+from tuner.preload.command import PreparedCommand, rank_command
+from tuner.preload.preparation import library_for
+from tuner.preload.record import CallKind, RunRecord, read_record
+
+EXAMPLES = """examples:
+  tuner record -- mpirun -n 64 ./solver input.dat
+  tuner record --out solver.profile -- srun -n 64 ./solver input.dat
+  tuner tune --profile solver.profile --hosts node1,node2 --out table.json
+
+The record is written when the program calls MPI_Finalize.
+
+Exit status: that of COMMAND, and 1 where it leaves no record."""
+MOST_ROWS = 15
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    file_option(parser, "--out", "profile of the calls, for `tuner tune --profile`")
+    parser.add_argument(
+        "command", nargs="+", metavar="COMMAND", help="program and arguments, after --"
+    )
+    hint = f"write the command after --: {parser.prog} -- mpirun -n 64 ./solver input.dat"
+    parser.set_defaults(unknown=hint)
+    finish_command(parser, run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the program, print and write what it did, and return its status."""
+    if options.out:
+        require_writable_file(options.out)
+    built, _ = library_for(options.command)
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".tuner-record-") as folder:
+        path = Path(folder) / "record"
+        variables = {PRELOAD_VARIABLE: str(built.path.absolute()), "TUNER_RECORD": str(path)}
+        status = _run(rank_command(options.command, variables))
+        if status and not path.exists():
+            return status
+        found = read_record(path)
+    if options.out:
+        write_call_profile(options.out, Path(options.command[-1]).name, found.profile())
+    print_result(options.json, found.summary(), partial(_print, found))
+    if options.out and not options.json:
+        print_command("tune them:", f"tuner tune --profile {options.out} --hosts HOSTS")
+    return status
+
+
+def _run(command: PreparedCommand) -> int:
+    """Run a command to its end; return its status as a shell does."""
+    try:
+        status = subprocess.run(command.words, env=command.environment, check=False).returncode
+    except OSError as reason:
+        raise InputError(f"{command.words[0]} cannot be started: {reason.strerror}") from None
+    return status if status >= 0 else 128 - status
+
+
+def _print(found: RunRecord) -> None:
+    if not found.kinds:
+        print_text(f"no collective calls in {format_time(found.run_seconds)}")
+        return
+    print_text(
+        f"{plural(found.ranks, 'rank')}, {format_time(found.run_seconds)}:"
+        f" {found.share:.0%} of the time in collectives"
+    )
+    if found.unrecorded:
+        warn(f"{found.unrecorded} calls of further kinds are not listed")
+    shown = found.kinds[:MOST_ROWS]
+    columns = ("collective", "ranks", "bytes", "calls", "time", "waiting", "shortest")
+    print_table("", columns, (_row(kind, found) for kind in shown), right=columns[2:])
+    if len(found.kinds) > len(shown):
+        print_text(
+            f"and {plural(len(found.kinds) - len(shown), 'kind')} of calls that take less time"
+        )
+
+
+def _row(kind: CallKind, found: RunRecord) -> tuple[str, ...]:
+    ranks = f"{kind.nodes}x{kind.ppn}" if kind.ppn else f"on {plural(kind.nodes, 'node')}, uneven"
+    return (
+        kind.collective.value,
+        ranks,
+        format_exact_size(kind.nbytes) if kind.collective.has_data else "",
+        f"{kind.rank_calls // max(kind.nodes * kind.ppn, 1)}" if kind.ppn else "",
+        f"{kind.seconds / max(found.seconds, 1e-9):.1%}",
+        "" if kind.waiting is None else f"{kind.waiting:.0%}",
+        format_time(kind.least_s),
+    )
