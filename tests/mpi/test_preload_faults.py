@@ -127,3 +127,26 @@ def test_a_flipped_bit_anywhere_is_noticed(
         [target, tmp_path / "flat", "1000"], capture_output=True, text=True, check=False
     )
     assert (tried.returncode, tried.stdout) == (0, "all noticed\n")
+
+
+@pytest.mark.parametrize(
+    ("program_of", "library_of"), [("launcher", "mpich_launcher"), ("mpich_launcher", "launcher")]
+)
+def test_a_program_of_another_mpi_runs_without_us(
+    request: pytest.FixtureRequest, program_of: str, library_of: str, tmp_path: Path
+) -> None:
+    """Its handles are of other types, with which our library could do nothing."""
+    own: Launcher = request.getfixturevalue(program_of)
+    other: Launcher = request.getfixturevalue(library_of)
+    table = table_of({(Collective.BCAST, 2, "any"): [(0, BINOMIAL)]}, library=other.version())
+    (tmp_path / "calls").write_text(CALLS)
+    environment = preload_environment(other, table, tmp_path)
+    run = own.run(
+        2,
+        [str(tmp_path / "calls")],
+        program=compiled(own, "preload_calls.c", tmp_path),
+        environment=environment,
+    )
+    assert run.stdout.split() == ["done"]
+    assert run.stderr.count("uses another MPI than its launcher") == 2
+    assert not (tmp_path / "report").exists()

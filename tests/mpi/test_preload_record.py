@@ -15,7 +15,7 @@ from tuner.core.call_profile import read_call_profile
 from tuner.core.collective import Collective
 from tuner.launch import Launcher
 from tuner.preload.compilation import build_library
-from tuner.preload.record import RunRecord, read_record
+from tuner.preload.run_record import RunRecord, read_record
 
 P = 2
 

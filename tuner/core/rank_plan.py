@@ -18,7 +18,7 @@ MAX_ROUNDS_AHEAD = 8  # rounds that a send may last before its rank waits for it
 NONE = -1
 
 
-class Kind(IntEnum):
+class InstructionKind(IntEnum):
     """The kind of an instruction."""
 
     SEND = 0  # chunks from `source` on to `peer`
@@ -42,7 +42,7 @@ class Instruction(NamedTuple):
     peer            the other rank of a message, or the code of a reduction
     """
 
-    kind: Kind
+    kind: InstructionKind
     request: int = NONE
     source: int = NONE
     target: int = NONE
@@ -114,7 +114,7 @@ class _RankPlan:
             if row.src == rank != row.dst and not row.reads_from(written):
                 self.pending.append(_Send(request, row, number))
         if slots:
-            self.instructions.append(Instruction(Kind.END_ROUND))
+            self.instructions.append(Instruction(InstructionKind.END_ROUND))
             self.n_slots = max(self.n_slots, len(slots))
             aside = sum(rows[place].chunks for place in slots)
             self.slot_chunks = max(self.slot_chunks, aside)
@@ -145,7 +145,9 @@ class _RankPlan:
             elif row.reads_from(written):
                 slots[place] = len(slots)
                 self.instructions.append(
-                    Instruction(Kind.SET_ASIDE, NONE, row.src_chunk, slots[place], row.chunks)
+                    Instruction(
+                        InstructionKind.SET_ASIDE, NONE, row.src_chunk, slots[place], row.chunks
+                    )
                 )
         return slots
 
@@ -155,7 +157,7 @@ class _RankPlan:
         for place, (row, request) in enumerate(zip(rows, requests, strict=True)):
             if request != NONE and row.dst == self.rank:
                 aside = place in slots
-                kind = Kind.RECEIVE_ASIDE if aside else Kind.RECEIVE
+                kind = InstructionKind.RECEIVE_ASIDE if aside else InstructionKind.RECEIVE
                 into = slots[place] if aside else NONE
                 self.instructions.append(
                     Instruction(kind, request, into, row.dst_chunk, row.chunks, row.src)
@@ -163,7 +165,9 @@ class _RankPlan:
         for row, request in zip(rows, requests, strict=True):
             if request != NONE and row.src == self.rank:
                 self.instructions.append(
-                    Instruction(Kind.SEND, request, row.src_chunk, NONE, row.chunks, row.dst)
+                    Instruction(
+                        InstructionKind.SEND, request, row.src_chunk, NONE, row.chunks, row.dst
+                    )
                 )
         return requests
 
@@ -174,9 +178,9 @@ class _RankPlan:
             if request != NONE:
                 self._wait(request)
             if row.reduce == NO_REDUCTION:
-                kind = Kind.COPY_BACK if place in slots else Kind.COPY
+                kind = InstructionKind.COPY_BACK if place in slots else InstructionKind.COPY
             else:
-                kind = Kind.REDUCE_BACK if place in slots else Kind.REDUCE
+                kind = InstructionKind.REDUCE_BACK if place in slots else InstructionKind.REDUCE
             source = slots.get(place, row.src_chunk)
             self.instructions.append(
                 Instruction(kind, NONE, source, row.dst_chunk, row.chunks, row.reduce)
@@ -189,7 +193,7 @@ class _RankPlan:
         return self.n_requests - 1
 
     def _wait(self, request: int) -> None:
-        self.instructions.append(Instruction(Kind.WAIT, request))
+        self.instructions.append(Instruction(InstructionKind.WAIT, request))
         self.free.append(request)
 
 

@@ -28,7 +28,7 @@ from tuner.core.call_profile import write_call_profile
 from tuner.launch.launcher import PRELOAD_VARIABLE
 from tuner.preload.command import PreparedCommand, rank_command
 from tuner.preload.preparation import library_for
-from tuner.preload.record import CallKind, RunRecord, read_record
+from tuner.preload.run_record import RecordedCalls, RunRecord, read_record
 
 EXAMPLES = """examples:
   tuner record -- mpirun -n 64 ./solver input.dat
@@ -100,7 +100,7 @@ def _print(found: RunRecord) -> None:
         )
 
 
-def _row(kind: CallKind, found: RunRecord) -> tuple[str, ...]:
+def _row(kind: RecordedCalls, found: RunRecord) -> tuple[str, ...]:
     ranks = f"{kind.nodes}x{kind.ppn}" if kind.ppn else f"on {plural(kind.nodes, 'node')}, uneven"
     return (
         kind.collective.value,

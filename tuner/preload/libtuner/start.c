@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 int thread_level;
 static bool is_started, has_table;
@@ -40,9 +41,41 @@ void resolve(const char *name, void **library, void **tool)
         *tool = NULL;
 }
 
-__attribute__((constructor)) static void resolve_all(void)
+/* Return whether the program's MPI is of the kind for which we were compiled. */
+static bool is_own_library(void)
+{
+    char version[1 << 14];
+    int length;
+    PMPI_Get_library_version(version, &length);
+    const bool is_openmpi = strstr(version, "Open MPI") || strstr(version, "Spectrum");
+#ifdef OPEN_MPI
+    return is_openmpi;
+#else
+    return !is_openmpi;
+#endif
+}
+
+/* Begin the program again without us, since the handles of its MPI are of other types than ours. */
+static void step_aside(char **argv, char **environment)
+{
+    Dl_info own;
+    char *preload = getenv("LD_PRELOAD");
+    char *place = preload && dladdr((void *)step_aside, &own) ? strstr(preload, own.dli_fname)
+                                                              : NULL;
+    if (!place)
+        return;
+    size_t length = strlen(own.dli_fname);
+    length += place[length] == ':';
+    memmove(place, place + length, strlen(place + length) + 1);
+    say("%s uses another MPI than its launcher: its own collectives are used", argv[0]);
+    execve("/proc/self/exe", argv, environment);
+}
+
+__attribute__((constructor)) static void resolve_all(int argc, char **argv, char **environment)
 {
     void *unused;
+    if (argc > 0 && !is_own_library())
+        step_aside(argv, environment);
     resolve("Init", (void **)&library_Init, (void **)&tool_Init);
     resolve("Init_thread", (void **)&library_Init_thread, (void **)&tool_Init_thread);
     resolve("Finalize", (void **)&library_Finalize, (void **)&tool_Finalize);
@@ -131,29 +164,12 @@ static bool start_table(int rank)
     return agreed[0] == INT32_MAX && agreed[1] == -agreed[2] && start_plans();
 }
 
-/* Return whether the program's MPI is of the kind for which we were compiled. Until this is known no
- * handle may be used, as the handles of others are of other types; calls pass through all the same. */
-static bool is_own_library(void)
-{
-    char version[1 << 14];
-    int length;
-    PMPI_Get_library_version(version, &length);
-    const bool is_openmpi = strstr(version, "Open MPI") || strstr(version, "Spectrum");
-#ifdef OPEN_MPI
-    return is_openmpi;
-#else
-    return !is_openmpi;
-#endif
-}
-
 /* Follow the table, or record the calls; collective over MPI_COMM_WORLD. */
 static void start(void)
 {
     const char *after = getenv("TUNER_TUNE_AFTER_SECONDS");
     double seconds = after ? strtod(after, NULL) : 1.0;
     int rank;
-    if (!is_own_library())
-        return;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Query_thread(&thread_level);
     has_table = start_table(rank);

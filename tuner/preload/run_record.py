@@ -21,7 +21,7 @@ from tuner.core.collective import Collective
 
 
 @dataclass(frozen=True)
-class CallKind:
+class RecordedCalls:
     """Calls of one collective and size on communicators of one layout, over all ranks.
 
     nodes, ppn      layout; irregular where `ppn` is 0
@@ -58,7 +58,7 @@ class RunRecord:
 
     ranks: int
     seconds: float
-    kinds: tuple[CallKind, ...]
+    kinds: tuple[RecordedCalls, ...]
     unrecorded: int
 
     @property
@@ -113,11 +113,11 @@ def read_record(path: Path) -> RunRecord:
     )
 
 
-def _merged(rows: list[list[str]]) -> CallKind:
+def _merged(rows: list[list[str]]) -> RecordedCalls:
     """Return the calls of one kind of all ranks."""
     name, nodes, ppn, is_cyclic, commutes, nbytes = rows[0][:6]
     sampled, waiting = (sum(float(row[place]) for row in rows) for place in (10, 11))
-    return CallKind(
+    return RecordedCalls(
         Collective(name),
         int(nodes),
         int(ppn),
