@@ -1,9 +1,9 @@
-"""MPICH's own test suite, from Debian's source package, alone and under a native file of ours.
+"""MPICH's own test suite, from Debian's source package, alone and under tables of ours.
 
 python -m tests.support.mpich_suite         download the suite and build it for both libraries
 
-The programs are C, so that they follow the files that the library itself reads. The dispatcher,
-which is part of Python programs, is never in front of them.
+The programs are C. They follow a table by a native file, which the library itself reads, or by the
+library that is loaded before them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,21 +24,26 @@ from functools import partial
 from pathlib import Path
 
 from tests.support.ladders import Rungs, table_of
-from tests.support.mpi4py_suite import SHARED_CORES
+from tests.support.mpi4py_suite import SHARED_CORES, forced_choices
 from tests.support.waiting import patience
-from tuner import mpi_libraries
+from tuner import algorithms, mpi_libraries
 from tuner.base.errors import LaunchTimeoutError
 from tuner.base.processes import available_cores
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmChoice, TuningTable
+from tuner.core.table import OPERATORS, SCHEDULE, AlgorithmChoice, TuningTable
 from tuner.launch import Launcher
 from tuner.mpi_libraries.profiles import profile_of
+from tuner.preload.build import build_library
+from tuner.preload.flat_table import write_flat_table
 from tuner.validation.timing import LaunchOptions
 from tuner.workflows.acceptance import prepare_side
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("TUNER_MPICH_SUITE", ROOT / "build" / "mpich-suite"))
-FOLDERS = ("coll", "comm", "attr", "errhan", "topo", "threads/coll", "threads/comm")
+FOLDERS = (
+    *("coll", "comm", "attr", "errhan", "topo", "init", "spawn"),
+    *("threads/coll", "threads/comm", "threads/init", "threads/pt2pt", "threads/spawn"),
+)
 MAX_RANKS = 5
 BANDS = (0, *(1 << bits for bits in range(21)))  # bytes from which on a table has another choice
 SEGMENT = 64  # bytes: most messages of the suite are longer
@@ -66,11 +73,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The outcomes of all entries: alone, and under a file.
+    """The outcomes of all entries: alone, and under a table.
 
     failed_alone    what an entry that fails by itself said
-    failed          the same under the file, of those that pass alone
-    flaky           entries that failed under the file, but not again, or alone too when repeated
+    failed          the same under the table, of those that pass alone
+    flaky           entries that failed under the table, but not again, or alone too when repeated
     """
 
     entries: int
@@ -82,7 +89,7 @@ class Comparison:
         alone = self.entries - len(self.failed_alone)
         lines = [
             f"{self.entries} entries, {alone} pass alone,"
-            f" {alone - len(self.failed) - len(self.flaky)} of them under the file at once;"
+            f" {alone - len(self.failed) - len(self.flaky)} of them under the table at once;"
             f" differences: {len(self.failed)}"
         ]
         for title, found in (("fails alone", self.failed_alone), ("flaky", self.flaky)):
@@ -169,8 +176,8 @@ def build(launcher: Launcher) -> Path:
     the suite cannot be configured.
     """
     target = CACHE / launcher.version().replace(" ", "-")
-    done = target / "built"
-    if done.exists():
+    done, wanted = target / "built", " ".join(FOLDERS)
+    if done.exists() and done.read_text() == wanted:
         return target
     if launcher.compiler is None:
         raise OSError(f"{launcher.version()} has no mpicc")
@@ -189,7 +196,7 @@ def build(launcher: Launcher) -> Path:
         _make(target, ["make", "-C", folder], check=True)
     for folder in FOLDERS:
         _make(target, ["make", "--keep-going", f"-j{available_cores()}", "-C", folder])
-    done.touch()
+    done.write_text(wanted)
     return target
 
 
@@ -229,7 +236,7 @@ def _entry(folder: str, words: Sequence[str]) -> Entry:
     )
 
 
-# The files
+# The tables
 
 
 def tables(library: str) -> list[TuningTable]:
@@ -291,19 +298,93 @@ def followed(table: TuningTable, launcher: Launcher, directory: Path) -> LaunchO
     return prepare_side(table, "any", launcher, directory)
 
 
+def preload_tables(library: str) -> dict[str, TuningTable]:
+    """Return tables for the preloaded library, which has more choices than a native file.
+
+    schedule    every call goes to a schedule of ours, each at some band of sizes
+    forced      every call that the library can be made to carry out by a given algorithm
+    mixed       both, and the library's own choice, in turn
+    """
+    made: dict[str, dict[tuple[Collective, int, str], Rungs]] = {}
+    for collective in Collective:
+        for operators in OPERATORS if collective.is_reduction else OPERATORS[:1]:
+            for p in range(1, MAX_RANKS + 1):
+                ours = schedules(collective, p, operators)
+                forced = forced_choices(library, collective, p, operators) or [AlgorithmChoice()]
+                mixed = [
+                    one
+                    for place in range(max(len(ours), len(forced)))
+                    for one in (
+                        ours[place % len(ours)],
+                        forced[place % len(forced)],
+                        AlgorithmChoice(),
+                    )
+                ]
+                bands = BANDS if collective.has_data else BANDS[:1]
+                for name, known in (("schedule", ours), ("forced", forced), ("mixed", mixed)):
+                    made.setdefault(name, {})[collective, p, operators] = [
+                        (low, known[(p * len(BANDS) + n) % len(known)])
+                        for n, low in enumerate(bands)
+                    ]
+    return {name: table_of(ladders, library=library) for name, ladders in made.items()}
+
+
+def schedules(collective: Collective, p: int, operators: str) -> list[AlgorithmChoice]:
+    """Return our algorithms for such calls, with segments of their own length and short ones."""
+    found = []
+    for name in algorithms.algorithm_names(collective):
+        segmented = "segment" in algorithms.describe(collective, name).params
+        for params in ({}, {"segment": SEGMENT}) if segmented else ({},):
+            schedule = algorithms.build(collective, name, p, nbytes=1000, params=params)
+            ordered = algorithms.schedule_properties(schedule).order_preserving
+            if not schedule.in_network and (ordered or operators == "commutative"):
+                found.append(AlgorithmChoice(name, params, SCHEDULE))
+    return found
+
+
+def preloaded(table: TuningTable, launcher: Launcher, directory: Path) -> LaunchOptions:
+    """Write the flat file of a table; return the options under which programs follow it."""
+    assert launcher.compiler
+    reports = directory / "reports"
+    reports.mkdir(parents=True)
+    write_flat_table(table, directory / "table.flat")
+    environment = {
+        "LD_PRELOAD": str(build_library(launcher.compiler).path),
+        "TUNER_FLAT_TABLE": str(directory / "table.flat"),
+        "TUNER_REPORT": str(reports),
+        "TUNER_TUNE_AFTER_SECONDS": "0",
+    }
+    if launcher.library == "openmpi":
+        environment["OMPI_MCA_coll_tuned_use_dynamic_rules"] = "1"
+    return LaunchOptions(environment=environment)
+
+
+def calls_of_rules(side: LaunchOptions) -> Counter[int]:
+    """Return how many calls of all programs followed each rule of the flat file."""
+    found = Counter[int]()
+    for report in Path(side.environment["TUNER_REPORT"]).iterdir():
+        for line in report.read_text().splitlines():
+            rule, calls = map(int, line.split())
+            found[rule] += calls
+    return found
+
+
 # Running it
 
 
 def run_entry(launcher: Launcher, built: Path, side: LaunchOptions, entry: Entry) -> str:
     """Run an entry; return what was wrong, "" when it passed."""
     limit = patience(entry.limit_s)
+    report = {}
+    if place := side.environment.get("TUNER_REPORT"):
+        report["TUNER_REPORT"] = f"{place}/{uuid.uuid4()}"
     try:
         run = launcher.run(
             entry.ranks,
             entry.arguments,
             program=built / entry.folder / entry.program,
             settings=side.settings,
-            environment={**SHARED_CORES, **entry.environment, **side.environment},
+            environment={**SHARED_CORES, **entry.environment, **side.environment, **report},
             timeout=limit,
             check=False,
         )
@@ -324,7 +405,7 @@ def run_alone(launcher: Launcher, built: Path) -> dict[Entry, str]:
 def compare(
     launcher: Launcher, built: Path, side: LaunchOptions, alone: Mapping[Entry, str]
 ) -> Comparison:
-    """Compare the entries that pass alone with what they do under a file."""
+    """Compare the entries that pass alone with what they do under a table."""
     passing = [entry for entry, why in alone.items() if not why]
     tuned = {e: why for e, why in _run_all(launcher, built, side, passing).items() if why}
     flaky = {}
