@@ -121,14 +121,18 @@ static void reduce_in_order(struct buffers *b, MPI_Comm comm)
         functions[2 * i] = 1 + rank % 2;
         functions[2 * i + 1] = rank;
     }
-    MPI_Allreduce(functions, composed, b->count, pair, op, comm);
     for (int peer = 0; peer < size; peer++) {
         scale *= 1 + peer % 2;
         offset = (1 + peer % 2) * offset + peer;
     }
+    MPI_Allreduce(functions, composed, b->count, pair, op, comm);
     for (int i = 0; i < b->count; i++)
         expect(composed[2 * i] == scale && composed[2 * i + 1] == offset, "Allreduce in order",
                b->count, 0);
+    MPI_Reduce(functions, composed, b->count, pair, op, b->root, comm);
+    for (int i = 0; i < b->count && rank == b->root; i++)
+        expect(composed[2 * i] == scale && composed[2 * i + 1] == offset, "Reduce in order",
+               b->count, b->root);
     MPI_Type_free(&pair);
     MPI_Op_free(&op);
     free(functions);

@@ -298,19 +298,21 @@ def followed(table: TuningTable, launcher: Launcher, directory: Path) -> LaunchO
     return prepare_side(table, "any", launcher, directory)
 
 
-def preload_tables(library: str) -> dict[str, TuningTable]:
+def preload_tables(library: str, ranks: int = MAX_RANKS) -> dict[str, TuningTable]:
     """Return tables for the preloaded library, which has more choices than a native file.
 
     schedule    every call goes to a schedule of ours, each at some band of sizes
     forced      every call that the library can be made to carry out by a given algorithm
     mixed       both, and the library's own choice, in turn
     """
+    forces = profile_of(library).name in mpi_libraries.LIBRARY_MODULES
     made: dict[str, dict[tuple[Collective, int, str], Rungs]] = {}
     for collective in Collective:
         for operators in OPERATORS if collective.is_reduction else OPERATORS[:1]:
-            for p in range(1, MAX_RANKS + 1):
+            for p in range(1, ranks + 1):
                 ours = schedules(collective, p, operators)
-                forced = forced_choices(library, collective, p, operators) or [AlgorithmChoice()]
+                forced = forced_choices(library, collective, p, operators) if forces else []
+                forced = forced or [AlgorithmChoice()]
                 mixed = [
                     one
                     for place in range(max(len(ours), len(forced)))

@@ -14,11 +14,14 @@ from tuner.preload.flat_table import write_flat_table
 SUPPORT = Path(__file__).parent
 
 
-def compiled(launcher: Launcher, source: str, folder: Path) -> Path:
-    """Return a program in this folder's C file `source`, compiled for the launcher's MPI."""
+def compiled(launcher: Launcher, source: str, folder: Path, compiler: Path | None = None) -> Path:
+    """Return a program in this folder's C file `source`, compiled for the launcher's MPI.
+
+    compiler    None: that of the launcher's MPI
+    """
     target = folder / Path(source).stem
     command = [
-        str(launcher.compiler),
+        str(compiler or launcher.compiler),
         "-D_GNU_SOURCE",
         "-O2",
         "-o",
@@ -32,13 +35,21 @@ def compiled(launcher: Launcher, source: str, folder: Path) -> Path:
 
 
 def preload_environment(
-    launcher: Launcher, table: TuningTable, folder: Path, **others: str
+    launcher: Launcher,
+    table: TuningTable,
+    folder: Path,
+    compiler: Path | None = None,
+    **others: str,
 ) -> Mapping[str, str]:
-    """Return the variables of ranks that follow a table, whose flat file is `folder`/flat."""
-    assert launcher.compiler is not None
+    """Return the variables of ranks that follow a table, whose flat file is `folder`/flat.
+
+    compiler    for the library; None: that of the launcher's MPI
+    """
+    compiler = compiler or launcher.compiler
+    assert compiler is not None
     assert write_flat_table(table, folder / "flat") == []
     return {
-        "LD_PRELOAD": str(build_library(launcher.compiler).path),
+        "LD_PRELOAD": str(build_library(compiler).path),
         "TUNER_FLAT_TABLE": str(folder / "flat"),
         "TUNER_REPORT": str(folder / "report"),
         "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",

@@ -44,7 +44,7 @@ from tuner.core.table import (
     RuleKey,
     TuningTable,
 )
-from tuner.mpi_libraries import library_module
+from tuner.mpi_libraries import LIBRARY_MODULES, library_module
 from tuner.mpi_libraries.followed_rules import default_seconds, is_worth_forcing, split_at_limits
 from tuner.mpi_libraries.profiles import profile_of
 
@@ -120,7 +120,7 @@ FORMAT = zlib.crc32(f"{HEADER} {RECORDS}".encode())  # files of another layout a
 def write_flat_table(table: TuningTable, path: Path) -> list[str]:
     """Write the flat file of a table; return which rules it leaves to the library, and why.
 
-    Raises InputError where the file cannot be written, or tables are not made for the library.
+    Raises InputError where the file cannot be written, or the library is unknown.
     """
     flattener = _Flattener(table)
     write_atomically(path, flattener.content())
@@ -132,7 +132,7 @@ class _Flattener:
 
     def __init__(self, table: TuningTable) -> None:
         self._table = table
-        self._library, self._profile = library_module(table.library), profile_of(table.library)
+        self._profile = profile_of(table.library)
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in RECORDS}
         self._texts: dict[str, int] = {}
         self._text = bytearray()
@@ -222,12 +222,14 @@ class _Flattener:
         if choice.runner not in (LIBRARY, SCHEDULE):
             raise InputError(f"{choice.runner} takes buffers of devices")
         if choice.runner == LIBRARY:
+            if self._profile.name not in LIBRARY_MODULES:
+                raise InputError(f"algorithms of {self._table.library} cannot be forced here")
             overhead = FORCED_CALL_S if self._profile.forces_each_call else 0.0
             if not is_worth_forcing(rule.evidence, overhead):
                 raise InputError("it saves less time than forcing it takes")
-            if key.operators == "any" and not self._library.preserves_operand_order(
-                key.collective, choice
-            ):
+            if key.operators == "any" and not library_module(
+                self._table.library
+            ).preserves_operand_order(key.collective, choice):
                 raise InputError("this algorithm is for operators that commute")
 
     def _add_choice(self, rule: Rule) -> int:
@@ -258,11 +260,12 @@ class _Flattener:
     def _settings(
         self, collective: Collective, choice: AlgorithmChoice
     ) -> Iterator[tuple[Any, ...]]:
-        for guard in self._library.guards(collective):
+        library = library_module(self._table.library)
+        for guard in library.guards(collective):
             use = MUST_BE if guard.equals else MUST_NOT_BE
             yield use, self._string(guard.variable), NO_TEXT, 0, guard.value
         profile = self._profile
-        settings = self._library.settings(collective, choice)
+        settings = library.settings(collective, choice)
         for name, value in {**profile.forcing_settings, **settings}.items():
             at_call = profile.forces_each_call or name in profile.variables_read_at_call
             use = AROUND_CALL if at_call else AT_CREATION
@@ -301,8 +304,9 @@ class _Flattener:
             plans += [plan_schedule(built(root)) for root in range(1, p)]
         for plan in plans:
             self._add_programs(plan)
+        roots = (0, p - 1) if rotates else range(len(plans))
         ordered = collective.is_reduction and all(
-            schedule_properties(built(root)).order_preserving for root in range(len(plans))
+            schedule_properties(built(root)).order_preserving for root in roots
         )
         return (
             nbytes,

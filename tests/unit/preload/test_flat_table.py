@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.ladders import Rungs, table_of
 from tuner.algorithms import build
+from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.core.rank_plan import InstructionKind, plan_schedule
 from tuner.core.table import OPERATORS, AlgorithmChoice, RuleKey, TuningTable
@@ -96,13 +97,14 @@ def test_the_checksum_is_that_of_the_file_without_it(tmp_path: Path) -> None:
     assert header["n_bytes"] == len(content)
 
 
+def records(content: bytes, name: str) -> AnyArray:
+    span = np.frombuffer(content, HEADER, 1)[0][f"{name}s"]
+    return np.frombuffer(content, DTYPES[name], int(span["count"]), int(span["offset"]))
+
+
 def programs(content: bytes, number: int) -> list[list[tuple[int, ...]]]:
     """The instructions of each program, by record."""
-    header = np.frombuffer(content, HEADER, 1)[0]
-    found = {}
-    for name in ("program", "instruction", "variant"):
-        span = header[f"{name}s"]
-        found[name] = np.frombuffer(content, DTYPES[name], int(span["count"]), int(span["offset"]))
+    found = {name: records(content, name) for name in ("program", "instruction", "variant")}
     first = int(found["variant"][number]["first_program"])
     last = [*found["variant"]["first_program"], len(found["program"])][number + 1]
     return [
@@ -181,3 +183,27 @@ def test_counts_of_a_report(tmp_path: Path) -> None:
 
 def test_the_numbers_of_instructions_are_those_of_the_kinds() -> None:
     assert [kind.value for kind in InstructionKind] == list(range(len(InstructionKind)))
+
+
+def test_schedules_that_turn_with_the_root_do_not_keep_the_order(tmp_path: Path) -> None:
+    """Their operands begin with the root's."""
+    ladders = {
+        (Collective.REDUCE, 4, "any"): [(0, BINOMIAL)],
+        (Collective.ALLREDUCE, 4, "any"): [
+            (0, AlgorithmChoice("recursive_doubling", {}, "schedule"))
+        ],
+    }
+    content, _ = written(table_of(ladders), tmp_path)
+    flags = [(v["rotates"], v["keeps_order"]) for v in records(content, "variant")]
+    assert sorted(flags) == [(0, 1), (1, 0)]
+
+
+def test_algorithms_of_a_library_without_control_variables_are_left_to_it(tmp_path: Path) -> None:
+    ladders: dict[tuple[Collective, int, str], Rungs] = {
+        (Collective.BCAST, 4, "any"): [(0, AlgorithmChoice("binomial")), (512, PIPELINE)]
+    }
+    content, notes = written(table_of(ladders, library="intelmpi 2021.18"), tmp_path)
+    assert notes == [
+        "bcast binomial on 1x4 ranks: algorithms of intelmpi 2021.18 cannot be forced here"
+    ]
+    assert [rule.choice for rule in flat_rules(content)][:2] == ["default", str(PIPELINE)]

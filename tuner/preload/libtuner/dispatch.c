@@ -61,20 +61,54 @@ static int end_call(MPI_Comm comm, int code)
     return code;
 }
 
+static bool is_sound_buffer(const void *buffer, MPI_Count count, MPI_Datatype datatype)
+{
+    struct element element;
+    if (buffer == MPI_IN_PLACE || count < 0 || !describe_element(datatype, &element))
+        return false;
+    return element.is_predefined ? buffer || count * element.size == 0 : is_committed(datatype);
+}
+
+/* Return whether the arguments are right as far as a library looks. It refuses others before any
+ * message, while one of our ranks could wait for another that has noticed something wrong. */
+static bool is_sound(const struct call *call, const struct communicator *known)
+{
+    const struct collective *record = &collectives[call->collective];
+    const bool at_root = !record->is_rooted || call->root == known->rank;
+    const bool takes = at_root || record->others_take;
+    const bool divides = record->scatters && !record->reduces; /* the received block is in place */
+    if (!record->has_data)
+        return true;
+    if (call->root < 0 || call->root >= known->size
+        || (record->reduces && !is_reducible(call->op, call->receive_type)))
+        return false;
+    if (record->has_one_buffer)
+        return is_sound_buffer(call->receive, call->receive_count, call->receive_type);
+    const bool sends = (at_root || record->others_give)
+                       && !(takes && !divides && call->send == MPI_IN_PLACE);
+    const bool receives = takes && !(at_root && divides && call->receive == MPI_IN_PLACE);
+    return (!sends || is_sound_buffer(call->send, call->send_count, call->send_type))
+           && (!receives
+               || is_sound_buffer(call->receive, call->receive_count, call->receive_type));
+}
+
 /* Make a call as its rule says. */
 int follow(struct call *call, struct communicator *known, const struct rule *rule, int64_t nbytes)
 {
     const struct plan *plan = &plans[rule->choice];
-    if (call->root < 0 || call->root >= known->size || !is_ready(known, rule, plan->action))
+    if (!is_sound(call, known) || !is_ready(known, rule, plan->action))
         return call->library(call);
+    if (plan->action == RUN_SCHEDULE) {
+        int code = call_scheduled(call, known, &table.choices[rule->choice], nbytes);
+        if (code == NOT_APPLICABLE)
+            return call->library(call);
+        count_call(rule);
+        return end_call(call->comm, code);
+    }
     count_call(rule);
     if (plan->action == FORCE_HERE)
         return call_forced(call, known, plan);
     const MPI_Comm comm = call->comm;
-    if (plan->action == RUN_SCHEDULE) {
-        int code = call_scheduled(call, known, &table.choices[rule->choice], nbytes);
-        return code == NOT_APPLICABLE ? call->library(call) : end_call(comm, code);
-    }
     call->comm = known->bindings[rule->choice].comm;
     return end_call(comm, call_forced(call, known, plan));
 }

@@ -5,6 +5,19 @@
 #include <limits.h>
 #include <stdlib.h>
 
+MPI_Comm packing = MPI_COMM_NULL;
+
+void start_packing(void)
+{
+    PMPI_Comm_dup(MPI_COMM_SELF, &packing);
+    PMPI_Comm_set_errhandler(packing, MPI_ERRORS_RETURN);
+}
+
+void end_packing(void)
+{
+    PMPI_Comm_free(&packing);
+}
+
 /* Return memory of at least this size, with any content; NULL where there is none. */
 char *reserve(struct memory *memory, size_t size)
 {
@@ -21,7 +34,7 @@ int pack(const void *buffer, MPI_Count count, MPI_Datatype datatype, char *into,
     int position = 0;
     if (count > INT_MAX || nbytes > INT_MAX)
         return MPI_ERR_COUNT;
-    return PMPI_Pack(buffer, (int)count, datatype, into, (int)nbytes, &position, MPI_COMM_SELF);
+    return PMPI_Pack(buffer, (int)count, datatype, into, (int)nbytes, &position, packing);
 }
 
 int unpack(const char *from, size_t nbytes, void *buffer, MPI_Count count, MPI_Datatype datatype)
@@ -29,5 +42,5 @@ int unpack(const char *from, size_t nbytes, void *buffer, MPI_Count count, MPI_D
     int position = 0;
     if (count > INT_MAX || nbytes > INT_MAX)
         return MPI_ERR_COUNT;
-    return PMPI_Unpack(from, (int)nbytes, &position, buffer, (int)count, datatype, MPI_COMM_SELF);
+    return PMPI_Unpack(from, (int)nbytes, &position, buffer, (int)count, datatype, packing);
 }

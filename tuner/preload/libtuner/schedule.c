@@ -326,7 +326,6 @@ static int combine(struct call *call, struct communicator *known, const struct c
     run.count = call->receive_count * blocks;
     run.variant = applicable(call, choice, run.count, run.unit, run.commutes);
     if (!element.is_predefined || !run.variant || run.count * element.extent > INT32_MAX
-        || (run.count && !is_reducible(call->op, call->receive_type))
         || !reserve_requests(known, run.variant))
         return NOT_APPLICABLE;
     const size_t nbytes = (size_t)run.count * run.unit;

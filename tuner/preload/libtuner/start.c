@@ -179,6 +179,7 @@ static void start(void)
         return;
     library_bcast(&seconds, 1, MPI_DOUBLE, MPI_COMM_WORLD);
     tune_after_seconds = seconds;
+    start_packing();
     start_datatypes();
     is_started = start_communicators();
     if (is_started && thread_level == MPI_THREAD_MULTIPLE)
@@ -209,6 +210,7 @@ static int finalize(void)
         if (is_recording)
             write_record();
         end_communicators();
+        end_packing();
         is_started = false;
     }
     return library_Finalize();

@@ -139,6 +139,7 @@ bool describe_element(MPI_Datatype datatype, struct element *element);
 int64_t measure_size(MPI_Datatype datatype);
 bool measure_commutative(MPI_Op op);
 bool is_reducible(MPI_Op op, MPI_Datatype datatype);
+bool is_committed(MPI_Datatype datatype);
 
 static inline size_t slot_of_predefined(uintptr_t handle)
 {
@@ -207,6 +208,9 @@ bool start_recording(void);
 void write_record(void);
 
 /* packing.c */
+extern MPI_Comm packing; /* of this process alone; errors on it are not the program's */
+void start_packing(void);
+void end_packing(void);
 char *reserve(struct memory *memory, size_t size);
 int pack(const void *buffer, MPI_Count count, MPI_Datatype datatype, char *into, size_t nbytes);
 int unpack(const char *from, size_t nbytes, void *buffer, MPI_Count count, MPI_Datatype datatype);
