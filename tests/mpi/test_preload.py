@@ -68,7 +68,7 @@ def test_all_collectives(compilers: Compilers, name: str, tmp_path: Path) -> Non
     launcher = compilers.launcher
     program = compiled(launcher, COLLECTIVES, tmp_path, compilers.program)
     table = preload_tables(launcher.version(), RANKS)[name]
-    environment = preload_environment(launcher, table, tmp_path, compilers.library, **FOLLOWING)
+    environment = {**preload_environment(launcher, table, tmp_path, compilers.library), **FOLLOWING}
     done = launcher.run(
         RANKS, [], program=program, environment=environment, timeout=patience(20), check=False
     )
@@ -86,7 +86,7 @@ def test_wrong_calls_fail_as_without(
     launcher: Launcher = request.getfixturevalue(library)
     program = compiled(launcher, WRONG_CALLS, tmp_path)
     table = preload_tables(launcher.version(), 2)[name]
-    environment = preload_environment(launcher, table, tmp_path, **FOLLOWING)
+    environment = {**preload_environment(launcher, table, tmp_path), **FOLLOWING}
     alone, followed = (
         launcher.run(2, [], program=program, environment=one, timeout=patience())
         for one in (SHARED_CORES, environment)

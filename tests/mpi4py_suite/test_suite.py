@@ -1,4 +1,4 @@
-"""mpi4py's own tests pass under `tuner.run` as they do without it."""
+"""mpi4py's own tests pass under `tuner.run` and the preloaded library as they do without them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.mpi4py_suite import EXACT_CLASS, Outcome, directory, run_suite, tables, written
+from tests.support.preload import preload_environment
 from tests.support.waiting import patience
 from tuner.core.table import read_table
 from tuner.launch import Launcher
+from tuner.preload.report import read_counts
 
 LIBRARIES = {"openmpi": "launcher", "mpich": "mpich_launcher"}
 RANKS = (2, 3, 5)
@@ -68,6 +70,29 @@ def test_as_without(
     }
     assert {*tuned.failed} >= EXACT_CLASS  # what passes after all is to be taken from that list
     assert [line for line in tuned.log if "Traceback" in line] == []
+
+
+@pytest.mark.parametrize("name", ["schedule", "forced", "mixed"])
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_as_without_the_preloaded_library(
+    request: pytest.FixtureRequest,
+    outcomes: dict[tuple[str, int], Outcome],
+    library: str,
+    ranks: int,
+    name: str,
+    tmp_path: Path,
+) -> None:
+    launcher: Launcher = request.getfixturevalue(LIBRARIES[library])
+    if (library, ranks) not in outcomes:
+        outcomes[library, ranks] = run_suite(launcher, ranks, None)
+    plain = outcomes[library, ranks]
+    table = tables(launcher.version(), ranks)[name]
+    following = preload_environment(launcher, table, tmp_path, TUNER_TUNE_AFTER_SECONDS="0")
+    tuned = run_suite(launcher, ranks, None, preload=following)
+    assert (tuned.ran, tuned.skipped) == (plain.ran, plain.skipped)
+    assert {n: why for n, why in tuned.failed.items() if n not in plain.failed} == {}
+    assert sum(read_counts(tmp_path / "report").values()) > 0
 
 
 def test_few_are_excused() -> None:

@@ -1,4 +1,4 @@
-"""MPICH's own test suite passes under our native files as it does without them."""
+"""MPICH's own test suite passes under native files and the preloaded library as without them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from tests.support.mpich_suite import (
     SEGMENT,
     Entry,
     build,
+    calls_of_rules,
     compare,
     entries,
     followed,
+    preload_tables,
+    preloaded,
     run_alone,
     run_entry,
     source,
@@ -65,6 +68,33 @@ def test_as_without(
         print(f"\n{launcher.version()}, file {number + 1} of {len(every)}: {found}")
     assert found.failed == {}
     assert found.entries - len(found.failed_alone) > 150
+
+
+@pytest.mark.parametrize("name", ["schedule", "forced", "mixed"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_as_without_the_preloaded_library(
+    request: pytest.FixtureRequest,
+    outcomes: dict[str, dict[Entry, str]],
+    library: str,
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    launcher: Launcher = request.getfixturevalue(LIBRARIES[library])
+    built = build(launcher)
+    side = preloaded(preload_tables(launcher.version())[name], launcher, tmp_path)
+    if library not in outcomes:
+        outcomes[library] = run_alone(launcher, built)
+    found = compare(launcher, built, side, outcomes[library])
+    calls = calls_of_rules(side)
+    used = sum(map(bool, calls.values()))
+    with capsys.disabled():
+        print(
+            f"\n{launcher.version()}, preloaded, {name}: {found}\n"
+            f"  {calls.total()} calls followed {used} of {len(calls)} rules"
+        )
+    assert found.failed == {}
+    assert used > (150 if name == "schedule" else 50)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

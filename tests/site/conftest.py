@@ -31,6 +31,7 @@ PACKAGES = (
     "python3-venv",
     "python3-dev",
     "gcc",
+    "gfortran",
     "libc6-dev",
 )
 NEEDS = f"mpi4py=={version('mpi4py')}"

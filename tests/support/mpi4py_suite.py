@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -104,11 +104,13 @@ def run_suite(
     table: Path | None,
     *arguments: str,
     timeout: float = patience(90),
+    preload: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Run tests on ranks, under the dispatcher where there is a table.
 
     arguments   as of the suite's own main program: `-i REGEX` for some modules, `-e REGEX` for all
                 but some
+    preload     variables of ranks with the preloaded library; None: without it
     """
     way = ["-m", "mpi4py"] if table is None else ["-m", "tuner.run", "--table", str(table)]
     with tempfile.TemporaryDirectory(prefix="tuner-") as place:
@@ -116,7 +118,7 @@ def run_suite(
             ranks,
             [*way, str(PROGRAM), str(directory()), place, *arguments],
             timeout=timeout,
-            environment=SHARED_CORES,
+            environment={**SHARED_CORES, **(preload or {})},
             check=False,
         )
         told = [json.loads(path.read_text()) for path in sorted(Path(place).glob("*.json"))]
