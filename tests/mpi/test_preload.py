@@ -94,3 +94,18 @@ def test_wrong_calls_fail_as_without(
     assert followed.stdout == alone.stdout
     assert alone.stdout.count("sum 3\n") == 3
     assert sum(read_counts(tmp_path / "report").values()) > 0
+
+
+@pytest.mark.parametrize("library", ["launcher", "mpich_launcher"])
+def test_collectives_of_delete_functions(
+    request: pytest.FixtureRequest, library: str, tmp_path: Path
+) -> None:
+    launcher: Launcher = request.getfixturevalue(library)
+    program = compiled(launcher, "deleting_program.c", tmp_path)
+    table = preload_tables(launcher.version(), RANKS)["schedule"]
+    environment = {**preload_environment(launcher, table, tmp_path), **FOLLOWING}
+    done = launcher.run(
+        RANKS, [], program=program, environment=environment, timeout=patience(), check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "No Errors"), done.stderr
+    assert sum(read_counts(tmp_path / "report").values()) > 0

@@ -21,6 +21,7 @@ static MPI_Group world_group;
 static int *node_of_rank; /* number of the node of each rank of MPI_COMM_WORLD */
 static int world_size, n_nodes;
 static atomic_int held;
+static _Thread_local MPI_Comm dying = MPI_COMM_NULL; /* what this thread is freeing */
 
 /* Return a record for a communicator. Records are used again but never freed: other threads may be
  * looking at one, and find that it is not for theirs. */
@@ -188,7 +189,7 @@ struct communicator *look_up_communicator(MPI_Comm comm)
         || PMPI_Comm_get_attr(comm, keyval, &known, &is_found) != MPI_SUCCESS)
         return &untuned;
     if (!is_found) {
-        if (PMPI_Comm_test_inter(comm, &is_inter) != MPI_SUCCESS || is_inter)
+        if (comm == dying || PMPI_Comm_test_inter(comm, &is_inter) != MPI_SUCCESS || is_inter)
             return &untuned;
         known = new_record();
         if (!known)
@@ -310,4 +311,44 @@ void end_communicators(void)
     for (int i = 0; i < CACHE_SIZE; i++)
         atomic_store(&communicator_cache[i], NULL);
     free(node_of_rank);
+}
+
+static int (*library_Comm_free)(MPI_Comm *), (*tool_Comm_free)(MPI_Comm *);
+static int (*library_Comm_disconnect)(MPI_Comm *), (*tool_Comm_disconnect)(MPI_Comm *);
+
+void resolve_communicators(void)
+{
+    resolve("Comm_free", (void **)&library_Comm_free, (void **)&tool_Comm_free);
+    resolve("Comm_disconnect", (void **)&library_Comm_disconnect, (void **)&tool_Comm_disconnect);
+}
+
+/* Free a communicator. Attributes of the program may be deleted after ours, by functions that call
+ * collectives: the handle, which is soon another communicator's, must not be described anew. */
+static int end_communicator(MPI_Comm *comm, int (*library)(MPI_Comm *))
+{
+    const MPI_Comm outer = dying;
+    dying = comm ? *comm : MPI_COMM_NULL;
+    int code = library(comm);
+    dying = outer;
+    return code;
+}
+
+EXPORTED int PMPI_Comm_free(MPI_Comm *comm)
+{
+    return end_communicator(comm, library_Comm_free);
+}
+
+EXPORTED int MPI_Comm_free(MPI_Comm *comm)
+{
+    return tool_Comm_free ? tool_Comm_free(comm) : PMPI_Comm_free(comm);
+}
+
+EXPORTED int PMPI_Comm_disconnect(MPI_Comm *comm)
+{
+    return end_communicator(comm, library_Comm_disconnect);
+}
+
+EXPORTED int MPI_Comm_disconnect(MPI_Comm *comm)
+{
+    return tool_Comm_disconnect ? tool_Comm_disconnect(comm) : PMPI_Comm_disconnect(comm);
 }

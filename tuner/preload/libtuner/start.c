@@ -83,6 +83,7 @@ __attribute__((constructor)) static void resolve_all(int argc, char **argv, char
     resolve("Allgather", (void **)&allgather, &unused);
     resolve("Bcast", (void **)&bcast, &unused);
     resolve("Reduce", (void **)&reduce, &unused);
+    resolve_communicators();
     resolve_collectives();
 }
 

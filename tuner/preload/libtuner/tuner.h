@@ -88,6 +88,7 @@ struct communicator *look_up_communicator(MPI_Comm comm);
 int set_up(struct communicator *known, const struct choice *choice);
 bool start_communicators(void);
 void end_communicators(void);
+void resolve_communicators(void);
 
 static inline size_t slot_of_handle(uintptr_t handle)
 {
