@@ -20,7 +20,7 @@ BUILD = f"""
 import sys
 from pathlib import Path
 from tests.support.mpich_suite import preload_tables
-from tuner.preload.build import build_library
+from tuner.preload.compilation import build_library
 from tuner.preload.flat_table import write_flat_table
 built = build_library(Path("/usr/bin", sys.argv[1]))
 table = preload_tables(built.library, {RANKS})[sys.argv[2]]
