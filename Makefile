@@ -62,13 +62,13 @@ test-studio: .venv/dev-ready
 test-crashes: .venv/dev-ready
 	@$(BIN)/python -m tests.bench.crashes
 
-# mpi4py's own tests, under `tuner.run` and without it; about an hour on two cores.
+# mpi4py's own tests, under `tuner.run`, the preloaded library and neither; two hours on two cores.
 test-mpi4py: .venv/dev-ready .venv-mpich/ready
 	@$(BIN)/python -m tests.support.mpi4py_suite
 	@$(BIN)/pytest -rs tests/mpi4py_suite
 
-# MPICH's own test suite, of C programs, under native files and without; about half an hour on two
-# cores. apt-get gets it from Debian, with lists of its own; without Debian or network it is skipped.
+# MPICH's own test suite, of C programs, under native files, the preloaded library and neither; about
+# an hour on two cores. apt-get gets it from Debian, with lists of its own; without Debian or network it is skipped.
 test-mpich-suite: .venv/dev-ready .venv-mpich/ready
 	@-$(BIN)/python -m tests.support.mpich_suite
 	@$(BIN)/pytest -rs tests/mpich_suite

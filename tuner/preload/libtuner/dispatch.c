@@ -100,14 +100,11 @@ int follow(struct call *call, struct communicator *known, const struct rule *rul
     const bool looks = plan->action == RUN_SCHEDULE || !collectives[call->collective].reduces;
     if ((looks && !is_sound(call, known)) || !is_ready(known, rule, plan->action))
         return call->library(call);
+    count_call(rule);
     if (plan->action == RUN_SCHEDULE) {
         int code = call_scheduled(call, known, &table.choices[rule->choice], nbytes);
-        if (code == NOT_APPLICABLE)
-            return call->library(call);
-        count_call(rule);
-        return end_call(call->comm, code);
+        return code == NOT_APPLICABLE ? call->library(call) : end_call(call->comm, code);
     }
-    count_call(rule);
     if (plan->action == FORCE_HERE)
         return call_forced(call, known, plan);
     const MPI_Comm comm = call->comm;
