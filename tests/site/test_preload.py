@@ -69,6 +69,7 @@ def test_programs_of_each_language_follow(overlay: Overlay, base: str, name: str
         "TUNER_FLAT_TABLE": flat,
         "TUNER_REPORT": report,
         "TUNER_TUNE_AFTER_SECONDS": "0",
+        "TUNER_QUIET": "1",
         "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
     }
