@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -37,9 +38,18 @@ def recorded(launcher: Launcher, folder: Path, calls: str, late_on_rank_1: int =
     return read_record(folder / "record")
 
 
-def tuner(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def tuner(launcher: Launcher, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command where the launcher is found by its name."""
     command = [sys.executable, "-m", "tuner", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    path = f"{launcher.executable.parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+    )
 
 
 @pytest.mark.parametrize("fixture", ["launcher", "mpich_launcher"])
@@ -91,7 +101,7 @@ def test_the_command_lists_the_calls_and_writes_their_profile(
     program = compiled(launcher, "preload_calls.c", tmp_path)
     (tmp_path / "calls").write_text("bcast 4096 0\n" * 5 + "barrier 0 0\n")
     command = launcher.command(P, [str(tmp_path / "calls")], program=program)
-    done = tuner("record", "--out", "solver.profile", "--", *command, folder=tmp_path)
+    done = tuner(launcher, "record", "--out", "solver.profile", "--", *command, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     (row,) = (line for line in lines if line[:1] == ["bcast"])
@@ -103,16 +113,16 @@ def test_the_command_lists_the_calls_and_writes_their_profile(
         for one in read_call_profile(tmp_path / "solver.profile")
     }
     assert calls == {("bcast", 4096): 5, ("barrier", 4): 1}
-    in_json = tuner("record", "--json", "--", *command, folder=tmp_path)
+    in_json = tuner(launcher, "record", "--json", "--", *command, folder=tmp_path)
     record = json.loads(in_json.stdout.removeprefix("done\n"))
     assert [kind["rank_calls"] for kind in record["kinds"] if kind["nbytes"]] == [P * 5]
     assert [path.name for path in tmp_path.glob(".tuner-record*")] == []
 
 
 def test_a_command_that_leaves_no_record(launcher: Launcher, tmp_path: Path) -> None:
-    failing = tuner("record", "--", "sh", "-c", "exit 3", folder=tmp_path)
+    failing = tuner(launcher, "record", "--", "sh", "-c", "exit 3", folder=tmp_path)
     assert (failing.returncode, failing.stdout) == (3, "")
-    other = tuner("record", "--", "true", folder=tmp_path)
+    other = tuner(launcher, "record", "--", "true", folder=tmp_path)
     assert other.returncode == 1
     assert other.stderr.count("\n") == 1
     assert "left no record" in other.stderr
