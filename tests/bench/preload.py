@@ -58,7 +58,7 @@ def run(
 def calls(launcher: Launcher, program: Path, folder: Path) -> None:
     for name, ladders in TABLES.items():
         table = table_of(ladders, library=launcher.version())
-        environment = preload_environment(launcher, table, folder, TUNER_TUNE_AFTER_SECONDS="0")
+        environment = preload_environment(launcher, table, folder, TUNER_TUNE_AFTER_US="0")
         own, ours, own_low, ours_low = run(launcher, program, environment, 1, "call", "3000")
         print(
             f"{launcher.version():16} {name:16} library {own:5.1f} ns, more:"
@@ -72,7 +72,7 @@ def create(launcher: Launcher, program: Path, folder: Path) -> None:
         table = table_of(
             {(Collective.ALLREDUCE, p, "any"): [(0, schedule)]}, library=launcher.version()
         )
-        environment = preload_environment(launcher, table, folder, TUNER_TUNE_AFTER_SECONDS="0")
+        environment = preload_environment(launcher, table, folder, TUNER_TUNE_AFTER_US="0")
         pairs = [
             [run(launcher, program, side, 2, "create", "4000")[0] for side in ({}, environment)]
             for _ in range(LAUNCHES)
@@ -103,9 +103,7 @@ def collectives(launcher: Launcher, program: Path, folder: Path) -> None:
                     },
                     library=launcher.version(),
                 )
-                environment = preload_environment(
-                    launcher, table, folder, TUNER_TUNE_AFTER_SECONDS="0"
-                )
+                environment = preload_environment(launcher, table, folder, TUNER_TUNE_AFTER_US="0")
                 words = ("collective", collective.value, str(nbytes), "21")
                 times[runner].append(run(launcher, program, environment, p, *words)[0])
             ratios.append(median(times["schedule"]) / median(times["library"]))

@@ -16,7 +16,7 @@ from tuner.preload.report import read_counts
 
 RANKS = 3
 TABLES = ("schedule", "forced")
-FOLLOWING = {"TUNER_TUNE_AFTER_SECONDS": "0", "TUNER_QUIET": "1", **SHARED_CORES}
+FOLLOWING = {"TUNER_TUNE_AFTER_US": "0", "TUNER_QUIET": "1", **SHARED_CORES}
 COLLECTIVES, WRONG_CALLS = "collectives_program.c", "wrong_calls_program.c"
 
 

@@ -83,7 +83,7 @@ def test_waiting_is_told_from_work(launcher: Launcher, tmp_path: Path) -> None:
     assert kind.waiting is not None
     assert 0 < kind.waiting <= 1
     rows = [line.split() for line in (tmp_path / "record").read_text().splitlines()]
-    waited = {row[0]: float(row[12]) for row in rows if row[1] == "allreduce"}
+    waited = {row[0]: int(row[12]) for row in rows if row[1] == "allreduce"}
     assert waited["0"] > waited["1"]
 
 

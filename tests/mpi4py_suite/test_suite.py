@@ -88,7 +88,7 @@ def test_as_without_the_preloaded_library(
         outcomes[library, ranks] = run_suite(launcher, ranks, None)
     plain = outcomes[library, ranks]
     table = tables(launcher.version(), ranks)[name]
-    following = preload_environment(launcher, table, tmp_path, TUNER_TUNE_AFTER_SECONDS="0")
+    following = preload_environment(launcher, table, tmp_path, TUNER_TUNE_AFTER_US="0")
     tuned = run_suite(launcher, ranks, None, preload=following)
     assert (tuned.ran, tuned.skipped) == (plain.ran, plain.skipped)
     assert {n: why for n, why in tuned.failed.items() if n not in plain.failed} == {}

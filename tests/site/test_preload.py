@@ -68,7 +68,7 @@ def test_programs_of_each_language_follow(overlay: Overlay, base: str, name: str
         "LD_PRELOAD": built.stdout.strip(),
         "TUNER_FLAT_TABLE": flat,
         "TUNER_REPORT": report,
-        "TUNER_TUNE_AFTER_SECONDS": "0",
+        "TUNER_TUNE_AFTER_US": "0",
         "TUNER_QUIET": "1",
         "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",

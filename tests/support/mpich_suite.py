@@ -356,7 +356,7 @@ def preloaded(table: TuningTable, launcher: Launcher, directory: Path) -> Launch
     """Write the flat file of a table; return the options under which programs follow it."""
     reports = directory / "reports"
     reports.mkdir()
-    own = {"TUNER_REPORT": str(reports), "TUNER_TUNE_AFTER_SECONDS": "0", "TUNER_QUIET": "1"}
+    own = {"TUNER_REPORT": str(reports), "TUNER_TUNE_AFTER_US": "0", "TUNER_QUIET": "1"}
     following = preload_environment(launcher, table, directory)
     return LaunchOptions(environment={**following, **own})
 

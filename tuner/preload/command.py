@@ -72,7 +72,7 @@ class LaunchLine:
 
     @property
     def inherits(self) -> bool:
-        """Whether variables that one context sets hold for the following ones, too."""
+        """Return whether variables that one context sets hold for the following ones, too."""
         major = self.launcher.version.partition(".")[0] if self.launcher else ""
         return major.isdecimal() and int(major) >= self.options.inherited_since
 

@@ -114,7 +114,7 @@ HEADER = np.dtype(
         ("cluster", "u4"),
     ]
 )
-FORMAT = zlib.crc32(f"{HEADER} {RECORDS}".encode())  # files of another layout are refused
+FORMAT = zlib.crc32(f"{HEADER.descr} {RECORDS}".encode())  # files of another layout are refused
 
 
 def write_flat_table(table: TuningTable, path: Path) -> list[str]:
@@ -328,7 +328,7 @@ class _Flattener:
             self._add("program", (self._n_instructions, len(instructions)))
             self._n_instructions += len(instructions)
             if self._n_instructions > MAX_INSTRUCTIONS:
-                raise InputError("its messages are too many for a file")
+                raise InputError("it has too many messages for a flat file")
             if instructions:
                 self._instructions.append(np.array(instructions, np.int32))
 

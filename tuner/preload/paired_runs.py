@@ -48,12 +48,14 @@ class ProgramComparison:
 
     @property
     def times(self) -> tuple[list[float], list[float]]:
-        """The seconds without the table and with it, pair by pair."""
+        """Return the seconds without the table and with it, pair by pair."""
         return [pair.without_s for pair in self.pairs], [pair.with_s for pair in self.pairs]
 
     @property
     def gain(self) -> tuple[float, float, float]:
-        """The geometric mean of the pairs' ratios, with its 95 % interval; above 1 is faster.
+        """Return the geometric mean of the pairs' ratios, with its 95 % interval.
+
+        A gain above 1 is faster.
 
         Raises ValueError for fewer than `MIN_PAIRS` pairs.
         """
@@ -64,7 +66,7 @@ class ProgramComparison:
 
     @property
     def further_pairs(self) -> int | None:
-        """The number of pairs that would be needed besides to show a difference of this size."""
+        """Return how many more pairs would be needed to show a difference of this size."""
         needed = launches_to_show(*self.times)
         return needed and max(needed - len(self.pairs), 1)
 

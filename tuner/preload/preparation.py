@@ -52,7 +52,7 @@ def prepare(
     service: str | None = None,
     cluster: str | None = None,
 ) -> Preparation:
-    """Prepare the table for a command; what no argument says the environment decides.
+    """Prepare the table for a command; the environment decides what the arguments leave open.
 
     Raises InputError where there is no such table, where it is for another library, and where our
     library cannot be built; the program could run without it in any case.
@@ -66,8 +66,8 @@ def prepare(
         built, launcher = library_for(command)
     except UnpreloadableError as reason:
         return Preparation(
-            note=f"{reason}, so that nothing can be loaded into it: {OWN}; they follow a table in a"
-            " file of theirs (tuner table export)"
+            note=f"{reason}, so that nothing can be loaded into it: {OWN}; such a program can"
+            " follow a file of its MPI (tuner table export)"
         )
     fetched = load_table(replace(request, library=built.library))
     digest = sha256_hex(f"{code_digest()} {fetched.text}")[:DIGITS]
@@ -75,7 +75,7 @@ def prepare(
     left = write_flat_table(parse_table(fetched.text), flat)
     rest = f"{plural(len(left), 'rule')} left to the library: {left[0]}" if left else ""
     after = os.environ.get(TUNE_AFTER_VARIABLE)
-    delay = {"TUNER_TUNE_AFTER_SECONDS": str(parse_duration(after))} if after else {}
+    delay = {"TUNER_TUNE_AFTER_US": str(round(1e6 * parse_duration(after)))} if after else {}
     forcing = launcher.profile.environment(launcher.profile.forcing_settings)
     if forcing.keys() & os.environ.keys() or any(
         map(FORCING_VARIABLES_PATTERN.fullmatch, os.environ)
@@ -102,7 +102,7 @@ def library_for(command: Sequence[str]) -> tuple[PreloadLibrary, KnownLauncher]:
         raise UnpreloadableError(reason)
     launcher = launcher_of(command)
     if launcher is None:
-        raise InputError("there is no mpirun or mpiexec: add the directory of your MPI's to PATH")
+        raise InputError("there is no mpirun or mpiexec: add the bin directory of your MPI to PATH")
     compiler = find_mpicc(launcher.path)
     if compiler is None:
         raise InputError(f"there is no mpicc beside {launcher.path}: install it, and a C compiler")

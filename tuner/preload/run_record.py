@@ -2,11 +2,11 @@
 
 The preloaded library writes a line for each kind of calls of each rank:
 
-    rank collective nodes ppn is_cyclic commutes nbytes calls seconds least samples sampled waiting
-    rank "rank" seconds others
+    rank collective nodes ppn is_cyclic commutes nbytes calls time least samples sampled waiting
+    rank "rank" time others
 
-Layouts that are irregular have no ranks per node. For the samples it is known how long the rank
-waited for the last one to arrive.
+Times are whole nanoseconds. Layouts that are irregular have no ranks per node. For the samples it
+is known how long the rank waited for the last one to arrive.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class RunRecord:
 
     @property
     def share(self) -> float:
-        """The part of the time that is spent in collectives."""
+        """Return the part of the time that is spent in collectives."""
         return sum(kind.seconds for kind in self.kinds) / max(self.seconds, 1e-9)
 
     @property
     def run_seconds(self) -> float:
-        """The time between MPI_Init and MPI_Finalize, the mean of the ranks."""
+        """Return the time between MPI_Init and MPI_Finalize, the mean of the ranks."""
         return self.seconds / max(self.ranks, 1)
 
     def summary(self) -> dict[str, object]:
@@ -76,20 +76,21 @@ class RunRecord:
         return {**asdict(self), "run_seconds": self.run_seconds, "share": self.share}
 
     def profile(self) -> list[ProfiledCall]:
-        """Return the calls that a probe can measure: of regular layouts, and with data or without.
+        """Return the calls that a probe can measure, which are those of regular layouts.
 
-        Calls of a collective that has data but moves none have nothing to measure.
+        Calls of 0 bytes of a collective with data have nothing to measure.
         """
         calls: dict[tuple[Collective, int, int, int], int] = {}
         for kind in self.kinds:
             nbytes = kind.collective.call_bytes(kind.nbytes)
-            if kind.ppn and nbytes:
+            if kind.ppn and nbytes > 0:
                 key = kind.collective, kind.nodes, kind.ppn, nbytes
                 made = kind.rank_calls // (kind.nodes * kind.ppn)
                 calls[key] = calls.get(key, 0) + made
         return [
             ProfiledCall(collective.value, nodes, ppn, nbytes, number)
             for (collective, nodes, ppn, nbytes), number in calls.items()
+            if number
         ]
 
 
@@ -107,7 +108,7 @@ def read_record(path: Path) -> RunRecord:
         ) from None
     return RunRecord(
         len(ranks),
-        sum(float(line[2]) for line in ranks),
+        1e-9 * sum(int(line[2]) for line in ranks),
         tuple(sorted(kinds, key=lambda kind: -kind.seconds)),
         sum(int(line[3]) for line in ranks),
     )
@@ -116,7 +117,7 @@ def read_record(path: Path) -> RunRecord:
 def _merged(rows: list[list[str]]) -> RecordedCalls:
     """Return the calls of one kind of all ranks."""
     name, nodes, ppn, is_cyclic, commutes, nbytes = rows[0][:6]
-    sampled, waiting = (sum(float(row[place]) for row in rows) for place in (10, 11))
+    sampled, waiting = (sum(int(row[place]) for row in rows) for place in (10, 11))
     return RecordedCalls(
         Collective(name),
         int(nodes),
@@ -125,7 +126,7 @@ def _merged(rows: list[list[str]]) -> RecordedCalls:
         commutes == "1",
         int(nbytes),
         sum(int(row[6]) for row in rows),
-        sum(float(row[7]) for row in rows),
-        max(float(row[8]) for row in rows),
+        1e-9 * sum(int(row[7]) for row in rows),
+        1e-9 * max(int(row[8]) for row in rows),
         waiting / sampled if sampled else None,
     )

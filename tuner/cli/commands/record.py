@@ -16,6 +16,7 @@ from tuner.base.atomic_io import require_writable_file
 from tuner.base.errors import InputError
 from tuner.base.units import format_exact_size, format_time, plural
 from tuner.cli.options.argument_types import file_option
+from tuner.cli.options.program_options import add_command
 from tuner.cli.terminal.output import (
     finish_command,
     print_command,
@@ -26,7 +27,7 @@ from tuner.cli.terminal.output import (
 )
 from tuner.core.call_profile import write_call_profile
 from tuner.launch.launcher import PRELOAD_VARIABLE
-from tuner.preload.command import PreparedCommand, rank_command
+from tuner.preload.command import PreparedCommand, program_of, rank_command
 from tuner.preload.preparation import library_for
 from tuner.preload.run_record import RecordedCalls, RunRecord, read_record
 
@@ -44,11 +45,7 @@ MOST_ROWS = 15
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     file_option(parser, "--out", "profile of the calls, for `tuner tune --profile`")
-    parser.add_argument(
-        "command", nargs="+", metavar="COMMAND", help="program and arguments, after --"
-    )
-    hint = f"write the command after --: {parser.prog} -- mpirun -n 64 ./solver input.dat"
-    parser.set_defaults(unknown=hint)
+    add_command(parser)
     finish_command(parser, run)
 
 
@@ -64,10 +61,12 @@ def run(options: argparse.Namespace) -> int:
         if status and not path.exists():
             return status
         found = read_record(path)
-    if options.out:
-        write_call_profile(options.out, Path(options.command[-1]).name, found.profile())
     print_result(options.json, found.summary(), partial(_print, found))
-    if options.out and not options.json:
+    calls = found.profile()
+    if options.out and calls:
+        program = program_of(options.command) or Path(options.command[-1])
+        write_call_profile(options.out, program.name, calls)
+    if options.out and calls and not options.json:
         print_command("tune them:", f"tuner tune --profile {options.out} --hosts HOSTS")
     return status
 
@@ -106,7 +105,7 @@ def _row(kind: RecordedCalls, found: RunRecord) -> tuple[str, ...]:
         kind.collective.value,
         ranks,
         format_exact_size(kind.nbytes) if kind.collective.has_data else "",
-        f"{kind.rank_calls // max(kind.nodes * kind.ppn, 1)}" if kind.ppn else "",
+        f"{kind.rank_calls // (kind.nodes * kind.ppn)}" if kind.ppn else "",
         f"{kind.seconds / max(found.seconds, 1e-9):.1%}",
         "" if kind.waiting is None else f"{kind.waiting:.0%}",
         format_time(kind.least_s),

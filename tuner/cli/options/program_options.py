@@ -21,6 +21,11 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="cluster whose table to fetch, if the service has several (default: TUNER_CLUSTER)",
     )
+    add_command(parser)
+
+
+def add_command(parser: argparse.ArgumentParser) -> None:
+    """Declare the command of the program."""
     parser.add_argument(
         "command", nargs="+", metavar="COMMAND", help="program and arguments, after --"
     )

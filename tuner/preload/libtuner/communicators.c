@@ -129,9 +129,9 @@ static struct layout find_layout(MPI_Comm comm, int size)
     if (ranks && size <= world_size && PMPI_Comm_group(comm, &group) == MPI_SUCCESS) {
         for (int rank = 0; rank < size; rank++)
             ranks[rank] = rank;
-        PMPI_Group_translate_ranks(group, size, ranks, world_group, places);
+        int code = PMPI_Group_translate_ranks(group, size, ranks, world_group, places);
         PMPI_Group_free(&group);
-        if (find_firsts(places, size, firsts))
+        if (code == MPI_SUCCESS && find_firsts(places, size, firsts))
             layout = layout_on(firsts, size);
     }
     free(ranks);
@@ -210,7 +210,7 @@ static bool all_agree(MPI_Comm comm, bool yes)
     return library_allreduce(&value, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && value;
 }
 
-/* Create a communicator on all ranks or on none; collective. Without errors for the program. */
+/* Create a communicator on all ranks or on none; collective. The program hears of no error. */
 static MPI_Comm create(MPI_Comm comm, const struct choice *forced)
 {
     MPI_Comm made = MPI_COMM_NULL;
@@ -244,11 +244,10 @@ static MPI_Comm create(MPI_Comm comm, const struct choice *forced)
 static bool prepare(struct communicator *known, MPI_Comm comm)
 {
     known->bindings = malloc(table.n_choices * sizeof *known->bindings);
-    if (all_agree(comm, known->bindings != NULL)) {
-        for (size_t i = 0; i < table.n_choices; i++)
-            known->bindings[i] = (struct binding){UNTRIED, MPI_COMM_NULL};
+    for (size_t i = 0; known->bindings && i < table.n_choices; i++)
+        known->bindings[i] = (struct binding){UNTRIED, MPI_COMM_NULL};
+    if (all_agree(comm, known->bindings != NULL))
         known->messages = create(comm, NULL);
-    }
     if (known->messages != MPI_COMM_NULL)
         return true;
     memset(known->follows, 0, sizeof known->follows);

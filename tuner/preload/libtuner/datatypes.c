@@ -46,8 +46,9 @@ static struct classed_datatype *class_of(MPI_Datatype datatype)
 /* Return the bytes of a datatype; less than 0 where it has no size. */
 int64_t measure_size(MPI_Datatype datatype)
 {
-    int size;
-    if (datatype == MPI_DATATYPE_NULL || PMPI_Type_size(datatype, &size) || size == MPI_UNDEFINED)
+    MPI_Count size;
+    if (datatype == MPI_DATATYPE_NULL || PMPI_Type_size_x(datatype, &size)
+        || size == MPI_UNDEFINED)
         return -1;
     return size;
 }

@@ -1,5 +1,5 @@
-/* The choice for a call: by what MPI requires to be the same on all ranks of the communicator, which
- * are its kind, the bytes of its data, its root, and whether its operator commutes. */
+/* The choice for a call, by what MPI requires to be the same on all ranks of the communicator: the
+ * collective, the bytes of its data, its root, and whether its operator commutes. */
 
 #include "tuner.h"
 
@@ -36,7 +36,7 @@ static bool is_ready(struct communicator *known, const struct rule *rule, int ac
         return false;
     int state = known->bindings ? known->bindings[rule->choice].state : UNTRIED;
     if (state == UNTRIED && action == FORCE_ON_DUPLICATE && thread_level == MPI_THREAD_MULTIPLE)
-        return false; /* another thread may be creating a communicator, which would be forced, too */
+        return false; /* a communicator that another thread is creating would be forced, too */
     return (state == UNTRIED ? set_up(known, &table.choices[rule->choice]) : state) == READY;
 }
 
@@ -48,8 +48,10 @@ void prepare_world(void)
         for (uint32_t i = 0; i < known->shape->n_rules[list]; i++) {
             const uint32_t place = table.rules[known->shape->first_rule[list] + i].choice;
             if (plans[place].action == FORCE_ON_DUPLICATE
-                && !(known->bindings && known->bindings[place].state != UNTRIED))
-                set_up(known, &table.choices[place]);
+                && (!known->bindings || known->bindings[place].state == UNTRIED)
+                && set_up(known, &table.choices[place]) != READY
+                && known->messages == MPI_COMM_NULL)
+                return;
         }
 }
 
@@ -100,11 +102,14 @@ int follow(struct call *call, struct communicator *known, const struct rule *rul
     const bool looks = plan->action == RUN_SCHEDULE || !collectives[call->collective].reduces;
     if ((looks && !is_sound(call, known)) || !is_ready(known, rule, plan->action))
         return call->library(call);
-    count_call(rule);
     if (plan->action == RUN_SCHEDULE) {
         int code = call_scheduled(call, known, &table.choices[rule->choice], nbytes);
-        return code == NOT_APPLICABLE ? call->library(call) : end_call(call->comm, code);
+        if (code == NOT_APPLICABLE)
+            return call->library(call);
+        count_call(rule);
+        return end_call(call->comm, code);
     }
+    count_call(rule);
     if (plan->action == FORCE_HERE)
         return call_forced(call, known, plan);
     const MPI_Comm comm = call->comm;

@@ -210,7 +210,7 @@ static int as_bytes(const void **buffer, MPI_Count *count, MPI_Datatype *datatyp
     if (!describe_element(*datatype, &element))
         return MPI_ERR_TYPE;
     *nbytes = (size_t)(*count * element.size) * (size_t)blocks;
-    if (!(element.is_predefined && element.size == element.extent)) {
+    if (!is_dense(&element)) {
         char *bytes = reserve(packed, *nbytes);
         if (!bytes)
             return MPI_ERR_NO_MEM;

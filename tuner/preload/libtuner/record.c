@@ -101,7 +101,7 @@ int record(struct call *call, struct communicator *known, const struct rule *rul
     int code = is_followed ? follow(call, known, rule, nbytes) : call->library(call);
     const double seconds = now() - arrived;
     double waiting = -1.0;
-    if (code == MPI_SUCCESS && is_sample(known)) {
+    if (is_sample(known)) { /* also where this rank's call has failed: the others go on */
         const double last = last_arrival(known, arrived);
         waiting = last < arrived ? 0.0 : last - arrived > seconds ? seconds : last - arrived;
     }
@@ -156,7 +156,9 @@ static void compare_clocks(void)
 bool start_recording(void)
 {
     const char *path = getenv("TUNER_RECORD");
-    int wanted = path && *path;
+    MPI_Comm parent;
+    PMPI_Comm_get_parent(&parent); /* the file is that of the program which spawned this one */
+    int wanted = path && *path && parent == MPI_COMM_NULL;
     if (library_allreduce(&wanted, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD) || !wanted)
         return false;
     if (PMPI_Comm_split(MPI_COMM_WORLD, 0, 0, &channel) != MPI_SUCCESS)
@@ -167,13 +169,20 @@ bool start_recording(void)
     return true;
 }
 
+/* Return whole nanoseconds: how fractions are printed depends on the program's locale. */
+static long long nanoseconds(double seconds)
+{
+    return (long long)(seconds * 1e9);
+}
+
 static void print_kind(FILE *file, int rank, const struct kind *kind)
 {
-    fprintf(file, "%d %s %d %d %d %d %lld %llu %.9g %.9g %llu %.9g %.9g\n", rank,
+    fprintf(file, "%d %s %d %d %d %d %lld %llu %lld %lld %llu %lld %lld\n", rank,
             collectives[kind->collective].name, kind->layout.nodes, kind->layout.ppn,
             kind->layout.is_cyclic, kind->commutes, (long long)kind->nbytes,
-            (unsigned long long)kind->calls, kind->seconds, kind->least,
-            (unsigned long long)kind->samples, kind->sampled, kind->waiting);
+            (unsigned long long)kind->calls, nanoseconds(kind->seconds),
+            nanoseconds(kind->least), (unsigned long long)kind->samples,
+            nanoseconds(kind->sampled), nanoseconds(kind->waiting));
 }
 
 /* Write the kinds of calls of each rank into the file TUNER_RECORD; collective over
@@ -209,12 +218,12 @@ void write_record(void)
         }
         if (!file)
             continue;
-        fprintf(file, "%d rank %.9g %llu\n", from, summary.seconds,
+        fprintf(file, "%d rank %lld %llu\n", from, nanoseconds(summary.seconds),
                 (unsigned long long)summary.n_others);
         for (uint64_t i = 0; i < summary.n_kinds; i++)
             print_kind(file, from, &kinds[i]);
     }
-    if (file)
-        fclose(file);
+    if (file && fclose(file))
+        say("%s is incomplete: it cannot be written", getenv("TUNER_RECORD"));
     PMPI_Comm_free(&channel);
 }

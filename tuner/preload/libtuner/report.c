@@ -9,7 +9,10 @@
 void say(const char *format, ...)
 {
     char line[512];
+    const char *quiet = getenv("TUNER_QUIET");
     va_list values;
+    if (quiet && *quiet)
+        return;
     va_start(values, format);
     vsnprintf(line, sizeof line, format, values);
     va_end(values);
@@ -27,7 +30,9 @@ static void summarize(const uint64_t *calls, int size)
             saved[n] += (double)calls[i] / size * table.rules[i].saved_seconds[n];
     }
     if (sum == 0)
-        say("no call followed the table, which has no rules for the calls of these %d ranks", size);
+        say("no call followed the table: it has no rules for the calls of these %d ranks, or they "
+            "were left to the library",
+            size);
     else if (saved[0] == 0.0)
         say("calls of each rank that followed the table: %.0f", (double)sum / size);
     else
@@ -45,14 +50,17 @@ static void write_counts(const char *path, const uint64_t *calls)
     }
     for (size_t i = 0; i < table.n_rules; i++)
         fprintf(file, "%zu %llu\n", i, (unsigned long long)calls[i]);
-    fclose(file);
+    if (fclose(file))
+        say("%s is incomplete: it cannot be written", path);
 }
 
-/* Say what the calls of all ranks followed, and write how often each rule was followed into the file
+/* Say how many calls followed the table, and write how often each rule was followed into the file
  * TUNER_REPORT, if there is one; collective over MPI_COMM_WORLD. */
 void write_report(void)
 {
-    const char *path = getenv("TUNER_REPORT"), *quiet = getenv("TUNER_QUIET");
+    MPI_Comm parent;
+    PMPI_Comm_get_parent(&parent); /* the file is that of the program which spawned this one */
+    const char *path = parent == MPI_COMM_NULL ? getenv("TUNER_REPORT") : NULL;
     const size_t n = table.n_rules;
     uint64_t *calls = calloc(2 * n + 1, sizeof *calls);
     int rank, size, is_complete = calls != NULL;
@@ -65,7 +73,7 @@ void write_report(void)
         library_reduce(calls, calls + n, (int)n, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
         if (rank == 0 && path && *path)
             write_counts(path, calls + n);
-        if (rank == 0 && !(quiet && *quiet))
+        if (rank == 0)
             summarize(calls + n, size);
     }
     free(calls);

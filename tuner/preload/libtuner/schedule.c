@@ -158,26 +158,6 @@ static const struct program *program_of(struct run *run, int root)
     return &programs[(variant->n_roots > 1 ? root : 0) * size + rank];
 }
 
-/* Run the schedule in place on `whole`. Returns an error code. */
-static int run_on(struct communicator *known, struct run *run, char *whole, int root)
-{
-    const struct variant *variant = run->variant;
-    run->known = known;
-    run->buffer = whole;
-    run->tag = 1;
-    const struct program *program = program_of(run, root);
-    divide(run);
-    const size_t nbytes = (size_t)run->count * run->unit;
-    const int64_t longest = run->longer ? run->shorter + run->more : run->shorter;
-    const size_t set_aside = (size_t)(longest * variant->slot_chunks) * run->unit;
-    const size_t scratch = variant->uses_scratch ? (nbytes + 63) / 64 * 64 : 0;
-    if (!reserve(&known->scratch, scratch + set_aside))
-        return MPI_ERR_NO_MEM;
-    run->scratch = known->scratch.bytes;
-    run->aside = run->scratch + scratch;
-    return run_instructions(run, program);
-}
-
 /* Make room for the requests of a schedule. */
 static bool reserve_requests(struct communicator *known, const struct variant *variant)
 {
@@ -191,6 +171,26 @@ static bool reserve_requests(struct communicator *known, const struct variant *v
         known->slots = malloc((known->n_slots + 1) * sizeof *known->slots);
     }
     return known->requests && known->slots;
+}
+
+/* Run the schedule in place on `whole`. Returns an error code. */
+static int run_on(struct communicator *known, struct run *run, char *whole, int root)
+{
+    const struct variant *variant = run->variant;
+    run->known = known;
+    run->buffer = whole;
+    run->tag = 1;
+    const struct program *program = program_of(run, root);
+    divide(run);
+    const size_t nbytes = (size_t)run->count * run->unit;
+    const int64_t longest = run->longer ? run->shorter + run->more : run->shorter;
+    const size_t set_aside = (size_t)(longest * variant->slot_chunks) * run->unit;
+    const size_t scratch = variant->uses_scratch ? (nbytes + 63) / 64 * 64 : 0;
+    if (!reserve_requests(known, variant) || !reserve(&known->scratch, scratch + set_aside))
+        return MPI_ERR_NO_MEM;
+    run->scratch = known->scratch.bytes;
+    run->aside = run->scratch + scratch;
+    return run_instructions(run, program);
 }
 
 static const struct variant *variant_for(const struct choice *choice, uint64_t nbytes)
@@ -224,7 +224,7 @@ static int barrier(struct call *call, struct communicator *known, const struct c
     struct run run = {.unit = sizeof nothing, .count = 1, .datatype = MPI_INT32_T, .op = MPI_BOR,
                       .commutes = true};
     run.variant = applicable(call, choice, run.count, run.unit, true);
-    if (!run.variant || !reserve_requests(known, run.variant))
+    if (!run.variant)
         return NOT_APPLICABLE;
     return run_on(known, &run, (char *)&nothing, 0);
 }
@@ -235,17 +235,17 @@ static int broadcast(struct call *call, struct communicator *known, const struct
     struct element element;
     describe_element(call->send_type, &element);
     const size_t nbytes = (size_t)(call->send_count * element.size);
-    const bool is_dense = element.is_predefined && element.size == element.extent;
+    const bool is_here = is_dense(&element);
     struct run run = {.unit = 1, .count = (int64_t)nbytes};
     run.variant = applicable(call, choice, run.count, run.unit, true);
-    if (!run.variant || !reserve_requests(known, run.variant))
+    if (!run.variant)
         return NOT_APPLICABLE;
-    char *whole = is_dense ? call->receive : reserve(&known->whole, nbytes);
+    char *whole = is_here ? call->receive : reserve(&known->whole, nbytes);
     int code = whole || nbytes == 0 ? MPI_SUCCESS : MPI_ERR_NO_MEM;
-    if (!is_dense && is_source && code == MPI_SUCCESS)
+    if (!is_here && is_source && code == MPI_SUCCESS)
         code = pack(call->send, call->send_count, call->send_type, whole, nbytes);
     code = code ? code : run_on(known, &run, whole, call->root);
-    if (!is_dense && !is_source && code == MPI_SUCCESS)
+    if (!is_here && !is_source && code == MPI_SUCCESS)
         code = unpack(whole, nbytes, call->receive, call->receive_count, call->receive_type);
     return code;
 }
@@ -256,7 +256,7 @@ static int give(const void *from, MPI_Count count, MPI_Datatype datatype, char *
     struct element element;
     describe_element(datatype, &element);
     const size_t nbytes = (size_t)(count * element.size);
-    if (!(element.is_predefined && element.size == element.extent))
+    if (!is_dense(&element))
         return pack(from, count, datatype, into, nbytes);
     if (nbytes && from != into)
         memmove(into, from, nbytes);
@@ -269,7 +269,7 @@ static int take(const char *from, void *into, MPI_Count count, MPI_Datatype data
     struct element element;
     describe_element(datatype, &element);
     const size_t nbytes = (size_t)(count * element.size);
-    if (!(element.is_predefined && element.size == element.extent))
+    if (!is_dense(&element))
         return unpack(from, nbytes, into, count, datatype);
     if (nbytes && from != into)
         memmove(into, from, nbytes);
@@ -286,14 +286,13 @@ static int move(struct call *call, struct communicator *known, const struct choi
     const bool gives = at_root || record->others_give, takes = at_root || record->others_take;
     struct run run = {.unit = 1, .count = nbytes};
     run.variant = applicable(call, choice, run.count, run.unit, true);
-    if (!run.variant || !reserve_requests(known, run.variant))
+    if (!run.variant)
         return NOT_APPLICABLE;
     const size_t block = (size_t)(nbytes / known->size), own = block * (size_t)known->rank;
     struct element received = {0};
     if (takes)
         describe_element(call->receive_type, &received);
-    const bool is_here = takes && !record->scatters && received.is_predefined
-                         && received.size == received.extent;
+    const bool is_here = takes && !record->scatters && is_dense(&received);
     char *whole = is_here ? call->receive : reserve(&known->whole, (size_t)nbytes);
     int code = whole || nbytes == 0 ? MPI_SUCCESS : MPI_ERR_NO_MEM;
     const bool is_in_place = call->send == MPI_IN_PLACE;
@@ -325,8 +324,7 @@ static int combine(struct call *call, struct communicator *known, const struct c
     run.unit = (size_t)element.extent;
     run.count = call->receive_count * blocks;
     run.variant = applicable(call, choice, run.count, run.unit, run.commutes);
-    if (!element.is_predefined || !run.variant || run.count * element.extent > INT32_MAX
-        || !reserve_requests(known, run.variant))
+    if (!element.is_predefined || !run.variant || run.count * element.extent > INT32_MAX)
         return NOT_APPLICABLE;
     const size_t nbytes = (size_t)run.count * run.unit;
     const bool is_in_place = call->send == MPI_IN_PLACE, is_here = takes && !record->scatters;
@@ -343,7 +341,7 @@ static int combine(struct call *call, struct communicator *known, const struct c
     return code;
 }
 
-/* Make a call of `nbytes` bytes by our schedule; NOT_APPLICABLE, on all ranks, where that cannot. */
+/* Make a call of `nbytes` bytes by our schedule; NOT_APPLICABLE, on all ranks, where it has none. */
 int call_scheduled(struct call *call, struct communicator *known, const struct choice *choice,
                    int64_t nbytes)
 {

@@ -1,4 +1,4 @@
-/* The begin and the end of a program: finding the library's functions, and the table.
+/* The beginning and the end of a program: finding the library's functions, and the table.
  *
  * A program calls MPI_X. Where a tool stands between us and the library (a profiler that defines
  * MPI_X and calls PMPI_X), it sees the call first, and its PMPI_X comes to us. Fortran's functions
@@ -55,7 +55,7 @@ static bool is_own_library(void)
 #endif
 }
 
-/* Begin the program again without us, since the handles of its MPI are of other types than ours. */
+/* Start the program again without us, since the handles of its MPI are of other types than ours. */
 static void step_aside(char **argv, char **environment)
 {
     Dl_info own;
@@ -168,8 +168,8 @@ static bool start_table(int rank)
 /* Follow the table, or record the calls; collective over MPI_COMM_WORLD. */
 static void start(void)
 {
-    const char *after = getenv("TUNER_TUNE_AFTER_SECONDS");
-    double seconds = after ? strtod(after, NULL) : 1.0;
+    const char *after = getenv("TUNER_TUNE_AFTER_US");
+    double seconds = after ? 1e-6 * (double)strtoll(after, NULL, 10) : 1.0;
     int rank;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Query_thread(&thread_level);
