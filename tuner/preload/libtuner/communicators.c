@@ -77,8 +77,8 @@ static int forget(MPI_Comm comm, int key, void *value, void *unused)
     return MPI_SUCCESS;
 }
 
-/* Return the layout of ranks whose nodes have these lowest ranks: equally many on each node, in blocks
- * or cyclic. An irregular one has no ranks per node. */
+/* Return the layout of ranks whose nodes have these lowest ranks: equally many on each node, in
+ * blocks or cyclic. An irregular one has no ranks per node. */
 static struct layout layout_on(const int *firsts, int size)
 {
     struct layout layout = {0};

@@ -341,7 +341,7 @@ static int combine(struct call *call, struct communicator *known, const struct c
     return code;
 }
 
-/* Make a call of `nbytes` bytes by our schedule; NOT_APPLICABLE, on all ranks, where it has none. */
+/* Make a call of `nbytes` bytes by our schedule; NOT_APPLICABLE, on all ranks, where none fits. */
 int call_scheduled(struct call *call, struct communicator *known, const struct choice *choice,
                    int64_t nbytes)
 {

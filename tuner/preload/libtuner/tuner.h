@@ -3,8 +3,8 @@
  * The program's calls arrive in wrappers.c, which is generated. `find_communicator` says whether
  * the table has rules for a communicator; `follow` finds the rule of a call by its size and has the
  * library make the call, or the library under other settings (forcing.c), or one of our schedules
- * (schedule.c). Every choice depends only on what is the same on all ranks of a communicator. When in
- * doubt, the library makes the call as if we were not there. */
+ * (schedule.c). Every choice depends only on what is the same on all ranks of a communicator. When
+ * in doubt, the library makes the call as if we were not there. */
 
 #ifndef TUNER_H
 #define TUNER_H
