@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.preload import compiled, preload_environment
-from tuner.algorithms import build
+from tuner.algorithms import build, schedule_properties
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, CYCLIC
 from tuner.core.table import (
@@ -71,12 +71,21 @@ def _forced(library: str, collective: Collective, operators: str) -> list[Algori
     return known[:1]
 
 
-def applies(collective: Collective, choice: AlgorithmChoice, nbytes: int) -> bool:
-    """Whether a schedule can make a call of elements of one byte: blocks have whole chunks."""
-    if choice.runner != SCHEDULE or not collective.has_blocks:
+def applies(collective: Collective, choice: AlgorithmChoice, nbytes: int, operators: str) -> bool:
+    """Whether a choice can make a call of elements of one byte.
+
+    Blocks have whole chunks, and operators that do not commute need their operands in order.
+    """
+    if choice.runner != SCHEDULE:
         return True
-    chunks: int = build(collective, choice.algorithm, P, params=choice.params).n_chunks
-    return nbytes % chunks == 0
+    made = [
+        build(collective, choice.algorithm, P, root=root, params=choice.params)
+        for root in (range(P) if collective.is_rooted else range(1))
+    ]
+    if collective.has_blocks and nbytes % made[0].n_chunks:
+        return False
+    reorders = not all(schedule_properties(one).order_preserving for one in made)
+    return not (reorders and collective.is_reduction and operators == OPERATORS[0])
 
 
 @pytest.mark.parametrize("fixture", ["launcher", "mpich_launcher"])
@@ -97,7 +106,7 @@ def test_each_call_follows_the_rule_of_its_size(
     for collective, nbytes, operators in calls:
         rule = table.lookup(RuleKey(collective, 1, P, operators=operators), nbytes)
         assert rule is not None
-        if not rule.choice.is_default and applies(collective, rule.choice, nbytes):
+        if not rule.choice.is_default and applies(collective, rule.choice, nbytes, operators):
             expected[collective, operators, rule.start_bytes, str(rule.choice)] += P
     run = launcher.run(
         P,

@@ -161,7 +161,8 @@ static const struct program *program_of(struct run *run, int root)
 /* Make room for the requests of a schedule. */
 static bool reserve_requests(struct communicator *known, const struct variant *variant)
 {
-    if (variant->n_requests > known->n_requests || variant->n_slots > known->n_slots) {
+    if (!known->requests || variant->n_requests > known->n_requests
+        || variant->n_slots > known->n_slots) {
         known->n_requests = variant->n_requests > known->n_requests ? variant->n_requests
                                                                     : known->n_requests;
         known->n_slots = variant->n_slots > known->n_slots ? variant->n_slots : known->n_slots;
