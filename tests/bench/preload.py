@@ -1,4 +1,4 @@
-"""What the preloaded dispatcher costs and gives: `python -m tests.bench.preload [MEASUREMENT]`.
+"""Measure the preloaded dispatcher: `python -m tests.bench.preload [MEASUREMENT]`.
 
 calls           nanoseconds that it adds to an 8-byte Allreduce on one rank; sides alternate in one
                 process

@@ -1,4 +1,4 @@
-"""How often the interval of `tuner compare` holds the true ratio of a program's times.
+"""Count how often the interval of `tuner compare` holds the true ratio of a program's times.
 
     python -m tests.bench.program_gain [--seconds S] [--spread SD] [--pairs N] [--repeats N]
 

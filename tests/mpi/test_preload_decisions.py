@@ -72,7 +72,7 @@ def _forced(library: str, collective: Collective, operators: str) -> list[Algori
 
 
 def applies(collective: Collective, choice: AlgorithmChoice, nbytes: int, operators: str) -> bool:
-    """Whether a choice can make a call of elements of one byte.
+    """Return whether a choice can make a call of elements of one byte.
 
     Blocks have whole chunks, and operators that do not commute need their operands in order.
     """

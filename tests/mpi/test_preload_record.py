@@ -1,4 +1,4 @@
-"""What is recorded of a program's calls is what it does."""
+"""The record of a program's calls says what the program does."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_settings_of_the_user_are_kept(
     monkeypatch: pytest.MonkeyPatch,
     started: Launcher,
 ) -> None:
-    """Without them Open MPI gets the one that lets algorithms be forced; MPICH needs none."""
+    """Open MPI gets the one that lets algorithms be forced unless the user sets any."""
     words = ["run", "--print", "--table", str(table), "--", *command]
     forces = bool(started.profile.forcing_settings)
     assert ("use_dynamic_rules" in tuner(tmp_path, *words).stdout) is forces

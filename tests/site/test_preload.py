@@ -1,4 +1,4 @@
-"""With a distribution's MPI, programs in C and Fortran follow a table by the preloaded library."""
+"""Programs in C and Fortran follow a table with the MPI of a distribution."""
 
 from __future__ import annotations
 

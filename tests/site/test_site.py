@@ -159,7 +159,7 @@ def test_the_wheel_alone_says_what_mpich_is_called_here(overlay: Overlay) -> Non
 
 
 def test_the_launcher_hands_a_preload_to_the_ranks_alone(site: Site) -> None:
-    """In both contexts of the command; the distribution's Open MPI wants the options in each."""
+    """The distribution's Open MPI wants the options in both contexts of the command."""
     record = f"{WORK}/record"
     library = f"{record}/library.so"
     site.run("rm", "-rf", record)

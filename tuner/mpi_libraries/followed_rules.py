@@ -1,4 +1,4 @@
-"""What a dispatcher makes of a rule: the sizes for which it is followed, and whether that pays."""
+"""Limit rules to the calls for which a dispatcher can follow them, and to those where it pays."""
 
 from __future__ import annotations
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.base.code_digest import DIGITS, code_digest
+from tuner.base.compiler import run_compiler
 from tuner.base.errors import InputError
 from tuner.mpi_libraries.products import identify
 from tuner.preload import generated
@@ -24,7 +22,6 @@ FLAGS = (
     *("-Wall", "-Wextra"),
 )
 LIBRARY_FILE, VERSION_FILE = "libtuner.so", "version"
-TIMEOUT_S = 300.0  # for the compiler
 # Ask the MPI that a library is linked to. It is done in a process of its own, which MPI may end.
 _VERSION_PROGRAM = """
 import ctypes, sys
@@ -59,7 +56,7 @@ def build_library(compiler: Path) -> PreloadLibrary:
 
 def _digest(compiler: Path) -> str:
     """Return a digest of the compiler with its own flags, of its MPI, and of our sources."""
-    shown = _run([str(compiler), "-show"], f"{compiler} cannot be used")
+    shown = run_compiler([str(compiler), "-show"], f"{compiler} cannot be used")
     status = compiler.resolve().stat()
     told = f"{compiler.resolve()} {status.st_size} {status.st_mtime_ns} {shown} {code_digest()}"
     return hashlib.sha256(told.encode()).hexdigest()[:DIGITS]
@@ -74,7 +71,7 @@ def _build_into(place: Path, compiler: Path) -> None:
             made.mkdir()
             compile_library(compiler, Path(work), made / LIBRARY_FILE)
             asked = [sys.executable, "-c", _VERSION_PROGRAM, str(made / LIBRARY_FILE)]
-            said = _run(asked, f"what {compiler} makes cannot be loaded")
+            said = run_compiler(asked, f"what {compiler} makes cannot be loaded")
             (made / VERSION_FILE).write_text(said, encoding="utf-8")
             shutil.rmtree(place, ignore_errors=True)
             made.rename(place)
@@ -95,26 +92,4 @@ def compile_library(compiler: Path, work: Path, target: Path, flags: tuple[str, 
     sources = [*sorted(SOURCES.glob("*.c")), work / "wrappers.c"]
     command = [str(compiler), *FLAGS, *flags, f"-I{work}", f"-I{SOURCES}"]
     command += [*map(str, sources), "-o", str(target), "-ldl", "-lpthread"]
-    _run(command, f"{compiler} cannot compile the dispatcher")
-
-
-def _run(command: list[str], failing: str) -> str:
-    """Return the output of a command; raises InputError, which begins with `failing`."""
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=TIMEOUT_S,
-            env=environment,
-        )
-    except (OSError, subprocess.TimeoutExpired) as reason:
-        raise InputError(f"{failing}: {reason}") from None
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        first = next((line for line in lines if "error" in line), lines[0])
-        raise InputError(f"{failing}: {first} ({shlex.join(command[:2])} ...)")
-    return done.stdout
+    run_compiler(command, f"{compiler} cannot compile the dispatcher")

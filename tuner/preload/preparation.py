@@ -1,4 +1,4 @@
-"""What ranks need to follow a table: our library, and the table in the form that it reads."""
+"""Prepare what ranks need to follow a table: our library, and the table's flat file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class UnpreloadableError(InputError):
 
 @dataclass(frozen=True)
 class Preparation:
-    """What the ranks of a command need.
+    """The variables that the ranks of a command need, and a note for the user.
 
     environment     their variables; empty where they use the library's own collectives
     note            one line for the user; "" for none
@@ -102,10 +102,14 @@ def library_for(command: Sequence[str]) -> tuple[PreloadLibrary, KnownLauncher]:
         raise UnpreloadableError(reason)
     launcher = launcher_of(command)
     if launcher is None:
-        raise InputError("there is no mpirun or mpiexec: add the bin directory of your MPI to PATH")
+        raise InputError(
+            "neither mpirun nor mpiexec was found: add the bin directory of your MPI to PATH"
+        )
     compiler = find_mpicc(launcher.path)
     if compiler is None:
-        raise InputError(f"there is no mpicc beside {launcher.path}: install it, and a C compiler")
+        raise InputError(
+            f"mpicc was not found beside {launcher.path}: install it, and a C compiler"
+        )
     built = build_library(compiler)
     theirs, ours = (linked_mpi(file) if file else None for file in (program, built.path))
     if theirs and ours and theirs != ours:

@@ -1,4 +1,4 @@
-"""What a program did under a flat file: how often each rule was followed, and what that saved."""
+"""Read what a program did under a flat file: how often it followed each rule."""
 
 from __future__ import annotations
 

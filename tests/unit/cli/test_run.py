@@ -68,7 +68,7 @@ def test_a_reader_that_has_gone_ends_the_program_as_without_us(tmp_path: Path) -
         (["--table", "none.json"], {}, "none.json: cannot be read"),
         ([], {"TUNER_TABLE": "none.json"}, "none.json: cannot be read"),
         ([], {"TUNER_TIMEOUT": "0s"}, "TUNER_TIMEOUT"),
-        (["--table", "none.json"], {"PATH": "/bin"}, "there is no mpirun or mpiexec"),
+        (["--table", "none.json"], {"PATH": "/bin"}, "neither mpirun nor mpiexec was found"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_one_line(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tuner.base.atomic_io import require_writable_dir, write_atomically
 from tuner.base.c_compiler import COMPILERS
+from tuner.base.compiler import run_compiler
 from tuner.base.errors import InputError
 from tuner.base.own_modules import own_module_command, own_module_environment
 from tuner.base.units import plural
@@ -146,21 +147,7 @@ def compiler_command() -> list[str]:
 def compile_plugin(target: Path) -> None:
     """Compile the plugin; raises InputError with the compiler's message where that fails."""
     command = [*compiler_command(), *COMPILER_FLAGS, "-o", str(target), str(SOURCE), "-ldl"]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=TIMEOUT_S,
-        )
-    except (OSError, subprocess.TimeoutExpired) as reason:
-        raise InputError(f"the plugin was not compiled: {reason}") from None
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        first = next((line for line in said if "error" in line), said[0])
-        raise InputError(f"the plugin was not compiled by {command[0]}: {first}")
+    run_compiler(command, f"the plugin was not compiled by {command[0]}")
 
 
 def _run_trial(library: Path) -> int:
