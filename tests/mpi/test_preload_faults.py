@@ -34,7 +34,9 @@ def run(launcher: Launcher, folder: Path, environment: dict[str, str], on_rank_1
     on_rank_1   shell commands that rank 1 begins with
     """
     program = compiled(launcher, "preload_calls.c", folder)
-    begin = f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then {on_rank_1 or ":"}; fi; exec "$@"'
+    begin = (
+        f'if [ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 1 ]; then {on_rank_1 or ":"}; fi; exec "$@"'
+    )
     done = launcher.run(
         2,
         ["-c", begin, "sh", str(program), str(folder / "calls")],
@@ -50,6 +52,23 @@ def test_with_a_table_one_line_says_what_followed(
 ) -> None:
     assert LINE in run(launcher, tmp_path, environment)
     assert sum(read_counts(tmp_path / "report").values()) == 2
+
+
+@pytest.mark.parametrize("library", ["launcher", "mpich_launcher"])
+@pytest.mark.parametrize("on_rank_1", ["unset LD_PRELOAD", "LD_PRELOAD=/no/such"])
+def test_no_rank_waits_without_end_for_one_that_cannot_load_the_library(
+    request: pytest.FixtureRequest, tmp_path: Path, library: str, on_rank_1: str
+) -> None:
+    own: Launcher = request.getfixturevalue(library)
+    table = table_of({(Collective.BCAST, 2, "any"): [(0, BINOMIAL)]}, library=own.version())
+    (tmp_path / "calls").write_text(CALLS)
+    environment = {**preload_environment(own, table, tmp_path), "TUNER_START_WITHIN_S": "1"}
+    said = [line for line in run(own, tmp_path, environment, on_rank_1).splitlines() if line]
+    assert [line for line in said if line.startswith("tuner:")] == [
+        "tuner: the library's own collectives are used: some ranks run without tuner; is"
+        f" {environment['LD_PRELOAD']} on all hosts, and is no program linked statically?"
+    ]
+    assert not (tmp_path / "report").exists()
 
 
 def test_a_rank_that_cannot_read_the_table_gets_it_from_rank_0(

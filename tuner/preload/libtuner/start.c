@@ -7,6 +7,7 @@
 #include "tuner.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -55,16 +56,21 @@ static bool is_own_library(void)
 #endif
 }
 
+/* Return the file of this library. */
+static const char *own_path(void)
+{
+    Dl_info own;
+    return dladdr((void *)own_path, &own) ? own.dli_fname : "libtuner";
+}
+
 /* Start the program again without us, since the handles of its MPI are of other types than ours. */
 static void step_aside(char **argv, char **environment)
 {
-    Dl_info own;
     char *preload = getenv("LD_PRELOAD");
-    char *place = preload && dladdr((void *)step_aside, &own) ? strstr(preload, own.dli_fname)
-                                                              : NULL;
+    char *place = preload ? strstr(preload, own_path()) : NULL;
     if (!place)
         return;
-    size_t length = strlen(own.dli_fname);
+    size_t length = strlen(own_path());
     length += place[length] == ':';
     memmove(place, place + length, strlen(place + length) + 1);
     say("%s uses another MPI than its launcher: its own collectives are used", argv[0]);
@@ -107,6 +113,29 @@ int library_reduce(const void *values, void *sums, int count, MPI_Datatype datat
                    MPI_Comm comm)
 {
     return reduce(values, sums, count, datatype, op, 0, comm);
+}
+
+/* Return whether all ranks have this library. A rank that lacks it (linked statically, or on a host
+ * that does not see the file) takes part in nothing, so nobody waits for it without end. The second
+ * barrier is for ranks that came after others had given up. */
+static bool all_ranks_take_part(void)
+{
+    const char *limit = getenv("TUNER_START_WITHIN_S");
+    const double seconds = limit ? (double)strtoll(limit, NULL, 10) : 60.0;
+    for (int barriers = 0; barriers < 2; barriers++) {
+        MPI_Request request;
+        int is_done = 0;
+        const double end = PMPI_Wtime() + seconds;
+        if (PMPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS)
+            return false;
+        while (!is_done && PMPI_Wtime() < end) {
+            PMPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+            sched_yield();
+        }
+        if (!is_done)
+            return false;
+    }
+    return true;
 }
 
 /* Make sure that all ranks have the same table; the ranks that cannot map it get it from rank 0.
@@ -170,9 +199,17 @@ static void start(void)
 {
     const char *after = getenv("TUNER_TUNE_AFTER_US");
     double seconds = after ? 1e-6 * (double)strtoll(after, NULL, 10) : 1.0;
-    int rank;
+    int rank, size;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &size);
     PMPI_Query_thread(&thread_level);
+    if (!all_ranks_take_part()) {
+        if (rank == 0 || rank == size - 1) /* at least one of two kinds of programs says so */
+            say("the library's own collectives are used: some ranks run without tuner; is %s on all "
+                "hosts, and is no program linked statically?",
+                own_path());
+        return;
+    }
     has_table = start_table(rank);
     if (!has_table)
         table = (struct table){0};
