@@ -115,27 +115,80 @@ int library_reduce(const void *values, void *sums, int count, MPI_Datatype datat
     return reduce(values, sums, count, datatype, op, 0, comm);
 }
 
+/* Wait for a request until the given time; return whether it is complete. */
+static bool is_complete_by(double end, MPI_Request *request)
+{
+    int is_complete = 0;
+    while (!is_complete && PMPI_Wtime() < end) {
+        PMPI_Test(request, &is_complete, MPI_STATUS_IGNORE);
+        sched_yield();
+    }
+    return is_complete;
+}
+
+#ifdef OPEN_MPI
+/* Send an empty message; it needs no buffer, so that nobody has to wait for it. */
+static void signal_rank(int rank, int tag)
+{
+    MPI_Request request;
+    PMPI_Isend(NULL, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD, &request);
+    PMPI_Request_free(&request);
+}
+
+/* Return whether an empty message of a rank arrives until the given time. */
+static bool hears_from(int rank, int tag, double end)
+{
+    MPI_Request request;
+    PMPI_Irecv(NULL, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD, &request);
+    const bool is_here = is_complete_by(end, &request);
+    if (!is_here) {
+        PMPI_Cancel(&request);
+        PMPI_Request_free(&request);
+    }
+    return is_here;
+}
+
+/* Return whether all ranks come here until the given time: each hears of those that follow it in a
+ * binomial tree, and then of the one before it that all have come. A non-blocking barrier cannot be
+ * left alone: Open MPI numbers such calls, also those inside MPI_Comm_dup. */
+static bool meet(double end)
+{
+    int rank, size, step = 1, *largest_tag, is_found;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &size);
+    PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest_tag, &is_found);
+    const int tag = *largest_tag;
+    for (; step < size && !(rank & step); step *= 2)
+        if (rank + step < size && !hears_from(rank + step, tag, end))
+            return false;
+    if (rank) {
+        signal_rank(rank - step, tag);
+        if (!hears_from(rank - step, tag, end))
+            return false;
+    }
+    for (step /= 2; step; step /= 2)
+        if (rank + step < size)
+            signal_rank(rank + step, tag);
+    return true;
+}
+#else
+/* The same by a barrier, which is left alone where it does not complete. A message would not do:
+ * MPICH ends a program with an error in MPI_Finalize where one was never received. */
+static bool meet(double end)
+{
+    MPI_Request request;
+    return PMPI_Ibarrier(MPI_COMM_WORLD, &request) == MPI_SUCCESS && is_complete_by(end, &request);
+}
+#endif
+
 /* Return whether all ranks have this library. A rank that lacks it (linked statically, or on a host
  * that does not see the file) takes part in nothing, so nobody waits for it without end. The second
- * barrier is for ranks that came after others had given up. */
+ * meeting fails where a rank gave up in the first one before the others came. */
 static bool all_ranks_take_part(void)
 {
     const char *limit = getenv("TUNER_START_WITHIN_S");
     const double seconds = limit ? (double)strtoll(limit, NULL, 10) : 60.0;
-    for (int barriers = 0; barriers < 2; barriers++) {
-        MPI_Request request;
-        int is_done = 0;
-        const double end = PMPI_Wtime() + seconds;
-        if (PMPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS)
-            return false;
-        while (!is_done && PMPI_Wtime() < end) {
-            PMPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
-            sched_yield();
-        }
-        if (!is_done)
-            return false;
-    }
-    return true;
+    return meet(PMPI_Wtime() + seconds) && meet(PMPI_Wtime() + seconds);
 }
 
 /* Make sure that all ranks have the same table; the ranks that cannot map it get it from rank 0.
@@ -205,8 +258,8 @@ static void start(void)
     PMPI_Query_thread(&thread_level);
     if (!all_ranks_take_part()) {
         if (rank == 0 || rank == size - 1) /* at least one of two kinds of programs says so */
-            say("the library's own collectives are used: some ranks run without tuner; is %s on all "
-                "hosts, and is no program linked statically?",
+            say("the library's own collectives are used: some ranks run without tuner; is %s on "
+                "all hosts, and is no program linked statically?",
                 own_path());
         return;
     }
