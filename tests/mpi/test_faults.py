@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -141,13 +141,6 @@ class Place:
     def clear(self) -> None:
         """Connections are refused."""
         self._impostor.close()
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[serving.Program]:
-    """The real one, started as users do."""
-    with serving.serving(f"sqlite:///{tmp_path}/tuner.db", "--no-jobs") as program:
-        yield program
 
 
 @pytest.mark.representative("openmpi")

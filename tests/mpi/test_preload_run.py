@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.service import serving
 from tests.support.ladders import table_of
 from tests.support.waiting import patience
 from tuner.core.collective import Collective
@@ -153,6 +155,74 @@ def test_a_program_of_another_library_is_left_alone(
     ran = tuner(tmp_path, "run", "--print", "--table", str(table), "--", *command)
     assert ran.stdout.split() == command
     assert f"{program} uses {other.libmpi().resolve()}, but " in ran.stderr
+
+
+def test_a_report_says_what_the_run_did(
+    tmp_path: Path, command: list[str], table: Path, started: Launcher
+) -> None:
+    words = ["--report", "run.html", "--table", str(table), "--", *command]
+    ran = tuner(tmp_path, "run", *words)
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
+    page = (tmp_path / "run.html").read_text(encoding="utf-8")
+    (section,) = re.findall(r'data-collective="bcast" data-ranks="2"><h3>(.*?)</h3>', page)
+    assert section.startswith("bcast on 2 ranks on 1 node: ")
+    rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr data.*?</tr>", page)]
+    assert sum(int(row[2]) for row in rows) == CALLS
+    assert {row[1] for row in rows} == {FORCED[started.library]}
+    assert [path.name for path in tmp_path.glob(".tuner-run*")] == []
+
+
+def test_a_run_without_a_report_says_so(tmp_path: Path, command: list[str], table: Path) -> None:
+    words = ["run", "--report", "run.html"]
+    untuned = tuner(tmp_path, *words, "--", *command)
+    silent = tuner(tmp_path, *words, "--table", str(table), "--", command[0], "--version")
+    for ran in (untuned, silent):
+        assert ran.returncode == 0
+        assert "there is no report: the program " in ran.stderr
+    assert not (tmp_path / "run.html").exists()
+
+
+def test_times_reach_the_service(
+    tmp_path: Path,
+    command: list[str],
+    table: Path,
+    service: serving.Program,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    version = serving.publish(service.client, json.loads(table.read_text(encoding="utf-8")))
+    url = str(service.client.base_url).rstrip("/")
+    monkeypatch.setenv("TUNER_FEEDBACK", "1")
+    for _ in range(2):
+        ran = tuner(tmp_path, "run", "--quiet", "--service", url, "--", *command)
+        assert (ran.returncode, ran.stderr) == (0, "")
+    told = serving.good(service.client.get(f"/v1/tables/{version}/feedback"))
+    assert (told["reports"], told["items"]) == (2, 2)
+    service.process.kill()
+    service.process.wait(patience())
+    ran = tuner(tmp_path, "run", "--service", url, "--", *command)
+    assert ran.returncode == 0
+    assert ran.stderr.splitlines()[-1].startswith("tuner: feedback is lost: ")
+
+
+def test_a_signal_ends_the_program_that_is_observed(tmp_path: Path, table: Path) -> None:
+    command = [
+        "sh",
+        "-c",
+        "trap 'echo ended; exit 7' TERM; echo begun; while :; do sleep 0.1; done",
+    ]
+    words = ["run", "--quiet", "--report", "run.html", "--table", str(table), "--", *command]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tuner.cli.main", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "begun\n"
+        running.terminate()
+        assert running.stdout.read() == "ended\n"
+    assert running.returncode == 7
 
 
 def test_programs_are_compared(tmp_path: Path, command: list[str], table: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,12 +61,6 @@ class Tuned:
 def tuned(request: pytest.FixtureRequest, tmp_path: Path) -> Tuned:
     fixture, ranks = request.param
     return Tuned(request.getfixturevalue(fixture), ranks, tmp_path)
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[serving.Program]:
-    with serving.serving(f"sqlite:///{tmp_path}/tuner.db", "--no-jobs") as program:
-        yield program
 
 
 @pytest.mark.representative("openmpi")

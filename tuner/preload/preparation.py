@@ -21,7 +21,13 @@ from tuner.preload.flat_table import write_flat_table
 from tuner.runtime.dynamic_rules import FORCING_VARIABLES_PATTERN
 from tuner.runtime.table_cache import cache_directory
 from tuner.runtime.table_loading import load_table
-from tuner.runtime.table_source import TUNE_AFTER_VARIABLE, resolve_request, sha256_hex
+from tuner.runtime.table_source import (
+    TUNE_AFTER_VARIABLE,
+    FetchedTable,
+    TableRequest,
+    resolve_request,
+    sha256_hex,
+)
 
 # In what `ldd` prints. Names of Open MPI, MPICH and Intel MPI; ABI, Spectrum MPI and Cray MPICH.
 _LINKED_MPI = re.compile(r"\blibmpi(?:_abi|_ibm|_cray|_gnu_\d+)?\.so\S* => (/\S+)")
@@ -39,11 +45,17 @@ class Preparation:
     environment     their variables; empty where they use the library's own collectives
     note            one line for the user; "" for none
     table           name and digest of the table that they follow; "" for none
+    flat            its flat file
+    request         where the table came from
+    fetched         its text
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     table: str = ""
+    flat: Path = Path()
+    request: TableRequest | None = None
+    fetched: FetchedTable | None = None
 
 
 def prepare(
@@ -87,6 +99,9 @@ def prepare(
         | forcing,
         "; ".join(filter(None, (fetched.note, rest))),
         f"{request.name} ({digest})",
+        flat,
+        request,
+        fetched,
     )
 
 

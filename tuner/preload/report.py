@@ -1,4 +1,4 @@
-"""Read what a program did under a flat file: how often it followed each rule."""
+"""Read what a program did under a flat file: how often it followed each rule, and what it saved."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from tuner.base.arrays import AnyArray
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, CYCLIC
-from tuner.core.table import OPERATORS, RuleKey
+from tuner.core.table import DEFAULT, OPERATORS, RuleKey
 from tuner.preload.flat_table import DTYPES, HEADER, MAGIC
+from tuner.preload.run_record import RunRecord
+
+Interval = tuple[float, float, float]  # a value and the ends of its interval
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class FlatRule:
     key: RuleKey
     start_bytes: int
     choice: str
-    saved_s: tuple[float, ...]
+    saved_s: Interval
 
 
 def flat_rules(content: bytes) -> Iterator[FlatRule]:
@@ -50,12 +53,33 @@ def flat_rules(content: bytes) -> Iterator[FlatRule]:
                 rule = arrays["rule"][place]
                 name = _text(arrays, arrays["choice"]["name"][rule["choice"]])
                 yield FlatRule(
-                    place,
-                    key,
-                    int(rule["start_bytes"]),
-                    name,
-                    tuple(rule["saved_seconds"].tolist()),
+                    place, key, int(rule["start_bytes"]), name, (*rule["saved_seconds"].tolist(),)
                 )
+
+
+def saved_seconds(content: bytes, record: RunRecord) -> list[Interval]:
+    """Return what each kind of calls saved by the table's evidence, and its interval.
+
+    These are seconds of a rank, in the mean; 0 for calls that followed no rule.
+    """
+    rules: dict[RuleKey, list[FlatRule]] = {}
+    for rule in flat_rules(content):
+        rules.setdefault(rule.key, []).append(rule)
+    saved = []
+    for kind in record.kinds:
+        one = (0.0, 0.0, 0.0)
+        if kind.calls and kind.choice != DEFAULT:
+            known = rules.get(kind.key, [])
+            one = next((r.saved_s for r in reversed(known) if r.start_bytes <= kind.nbytes), one)
+        calls = kind.rank_calls / record.ranks
+        saved.append((calls * one[0], calls * one[1], calls * one[2]))
+    return saved
+
+
+def choice_names(content: bytes) -> list[str]:
+    """Return the names of what the rules of a flat file have run, by number."""
+    arrays = _arrays(content)
+    return [_text(arrays, name) for name in arrays["choice"]["name"]]
 
 
 def read_counts(path: Path) -> dict[int, int]:

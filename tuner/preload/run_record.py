@@ -2,15 +2,19 @@
 
 The preloaded library writes a line for each kind of calls of each rank:
 
-    rank collective nodes ppn is_cyclic commutes nbytes calls time least samples sampled waiting
+    rank collective nodes ppn is_cyclic commutes choice nbytes calls time least median most
+        samples sampled waiting
     rank "rank" time others
 
-Times are whole nanoseconds. Layouts that are irregular have no ranks per node. For the samples it
-is known how long the rank waited for the last one to arrive.
+Times are whole nanoseconds, the median that of the last calls. Layouts that are irregular have no
+ranks per node. The choice is the number in the flat file of what ran, 0 for the library's own. For
+the samples it is known how long the rank waited for the last one to arrive.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +22,9 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.core.call_profile import ProfiledCall
 from tuner.core.collective import Collective
+from tuner.core.path_classes import BLOCK, CYCLIC
+from tuner.core.table import DEFAULT, OPERATORS, RuleKey
+from tuner.runtime.call_summaries import CallKind, CallSummary, merge_summaries
 
 
 @dataclass(frozen=True)
@@ -26,10 +33,13 @@ class RecordedCalls:
 
     nodes, ppn      layout; irregular where `ppn` is 0
     commutes        whether their operator commutes
+    choice          name of what ran by the table
     nbytes          bytes of the whole buffer
     rank_calls      calls of all ranks
     seconds         time in them of all ranks
     least_s         shortest call, on the rank that took longest
+    median_s        median of the last calls, on the rank that took longest
+    most_s          longest call
     waiting         part of the time in which ranks wait for the last one to arrive; None where
                     that was not sampled
     """
@@ -39,11 +49,36 @@ class RecordedCalls:
     ppn: int
     is_cyclic: bool
     commutes: bool
+    choice: str
     nbytes: int
     rank_calls: int
     seconds: float
     least_s: float
+    median_s: float
+    most_s: float
     waiting: float | None
+
+    @property
+    def calls(self) -> int:
+        """Return the calls of each communicator; 0 for irregular layouts."""
+        return self.rank_calls // (self.nodes * self.ppn) if self.ppn else 0
+
+    @property
+    def key(self) -> RuleKey:
+        """Return the key of the rules for these calls, of a regular layout."""
+        operators = OPERATORS[self.collective.is_reduction and self.commutes]
+        placement = CYCLIC if self.is_cyclic else BLOCK
+        return RuleKey(self.collective, self.nodes, self.ppn, "host", operators, placement)
+
+    def as_summary(self) -> CallSummary:
+        """Return what the service takes of these calls, of a regular layout."""
+        key = self.key
+        algorithm = re.split(r"[( ]", self.choice)[0]
+        kind = CallKind(
+            *(key.collective.value, key.nodes, key.ppn, key.memory, key.operators),
+            *(algorithm, self.nbytes, key.placement),
+        )
+        return CallSummary(kind, self.calls, self.median_s, self.most_s)
 
 
 @dataclass(frozen=True)
@@ -75,6 +110,10 @@ class RunRecord:
         """Return the record as JSON takes it."""
         return {**asdict(self), "run_seconds": self.run_seconds, "share": self.share}
 
+    def summaries(self) -> list[CallSummary]:
+        """Return what the service takes of the calls of regular layouts, most calls first."""
+        return merge_summaries([[kind.as_summary() for kind in self.kinds if kind.calls]])
+
     def profile(self) -> list[ProfiledCall]:
         """Return the calls that a probe can measure, which are those of regular layouts.
 
@@ -85,8 +124,7 @@ class RunRecord:
             nbytes = kind.collective.call_bytes(kind.nbytes)
             if kind.ppn and nbytes > 0:
                 key = kind.collective, kind.nodes, kind.ppn, nbytes
-                made = kind.rank_calls // (kind.nodes * kind.ppn)
-                calls[key] = calls.get(key, 0) + made
+                calls[key] = calls.get(key, 0) + kind.calls
         return [
             ProfiledCall(collective.value, nodes, ppn, nbytes, number)
             for (collective, nodes, ppn, nbytes), number in calls.items()
@@ -94,13 +132,16 @@ class RunRecord:
         ]
 
 
-def read_record(path: Path) -> RunRecord:
-    """Read what the library has written; raise InputError where it has written nothing."""
+def read_record(path: Path, choices: Sequence[str] = (DEFAULT,)) -> RunRecord:
+    """Read what the library has written; raise InputError where it has written nothing.
+
+    choices     their names, by their numbers in the flat file
+    """
     try:
         lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
         ranks = [line for line in lines if line[1] == "rank"]
         rows = [line[1:] for line in lines if line[1] != "rank"]
-        kinds = [_merged([*same]) for _, same in groupby(sorted(rows), lambda row: row[:6])]
+        kinds = [_merged([*same], choices) for _, same in groupby(sorted(rows), _kind_of)]
     except (OSError, ValueError, IndexError):
         raise InputError(
             "the program has left no record: does it call MPI_Finalize, with the MPI of its"
@@ -114,19 +155,27 @@ def read_record(path: Path) -> RunRecord:
     )
 
 
-def _merged(rows: list[list[str]]) -> RecordedCalls:
+def _kind_of(row: list[str]) -> list[str]:
+    return row[:7]
+
+
+def _merged(rows: list[list[str]], choices: Sequence[str]) -> RecordedCalls:
     """Return the calls of one kind of all ranks."""
-    name, nodes, ppn, is_cyclic, commutes, nbytes = rows[0][:6]
-    sampled, waiting = (sum(int(row[place]) for row in rows) for place in (10, 11))
+    name, nodes, ppn, is_cyclic, commutes, choice, nbytes = _kind_of(rows[0])
+    numbers = [[int(number) for number in row[7:]] for row in rows]
+    calls, time, least, median, most, _, sampled, waiting = zip(*numbers, strict=True)
     return RecordedCalls(
         Collective(name),
         int(nodes),
         int(ppn),
         is_cyclic == "1",
         commutes == "1",
+        choices[int(choice)],
         int(nbytes),
-        sum(int(row[6]) for row in rows),
-        1e-9 * sum(int(row[7]) for row in rows),
-        1e-9 * max(int(row[8]) for row in rows),
-        waiting / sampled if sampled else None,
+        sum(calls),
+        1e-9 * sum(time),
+        1e-9 * max(least),
+        1e-9 * max(median),
+        1e-9 * max(most),
+        sum(waiting) / sum(sampled) if sum(sampled) else None,
     )

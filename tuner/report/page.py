@@ -22,7 +22,13 @@ CONTENT_SCRIPT = PAGES_DIR / "report_content.js"
 
 
 def render_page(results: Sequence[LibraryResult]) -> str:
-    """Return the report as HTML with its plots, its style and its script inside.
+    """Return the report as HTML with its plots, its style and its script inside."""
+    title = f"Tuning report: {escape(results[0].table.cluster.name)}"
+    return standalone_page(title, render_content(results))
+
+
+def standalone_page(title: str, content: str) -> str:
+    """Return a page with its style and its script inside.
 
     Its security policy allows nothing else, so that no browser asks another machine for anything.
     """
@@ -31,8 +37,7 @@ def render_page(results: Sequence[LibraryResult]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>Tuning report: {escape(results[0].table.cluster.name)}</title>"
-        f"<style>{_style()}</style></head>\n<body>{render_content(results)}"
+        f"<title>{title}</title><style>{_style()}</style></head>\n<body>{content}"
         f'<script type="module">{_script()}</script></body></html>\n'
     )
 
@@ -53,9 +58,14 @@ def render_content(results: Sequence[LibraryResult]) -> str:
         for result in results
         for section in library_sections(result, record["libraries"][result.name])
     ]
+    return arrange("Tuning report", _describe(results[0].table.cluster), sections)
+
+
+def arrange(title: str, description: str, sections: Sequence[PageSection]) -> str:
+    """Return the content of a page: its title, its contents with filters, and its sections."""
     return (
-        '<div class="report"><div class="report-head"><h1>Tuning report</h1>'
-        f"<p>{escape(_describe(results[0].table.cluster))}</p></div>"
+        f'<div class="report"><div class="report-head"><h1>{escape(title)}</h1>'
+        f"<p>{escape(description)}</p></div>"
         f'<aside class="report-aside">{_filters(sections)}{_contents(sections)}</aside>'
         f'<div class="report-body">{"".join(section.html for section in sections)}'
         '<p class="nothing" hidden>Nothing here is about such calls: choose others above.</p>'

@@ -91,11 +91,11 @@ def _tiles(figures: Record) -> str:
     changed = figures["changed"]
     rest = changed["calls"] - changed["faster"] - changed["slower"]
     departing = figures["rules_total"] - figures["rules_default"]
-    tiles = [(f"{departing} of {figures['rules_total']}", "rules leave the default")]
+    shown = [(f"{departing} of {figures['rules_total']}", "rules leave the default")]
     if changed["calls"]:
         gain = f"{changed['geomean_speedup']:.2f}\u00d7"
-        tiles.insert(0, (gain, "as fast as the default, for the calls that changed"))
-        tiles.append(
+        shown.insert(0, (gain, "as fast as the default, for the calls that changed"))
+        shown.append(
             (
                 f"{changed['faster']} / {rest} / {changed['slower']}",
                 "faster / within noise / slower",
@@ -103,8 +103,13 @@ def _tiles(figures: Record) -> str:
         )
     elif figures["measured"]["calls"] and not figures["heldout"]:
         gain = f"{figures['measured']['geomean_speedup']:.2f}\u00d7"
-        tiles.insert(0, (gain, "as fast as the default, as measured for the rules"))
-    items = "".join(f"<div><dt>{name}</dt><dd>{number}</dd></div>" for number, name in tiles)
+        shown.insert(0, (gain, "as fast as the default, as measured for the rules"))
+    return tiles(shown)
+
+
+def tiles(shown: Sequence[tuple[str, str]]) -> str:
+    """Return figures and their names, as large numbers."""
+    items = "".join(f"<div><dt>{name}</dt><dd>{number}</dd></div>" for number, name in shown)
     return f'<dl class="tiles">{items}</dl>'
 
 
@@ -273,7 +278,7 @@ def _rules(result: LibraryResult) -> str:
         for key in result.table.keys
         for rule in result.table.rules_for(key)
     )
-    return _table((*columns, "basis"), rows, numeric=(1, 5, 6))
+    return table((*columns, "basis"), rows, numeric=(1, 5, 6))
 
 
 def _rule_cells(key: RuleKey, rule: Rule) -> tuple[str, ...]:
@@ -309,7 +314,7 @@ def _validations(result: LibraryResult, figures: Record) -> str:
         for one in result.validations
     )
     opening = f"<p>{describe_confirmed_rules(figures)} It was started with the tuning file.</p>"
-    return opening + _table(columns, rows, numeric=(1, 2))
+    return opening + table(columns, rows, numeric=(1, 2))
 
 
 def _head(names: Sequence[str], numeric: Sequence[int]) -> str:
@@ -320,7 +325,7 @@ def _head(names: Sequence[str], numeric: Sequence[int]) -> str:
     return f"<thead><tr>{cells}</tr></thead>"
 
 
-def _table(
+def table(
     columns: Sequence[str],
     rows: Iterable[tuple[RuleKey, Sequence[str]]],
     numeric: Sequence[int] = (),

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from tuner.core.table import AlgorithmChoice, Rule, RuleKey
-from tuner.runtime.feedback import UNRECORDED, CallKind, CallRing
+from tuner.runtime.call_summaries import CallKind
+from tuner.runtime.feedback import UNRECORDED, CallRing
 
 Action = Callable[..., None]
 

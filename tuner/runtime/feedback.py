@@ -7,13 +7,17 @@ medians, not single calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuner.core.path_classes import BLOCK, omit_default_placement
+from tuner.runtime.call_summaries import (
+    MAX_SUMMARIES,
+    CallKind,
+    CallSummary,
+    merge_summaries,
+    post_summaries,
+)
 from tuner.runtime.consensus import Consensus, attempt
 from tuner.runtime.log import warn
 
@@ -22,39 +26,7 @@ if TYPE_CHECKING:
 
 MAX_CALLS = 16384  # in the ring
 MAX_CALL_KINDS = 4096  # calls of further kinds are not recorded
-MAX_SUMMARIES = 1000  # per report: the kinds with the most calls
 UNRECORDED = -1
-
-
-class CallKind(NamedTuple):
-    """A kind of call: the key of its rules, its size in bytes, and the algorithm used."""
-
-    collective: str
-    nodes: int
-    ppn: int
-    memory: str
-    operators: str
-    algorithm: str
-    nbytes: int
-    placement: str = BLOCK
-
-
-@dataclass(frozen=True)
-class CallSummary:
-    """The number of calls of one kind, with the median and maximum of their times in seconds."""
-
-    kind: CallKind
-    calls: int
-    median_s: float
-    max_s: float
-
-    def record(self) -> dict[str, object]:
-        return {
-            **omit_default_placement(self.kind._asdict()),
-            "calls": self.calls,
-            "median_s": self.median_s,
-            "max_s": self.max_s,
-        }
 
 
 class CallRing:
@@ -103,20 +75,6 @@ class CallRing:
         return sorted(items, key=lambda item: -item.calls)[:MAX_SUMMARIES]
 
 
-def merge_summaries(ranks: Iterable[list[CallSummary]]) -> list[CallSummary]:
-    """Merge the summaries of all ranks, with the maximum over the ranks for each kind of call."""
-    merged: dict[CallKind, CallSummary] = {}
-    for item in (item for items in ranks for item in items):
-        known = merged.setdefault(item.kind, item)
-        merged[item.kind] = CallSummary(
-            item.kind,
-            max(known.calls, item.calls),
-            max(known.median_s, item.median_s),
-            max(known.max_s, item.max_s),
-        )
-    return sorted(merged.values(), key=lambda item: -item.calls)[:MAX_SUMMARIES]
-
-
 def post_feedback(consensus: Consensus, ring: CallRing, agreed: TableAgreement) -> None:
     """Send the records of all ranks to the service that the table came from; collective.
 
@@ -137,18 +95,10 @@ def post_feedback(consensus: Consensus, ring: CallRing, agreed: TableAgreement) 
 
 def _send(items: list[CallSummary], ranks: int, agreement: TableAgreement) -> bool:
     """Post the summaries from rank 0; return whether the service accepted them."""
-    if agreement.request is None or agreement.table is None or not items:
+    request, table, version = agreement.request, agreement.table, agreement.version
+    if request is None or table is None or version is None or not items:
         return False
-    record = {
-        "version": agreement.version,
-        "cluster": agreement.table.cluster.name,
-        "library": agreement.table.library,
-        "ranks": ranks,
-        "items": [item.record() for item in items],
-    }
-    from tuner.runtime import service_client  # urllib is slow to import
-
-    _, failure = attempt(service_client.post_record, agreement.request, "/v1/feedback", record)
+    _, failure = attempt(post_summaries, request, version, table, ranks, items)
     if failure:
         warn(f"tuner: feedback is lost: {failure}")
     return not failure

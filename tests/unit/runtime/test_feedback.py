@@ -16,8 +16,9 @@ from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmChoice, Evidence, Rule, RuleKey, table_record
 from tuner.runtime import feedback, tune
 from tuner.runtime.agreement import library_name
+from tuner.runtime.call_summaries import CallKind, CallSummary, merge_summaries
 from tuner.runtime.dispatch_table import DispatchTable, RecordingDispatchTable
-from tuner.runtime.feedback import CallKind, CallRing, CallSummary, merge_summaries
+from tuner.runtime.feedback import CallRing
 
 SMALL = CallKind("bcast", 1, 8, "host", "any", "binomial", 64)
 LARGE = SMALL._replace(nbytes=65536, algorithm="pipeline(segment=32768)")

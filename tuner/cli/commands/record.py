@@ -7,13 +7,10 @@ is loaded into the ranks before their MPI.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import tempfile
 from functools import partial
 from pathlib import Path
 
 from tuner.base.atomic_io import require_writable_file
-from tuner.base.errors import InputError
 from tuner.base.units import format_exact_size, format_time, plural
 from tuner.cli.options.argument_types import file_option
 from tuner.cli.options.program_options import add_command
@@ -27,7 +24,8 @@ from tuner.cli.terminal.output import (
 )
 from tuner.core.call_profile import write_call_profile
 from tuner.launch.launcher import PRELOAD_VARIABLE
-from tuner.preload.command import PreparedCommand, program_of, rank_command
+from tuner.preload.command import program_of, rank_command
+from tuner.preload.execution import RECORD_VARIABLE, run_directory, run_to_end
 from tuner.preload.preparation import library_for
 from tuner.preload.run_record import RecordedCalls, RunRecord, read_record
 
@@ -54,10 +52,10 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         require_writable_file(options.out)
     built, _ = library_for(options.command)
-    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".tuner-record-") as folder:
-        path = Path(folder) / "record"
-        variables = {PRELOAD_VARIABLE: str(built.path.absolute()), "TUNER_RECORD": str(path)}
-        status = _run(rank_command(options.command, variables))
+    with run_directory() as folder:
+        path = folder / "record"
+        variables = {PRELOAD_VARIABLE: str(built.path.absolute()), RECORD_VARIABLE: str(path)}
+        status = run_to_end(rank_command(options.command, variables))
         if status and not path.exists():
             return status
         found = read_record(path)
@@ -69,15 +67,6 @@ def run(options: argparse.Namespace) -> int:
     if options.out and calls and not options.json:
         print_command("tune them:", f"tuner tune --profile {options.out} --hosts HOSTS")
     return status
-
-
-def _run(command: PreparedCommand) -> int:
-    """Run a command to its end; return its status as a shell does."""
-    try:
-        status = subprocess.run(command.words, env=command.environment, check=False).returncode
-    except OSError as reason:
-        raise InputError(f"{command.words[0]} cannot be started: {reason.strerror}") from None
-    return status if status >= 0 else 128 - status
 
 
 def _print(found: RunRecord) -> None:
@@ -105,7 +94,7 @@ def _row(kind: RecordedCalls, found: RunRecord) -> tuple[str, ...]:
         kind.collective.value,
         ranks,
         format_exact_size(kind.nbytes) if kind.collective.has_data else "",
-        f"{kind.rank_calls // (kind.nodes * kind.ppn)}" if kind.ppn else "",
+        f"{kind.calls}" if kind.ppn else "",
         f"{kind.seconds / max(found.seconds, 1e-9):.1%}",
         "" if kind.waiting is None else f"{kind.waiting:.0%}",
         format_time(kind.least_s),

@@ -9,18 +9,27 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import signal
+from dataclasses import replace
 
+from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError, TunerError
+from tuner.cli.options.argument_types import file_option
 from tuner.cli.options.program_options import add_program_options
 from tuner.cli.terminal.output import warn
+from tuner.core.table import parse_table
 from tuner.preload.command import PreparedCommand, rank_command
+from tuner.preload.execution import RECORD_VARIABLE, replace_process, run_directory, run_to_end
 from tuner.preload.preparation import OWN, Preparation, prepare
+from tuner.preload.report import choice_names, saved_seconds
+from tuner.preload.run_record import RunRecord, read_record
+from tuner.runtime.call_summaries import post_summaries
 
 QUIET_VARIABLE = "TUNER_QUIET"  # whether our library in the ranks prints nothing
+FEEDBACK_VARIABLE = "TUNER_FEEDBACK"
 EXAMPLES = """examples:
   tuner run --table table.json -- mpirun -n 64 ./solver input.dat
   TUNER_SERVICE=http://head:8765 tuner run -- srun -n 64 ./solver input.dat
+  tuner run --table table.json --report solver.html -- mpirun -n 64 ./solver input.dat
   tuner run --table table.json --print -- mpirun -n 64 ./solver input.dat
 
 Without a table, or with one that cannot be used, the program runs with the library's own
@@ -32,6 +41,13 @@ Exit status: that of COMMAND, in whose place it runs."""
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_program_options(parser)
+    file_option(parser, "--report", "page about the calls of the run, HTML")
+    parser.add_argument(
+        "--feedback",
+        action="store_true",
+        default=os.environ.get(FEEDBACK_VARIABLE, "") not in ("", "0"),
+        help="report times to the service that the table comes from (default: TUNER_FEEDBACK)",
+    )
     parser.add_argument(
         "--print", action="store_true", help="print the command with its variables, do not run it"
     )
@@ -39,8 +55,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Print the command, or replace this process by it."""
+def run(options: argparse.Namespace) -> int:
+    """Print the command, run it in the place of this process, or run it and say what it did."""
+    observes = options.report or options.feedback
+    if options.report:
+        require_writable_file(options.report)
     try:
         made = prepare(options.command, options.table, options.service, options.cluster)
     except TunerError as reason:
@@ -48,26 +67,57 @@ def run(options: argparse.Namespace) -> None:
     variables = made.environment
     if not options.quiet:
         warn(made.note)
+        warn(
+            "there is no report: the program follows no table" if observes and not variables else ""
+        )
     elif variables:
         variables = {**variables, QUIET_VARIABLE: "1"}
-    command = rank_command(options.command, variables)
     if options.print:
-        print(shell_line(command))
+        print(shell_line(rank_command(options.command, variables)))
+    elif observes and variables:
+        return _observed(options, replace(made, environment=variables))
     else:
-        _execute(command)
+        replace_process(rank_command(options.command, variables))
+    return 0
+
+
+def _observed(options: argparse.Namespace, made: Preparation) -> int:
+    """Run the command to its end, and report what it did; return its status."""
+    with run_directory() as folder:
+        path = folder / "record"
+        variables = {**made.environment, RECORD_VARIABLE: str(path)}
+        status = run_to_end(rank_command(options.command, variables))
+        content = made.flat.read_bytes()
+        try:
+            found = read_record(path, choice_names(content))
+        except InputError as reason:
+            warn("" if options.quiet else f"there is no report: {reason}")
+            return status
+    if options.report:
+        from tuner.report.run_page import FollowedRun, render_run_page  # slow to import
+
+        saved = saved_seconds(content, found)
+        page = FollowedRun(shlex.join(options.command), made.table, found, saved)
+        write_atomically(options.report, render_run_page(page))
+    if options.feedback:
+        failure = _send_feedback(made, found)
+        warn("" if options.quiet else failure)
+    return status
+
+
+def _send_feedback(made: Preparation, found: RunRecord) -> str:
+    """Send the times of a run to the service; return why that failed, "" where it did not."""
+    if made.request is None or made.fetched is None or made.fetched.version is None:
+        return "no feedback is sent: the table does not come from a service"
+    table, version = parse_table(made.fetched.text), made.fetched.version
+    try:
+        post_summaries(made.request, version, table, found.ranks, found.summaries())
+    except InputError as reason:
+        return f"feedback is lost: {reason}"
+    return ""
 
 
 def shell_line(command: PreparedCommand) -> str:
     """Return a command as a shell takes it, after the variables that differ from ours."""
     changed = (item for item in command.environment.items() if os.environ.get(item[0]) != item[1])
     return " ".join([*(f"{n}={shlex.quote(v)}" for n, v in changed), shlex.join(command.words)])
-
-
-def _execute(command: PreparedCommand) -> None:
-    """Run a command in the place of this process; raises InputError where it cannot start."""
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and then by the program, too
-        signal.signal(ignored, signal.SIG_DFL)
-    try:
-        os.execvpe(command.words[0], command.words, command.environment)
-    except OSError as reason:
-        raise InputError(f"{command.words[0]} cannot be started: {reason.strerror}") from None

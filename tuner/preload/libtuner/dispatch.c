@@ -6,8 +6,9 @@
 double tune_after_seconds;
 
 /* Count a call that follows a rule. Threads may count at once, and then some calls are lost. */
-static void count_call(const struct rule *rule)
+static void count_call(struct call *call, const struct rule *rule)
 {
+    call->choice = rule->choice;
     _Atomic uint64_t *calls = &rule_calls[rule - table.rules];
     atomic_store_explicit(calls, atomic_load_explicit(calls, memory_order_relaxed) + 1,
                           memory_order_relaxed);
@@ -106,10 +107,10 @@ int follow(struct call *call, struct communicator *known, const struct rule *rul
         int code = call_scheduled(call, known, &table.choices[rule->choice], nbytes);
         if (code == NOT_APPLICABLE)
             return call->library(call);
-        count_call(rule);
+        count_call(call, rule);
         return end_call(call->comm, code);
     }
-    count_call(rule);
+    count_call(call, rule);
     if (plan->action == FORCE_HERE)
         return call_forced(call, known, plan);
     const MPI_Comm comm = call->comm;

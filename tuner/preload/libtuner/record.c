@@ -1,9 +1,9 @@
 /* The record of a run: which calls the program makes, how long they take, and how much of that is
  * waiting for other ranks.
  *
- * Calls are counted by kind. How long a rank waits for the last one to arrive is measured for some
- * calls, the same on all ranks: after these the ranks exchange when they arrived, by clocks whose
- * differences were measured when MPI began. */
+ * Calls are counted by kind. Without a table it is also measured for some calls, the same on all
+ * ranks, how long a rank waits for the last one to arrive: after these the ranks exchange when they
+ * arrived, by clocks whose differences were measured when MPI began. */
 
 #include "tuner.h"
 
@@ -17,6 +17,7 @@ enum {
     MAX_KINDS = 4096,     /* of calls; those of further kinds are counted together */
     SAMPLE_INTERVAL = 64, /* calls of a communicator from one sample to the next, in the mean */
     CLOCK_TRIALS = 20,
+    N_LAST = 64, /* calls of a kind whose median is taken */
 };
 
 /* Calls of one kind on one rank; times in seconds. */
@@ -24,13 +25,15 @@ struct kind {
     int64_t nbytes;
     struct layout layout;
     int32_t collective, commutes;
+    uint32_t choice; /* of the table, that they followed */
     uint64_t calls, samples;
-    double seconds, least;
+    double seconds, least, median, most;
     double sampled, waiting; /* of the samples: whole times, and until the last rank arrived */
 };
 
 bool is_recording;
 static struct kind kinds[MAX_KINDS];
+static float last_seconds[MAX_KINDS][N_LAST]; /* of the last calls of each kind */
 static size_t n_kinds;
 static uint64_t n_others;
 static double began, clock_offset; /* of the clock of rank 0, less that of this rank */
@@ -47,7 +50,7 @@ static double now(void)
 static bool is_same(const struct kind *one, const struct kind *other)
 {
     return one->nbytes == other->nbytes && one->collective == other->collective
-           && one->commutes == other->commutes
+           && one->commutes == other->commutes && one->choice == other->choice
            && memcmp(&one->layout, &other->layout, sizeof one->layout) == 0;
 }
 
@@ -56,6 +59,7 @@ static struct kind *find_kind(const struct kind *wanted)
 {
     uint64_t hash = (uint64_t)wanted->nbytes * 31 + (uint64_t)wanted->collective * 7
                     + (uint64_t)wanted->commutes + (uint64_t)wanted->layout.nodes * 131
+                    + (uint64_t)wanted->choice * 65537
                     + (uint64_t)wanted->layout.ppn * 1031 + (uint64_t)wanted->layout.is_cyclic;
     for (size_t at = hash * 0x9e3779b97f4a7c15u >> 52, n = 0; n < MAX_KINDS; n++) {
         struct kind *known = &kinds[(at + n) % MAX_KINDS];
@@ -66,7 +70,6 @@ static struct kind *find_kind(const struct kind *wanted)
                 return NULL;
             n_kinds++;
             *known = *wanted;
-            known->least = 1e300;
             return known;
         }
     }
@@ -94,23 +97,25 @@ int record(struct call *call, struct communicator *known, const struct rule *rul
 {
     const bool is_followed = rule && rule->choice != LEFT_CHOICE;
     struct kind wanted = {.nbytes = nbytes, .layout = known->layout,
-                          .collective = call->collective};
+                          .collective = call->collective, .least = 1e300};
     wanted.commutes = collectives[call->collective].reduces && is_commutative(call->op);
     known->recorded++;
     const double arrived = now();
     int code = is_followed ? follow(call, known, rule, nbytes) : call->library(call);
     const double seconds = now() - arrived;
     double waiting = -1.0;
-    if (is_sample(known)) { /* also where this rank's call has failed: the others go on */
+    wanted.choice = call->choice;
+    if (!table.header && is_sample(known)) { /* also where this rank's call has failed: the others go on */
         const double last = last_arrival(known, arrived);
         waiting = last < arrived ? 0.0 : last - arrived > seconds ? seconds : last - arrived;
     }
     pthread_mutex_lock(&lock);
     struct kind *kind = find_kind(&wanted);
     if (kind) {
-        kind->calls++;
+        last_seconds[kind - kinds][kind->calls++ % N_LAST] = (float)seconds;
         kind->seconds += seconds;
         kind->least = seconds < kind->least ? seconds : kind->least;
+        kind->most = seconds > kind->most ? seconds : kind->most;
         if (waiting >= 0.0) {
             kind->samples++;
             kind->sampled += seconds;
@@ -163,7 +168,8 @@ bool start_recording(void)
         return false;
     if (PMPI_Comm_split(MPI_COMM_WORLD, 0, 0, &channel) != MPI_SUCCESS)
         return false;
-    compare_clocks();
+    if (!table.header)
+        compare_clocks();
     is_recording = true;
     began = now();
     return true;
@@ -177,12 +183,35 @@ static long long nanoseconds(double seconds)
 
 static void print_kind(FILE *file, int rank, const struct kind *kind)
 {
-    fprintf(file, "%d %s %d %d %d %d %lld %llu %lld %lld %llu %lld %lld\n", rank,
+    fprintf(file, "%d %s %d %d %d %d %u %lld %llu %lld %lld %lld %lld %llu %lld %lld\n", rank,
             collectives[kind->collective].name, kind->layout.nodes, kind->layout.ppn,
-            kind->layout.is_cyclic, kind->commutes, (long long)kind->nbytes,
+            kind->layout.is_cyclic, kind->commutes, kind->choice, (long long)kind->nbytes,
             (unsigned long long)kind->calls, nanoseconds(kind->seconds),
-            nanoseconds(kind->least), (unsigned long long)kind->samples,
-            nanoseconds(kind->sampled), nanoseconds(kind->waiting));
+            nanoseconds(kind->least), nanoseconds(kind->median), nanoseconds(kind->most),
+            (unsigned long long)kind->samples, nanoseconds(kind->sampled),
+            nanoseconds(kind->waiting));
+}
+
+static int compare_seconds(const void *one, const void *other)
+{
+    const float a = *(const float *)one, b = *(const float *)other;
+    return (a > b) - (a < b);
+}
+
+/* Make a list of the kinds of calls on this rank, with their medians; return its length. */
+static uint64_t list_kinds(void)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < MAX_KINDS; i++) {
+        if (kinds[i].calls == 0)
+            continue;
+        const size_t n_last = kinds[i].calls < N_LAST ? kinds[i].calls : N_LAST;
+        float *last = last_seconds[i];
+        qsort(last, n_last, sizeof *last, compare_seconds);
+        kinds[i].median = (last[(n_last - 1) / 2] + last[n_last / 2]) / 2.0;
+        kinds[n++] = kinds[i];
+    }
+    return n;
 }
 
 /* Write the kinds of calls of each rank into the file TUNER_RECORD; collective over
@@ -195,9 +224,7 @@ void write_record(void)
         uint64_t n_kinds, n_others;
     } summary = {now() - began, 0, n_others};
     is_recording = false;
-    for (size_t i = 0; i < MAX_KINDS; i++) /* the entries become a list */
-        if (kinds[i].calls)
-            kinds[summary.n_kinds++] = kinds[i];
+    summary.n_kinds = list_kinds();
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rank) {

@@ -34,6 +34,7 @@ extern const struct collective collectives[N_COLLECTIVES];
 struct call {
     int (*library)(const struct call *);
     int collective;
+    uint32_t choice; /* that it followed; LEFT_CHOICE until then */
     int root;
     const void *send;
     void *receive;

@@ -1,0 +1,121 @@
+"""The report of a program's run under a table, as one self-contained HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+from tuner.base.units import format_range, format_time, humanize, plural
+from tuner.core.table import DEFAULT
+from tuner.preload.report import Interval
+from tuner.preload.run_record import RecordedCalls, RunRecord
+from tuner.report.page import arrange, standalone_page
+from tuner.report.page_sections import PageSection, table, tiles
+
+COLUMNS = (
+    *("sizes", "algorithm", "calls", "part of the time", "shortest", "median", "longest"),
+    *("saved", "95 % interval"),
+)
+
+
+@dataclass(frozen=True)
+class FollowedRun:
+    """A run of a program under a table.
+
+    command     as the user typed it
+    table       name of the table
+    record      its calls
+    saved       for each kind of calls the seconds that the table saved by its evidence on each
+                rank, and their interval
+    """
+
+    command: str
+    table: str
+    record: RunRecord
+    saved: Sequence[Interval]
+
+
+def render_run_page(run: FollowedRun) -> str:
+    """Return the report as HTML with its style and its script inside."""
+    ordered = sorted(
+        zip(run.record.kinds, run.saved, strict=True), key=lambda item: _place(item[0])
+    )
+    groups = [[*same] for _, same in groupby(ordered, key=lambda item: _place(item[0])[:4])]
+    groups.sort(key=lambda group: -sum(kind.seconds for kind, _ in group))
+    sections = [
+        PageSection("run", "The run", 1, _summary(run)),
+        *(_section(number, run, group) for number, group in enumerate(groups)),
+    ]
+    title = "Collective calls of a run"
+    return standalone_page(title, arrange(title, f"{run.command}, under {run.table}", sections))
+
+
+def _place(kind: RecordedCalls) -> tuple[object, ...]:
+    """Return what sorts calls: collective and layout, then size class and algorithm."""
+    layout = kind.collective.value, kind.nodes, kind.ppn, kind.is_cyclic
+    return (*layout, kind.nbytes.bit_length(), kind.choice)
+
+
+def _summary(run: FollowedRun) -> str:
+    record, kinds = run.record, run.record.kinds
+    followed = sum(kind.rank_calls for kind in kinds if kind.choice != DEFAULT)
+    made = sum(kind.rank_calls for kind in kinds) + record.unrecorded
+    shown = [
+        (format_time(record.run_seconds), f"from MPI_Init to MPI_Finalize, {record.ranks} ranks"),
+        (f"{record.share:.0%}", "of it in collective calls"),
+        (f"{followed / max(made, 1):.0%}", f"of {plural(made, 'call')} followed the table"),
+    ]
+    saved, low, high = (sum(one[n] for one in run.saved) for n in range(3))
+    if saved:
+        name = f"saved by the table's evidence ({format_time(low)} to {format_time(high)})"
+        shown.append((format_time(saved), name))
+    parts = [
+        tiles(shown),
+        "<p>Times include waiting for ranks that arrive late. A call of all ranks of a communicator"
+        " counts once. The median is that of the last calls of the size that takes most time, on"
+        " the rank where it is largest.</p>",
+    ]
+    if record.unrecorded:
+        parts.append(f"<p>{plural(record.unrecorded, 'call')} of further kinds are not listed.</p>")
+    return "".join(parts)
+
+
+def _section(
+    number: int, run: FollowedRun, group: Sequence[tuple[RecordedCalls, Interval]]
+) -> PageSection:
+    """Return the section on calls of one collective and layout."""
+    first = group[0][0]
+    share = sum(kind.seconds for kind, _ in group) / max(run.record.seconds, 1e-9)
+    ranks = (
+        f"{plural(first.nodes * first.ppn, 'rank')} on {plural(first.nodes, 'node')}"
+        if first.ppn
+        else f"unevenly many ranks on {plural(first.nodes, 'node')}"
+    )
+    title = f"{first.collective} on {ranks}: {share:.1%} of the time"
+    content = table(COLUMNS, ((first.key, row) for row in _rows(run, group)), range(2, 9))
+    regular = (first.collective.value, first.nodes * first.ppn) if first.ppn else ("", 0)
+    return PageSection(f"calls-{number}", escape(title), 2, content, *regular)
+
+
+def _rows(
+    run: FollowedRun, group: Sequence[tuple[RecordedCalls, Interval]]
+) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each size class, whose sizes differ by less than a factor of 2."""
+    for _, same in groupby(group, key=lambda item: _place(item[0])[4:]):
+        kinds, intervals = zip(*same, strict=True)
+        saved, low, high = map(sum, zip(*intervals, strict=True))
+        bits = kinds[0].nbytes.bit_length()
+        longest = max(kinds, key=lambda kind: kind.seconds)
+        yield (
+            format_range(1 << bits >> 1, 1 << bits) if kinds[0].collective.has_data else "",
+            humanize(kinds[0].choice),
+            f"{sum(kind.calls for kind in kinds)}" if kinds[0].ppn else "",
+            f"{sum(kind.seconds for kind in kinds) / max(run.record.seconds, 1e-9):.1%}",
+            format_time(min(kind.least_s for kind in kinds)),
+            format_time(longest.median_s),
+            format_time(max(kind.most_s for kind in kinds)),
+            format_time(saved) if saved else "",
+            f"{format_time(low)} to {format_time(high)}" if saved else "",
+        )
