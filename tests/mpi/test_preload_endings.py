@@ -52,6 +52,9 @@ def run(own: Launcher, program: Path, environment: Mapping[str, str], ending: st
     )
 
 
+@pytest.mark.representative(
+    "launcher-schedule-none", "mpich_launcher-forced-returned", "launcher-forced-session"
+)
 @pytest.mark.parametrize("ending", GOOD_ENDINGS)
 def test_a_program_that_goes_on_has_its_results(
     own: Launcher, program: Path, following: Mapping[str, str], ending: str
@@ -65,6 +68,9 @@ def test_a_program_that_goes_on_has_its_results(
         assert sum(read_counts(report).values()) > 0
 
 
+@pytest.mark.representative(
+    "launcher-schedule-abort", "mpich_launcher-forced-kill", "launcher-schedule-fatal"
+)
 @pytest.mark.parametrize("ending", BAD_ENDINGS)
 def test_a_program_that_breaks_ends(
     own: Launcher, program: Path, following: Mapping[str, str], ending: str

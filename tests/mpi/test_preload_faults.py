@@ -54,6 +54,7 @@ def test_with_a_table_one_line_says_what_followed(
     assert sum(read_counts(tmp_path / "report").values()) == 2
 
 
+@pytest.mark.representative("unset LD_PRELOAD")
 @pytest.mark.parametrize("library", ["launcher", "mpich_launcher"])
 @pytest.mark.parametrize("on_rank_1", ["unset LD_PRELOAD", "LD_PRELOAD=/no/such"])
 def test_no_rank_waits_without_end_for_one_that_cannot_load_the_library(

@@ -157,6 +157,7 @@ def test_a_program_of_another_library_is_left_alone(
     assert f"{program} uses {other.libmpi().resolve()}, but " in ran.stderr
 
 
+@pytest.mark.representative("mpich_launcher")
 def test_a_report_says_what_the_run_did(
     tmp_path: Path, command: list[str], table: Path, started: Launcher
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_report_says_what_the_run_did(
     assert [path.name for path in tmp_path.glob(".tuner-run*")] == []
 
 
+@pytest.mark.representative("launcher")
 def test_a_run_without_a_report_says_so(tmp_path: Path, command: list[str], table: Path) -> None:
     words = ["run", "--report", "run.html"]
     untuned = tuner(tmp_path, *words, "--", *command)
@@ -182,6 +184,7 @@ def test_a_run_without_a_report_says_so(tmp_path: Path, command: list[str], tabl
     assert not (tmp_path / "run.html").exists()
 
 
+@pytest.mark.representative("launcher")
 def test_times_reach_the_service(
     tmp_path: Path,
     command: list[str],
@@ -204,6 +207,7 @@ def test_times_reach_the_service(
     assert ran.stderr.splitlines()[-1].startswith("tuner: feedback is lost: ")
 
 
+@pytest.mark.representative("launcher")
 def test_a_signal_ends_the_program_that_is_observed(tmp_path: Path, table: Path) -> None:
     command = [
         "sh",
