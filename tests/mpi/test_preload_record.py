@@ -19,10 +19,37 @@ from tuner.preload.compilation import build_library
 from tuner.preload.run_record import RunRecord, read_record
 
 P = 2
+SLOW_S = 0.1  # what an Allreduce of this library takes, at least
+SLOW_LIBRARY = f"""
+#include <dlfcn.h>
+#include <mpi.h>
+#include <unistd.h>
+int PMPI_Allreduce(const void *a, void *b, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{{
+    int (*library)(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+    library = dlsym(RTLD_NEXT, "PMPI_Allreduce");
+    usleep({SLOW_S * 1e6:.0f});
+    return library(a, b, count, type, op, comm);
+}}
+int MPI_Allreduce(const void *a, void *b, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{{
+    return PMPI_Allreduce(a, b, count, type, op, comm);
+}}
+"""
 
 
-def recorded(launcher: Launcher, folder: Path, calls: str, late_on_rank_1: int = 0) -> RunRecord:
-    """Return the record of a program that makes calls, before which rank 1 waits so many us."""
+def recorded(
+    launcher: Launcher,
+    folder: Path,
+    calls: str,
+    late_on_rank_1: int = 0,
+    preload: str = "",
+    **variables: str,
+) -> RunRecord:
+    """Return the record of a program that makes calls, before which rank 1 waits so many us.
+
+    preload     further libraries to be loaded, each after a colon
+    """
     assert launcher.compiler is not None
     (folder / "calls").write_text(calls)
     run = launcher.run(
@@ -30,8 +57,9 @@ def recorded(launcher: Launcher, folder: Path, calls: str, late_on_rank_1: int =
         [str(folder / "calls"), str(late_on_rank_1)],
         program=compiled(launcher, "preload_calls.c", folder),
         environment={
-            "LD_PRELOAD": str(build_library(launcher.compiler).path),
+            "LD_PRELOAD": f"{build_library(launcher.compiler).path}{preload}",
             "TUNER_RECORD": str(folder / "record"),
+            **variables,
         },
     )
     assert run.stdout.split() == ["done"]
@@ -117,6 +145,27 @@ def test_the_command_lists_the_calls_and_writes_their_profile(
     record = json.loads(in_json.stdout.removeprefix("done\n"))
     assert [kind["rank_calls"] for kind in record["kinds"] if kind["nbytes"]] == [P * 5]
     assert [path.name for path in tmp_path.glob(".tuner-record*")] == []
+
+
+@pytest.mark.representative("launcher")
+@pytest.mark.parametrize("fixture", ["launcher", "mpich_launcher"])
+def test_a_slow_collective_breaks_a_guideline(
+    request: pytest.FixtureRequest, fixture: str, tmp_path: Path
+) -> None:
+    """A library behind ours makes Allreduce slow; what does the same is not slow."""
+    own: Launcher = request.getfixturevalue(fixture)
+    slow = tmp_path / "slow.so"
+    (tmp_path / "slow.c").write_text(SLOW_LIBRARY, encoding="utf-8")
+    command = [str(own.compiler), "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", str(slow)]
+    subprocess.run([*command, tmp_path / "slow.c", "-ldl"], check=True)
+    calls = "allreduce 4096 1\n" * 9 + "bcast 64 0\nbarrier 0 0\n"
+    found = recorded(own, tmp_path, calls, preload=f":{slow}", TUNER_GUIDELINES="1")
+    assert found.tried == 3
+    (broken,) = (one for one in found.broken if one.collective is Collective.ALLREDUCE)
+    assert broken.instead in {"+".join(others) for others in Collective.ALLREDUCE.substitutes}
+    assert (broken.nodes, broken.ppn, broken.nbytes) == (1, P, 4096)
+    assert broken.seconds[0] > SLOW_S
+    assert broken.speedup[1] > 1
 
 
 def test_a_command_that_leaves_no_record(launcher: Launcher, tmp_path: Path) -> None:

@@ -20,6 +20,10 @@ class Held(Enum):
     BLOCK = auto()  # rank r the r-th of p equal runs of chunks
     ARRIVAL = auto()  # no data: ranks know of their own arrival, and after the call of all arrivals
 
+    def includes(self, other: Held) -> bool:
+        """Return whether ranks that hold this also hold the other part."""
+        return self is other or (self is Held.WHOLE and other is not Held.ARRIVAL)
+
 
 @dataclass(frozen=True)
 class CollectiveSpec:
@@ -120,6 +124,35 @@ class Collective(StrEnum):
     def n_buffers(self) -> int:
         """Return the number of buffer arguments of a call."""
         return 0 if not self.has_data else 1 if self.has_one_buffer else 2
+
+    @property
+    def substitutes(self) -> tuple[tuple[Collective, ...], ...]:
+        """Return the sequences of other collectives that together do the same, of the same size.
+
+        A library that is slower than its own substitutes breaks a performance guideline (Traeff,
+        Gropp and Thakur, Self-consistent MPI performance guidelines, 2010).
+        """
+        others = [one for one in Collective if one is not self]
+        alone = [one for one in others if self.is_done_by(one)]
+        pairs = [
+            (one, other)
+            for one in others
+            for other in others
+            if one not in alone and other not in alone and self.is_done_by(one, other)
+        ]
+        return (*((one,) for one in alone), *pairs)
+
+    def is_done_by(self, *others: Collective) -> bool:
+        """Return whether other collectives, one after the other, do what this one does."""
+        if not self.has_data:  # all ranks hear of all others
+            return [(one.spec.before, one.spec.after) for one in others] == [(Held.WHOLE,) * 2]
+        held, reduced = self.spec.before, False
+        for one in others:
+            if (reduced and one.is_reduction) or not held.includes(one.spec.before):
+                return False
+            held, reduced = one.spec.after, reduced or one.is_reduction
+        ends = held.includes(self.spec.after) if len(others) == 1 else held is self.spec.after
+        return ends and reduced == self.is_reduction
 
     def gives(self, at_root: bool) -> bool:
         """Return whether a rank, the root or another one, holds data before the call."""

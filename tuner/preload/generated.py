@@ -36,7 +36,7 @@ def header() -> str:
     parts = ["#include <stdint.h>", ""]
     parts += [f"#define {name} {getattr(flat_table, name):#x}" for name in _CONSTANTS]
     names = [collective.name for collective in Collective]
-    parts += ["", f"enum {{ {', '.join(names)}, N_COLLECTIVES }};"]
+    parts += ["", f"enum {{ {', '.join(names)}, N_COLLECTIVES, N_SIDES = {len(_sides())} }};"]
     parts += [f"enum {{ {', '.join(f'DO_{kind.name}' for kind in InstructionKind)} }};", ""]
     parts += [_struct(name, dtype) for name, dtype in flat_table.DTYPES.items()]
     parts.append("struct span { uint64_t offset, count; };")
@@ -61,8 +61,9 @@ def wrappers() -> str:
     return "\n".join(
         (
             '#include "tuner.h"\n',
-            f"const struct collective collectives[N_COLLECTIVES] = {{\n{rows}}};\n",
             *functions,
+            f"const struct collective collectives[N_COLLECTIVES] = {{\n{rows}}};\n",
+            f"const struct side sides[N_SIDES] = {{\n{''.join(_sides())}}};\n",
             "#if MPI_VERSION >= 4",
             *large,
             "#endif",
@@ -84,7 +85,19 @@ def _row(collective: Collective) -> str:
         "others_take": collective.takes(at_root=False),
     }
     fields = ", ".join(f".{name} = {int(value)}" for name, value in flags.items())
-    return f'{{.name = "{collective.value}", {fields}}}'
+    return f'{{.name = "{collective.value}", .library = call_{spec.mpi}, {fields}}}'
+
+
+def _sides() -> list[str]:
+    """Return a row for each call that a collective is compared with, itself first."""
+    rows = []
+    for one in Collective:
+        known = [((one,), 2), *((others, 2) for others in one.substitutes)]
+        known += [((one,), 4), ((one, one), 1)] if one.has_data else []
+        for others, halves in known:
+            first, second = (*(other.name for other in others), "-1")[:2]
+            rows.append(f"    {{{one.name}, {first}, {second}, {halves}}},\n")
+    return rows
 
 
 def _parameters(collective: Collective, count: str) -> list[tuple[str, str]]:

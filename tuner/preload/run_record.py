@@ -6,6 +6,10 @@ The preloaded library writes a line for each kind of calls of each rank:
         samples sampled waiting
     rank "rank" time others
 
+and for each call that was timed again with what it is compared with:
+
+    0 "guideline" collective nodes ppn is_cyclic nbytes names halves time ...
+
 Times are whole nanoseconds, the median that of the last calls. Layouts that are irregular have no
 ranks per node. The choice is the number in the flat file of what ran, 0 for the library's own. For
 the samples it is known how long the rank waited for the last one to arrive.
@@ -20,11 +24,17 @@ from itertools import groupby
 from pathlib import Path
 
 from tuner.base.errors import InputError
+from tuner.base.statistics import midmean
 from tuner.core.call_profile import ProfiledCall
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, CYCLIC
+from tuner.core.speedup import paired_speedup
 from tuner.core.table import DEFAULT, OPERATORS, RuleKey
 from tuner.runtime.call_summaries import CallKind, CallSummary, merge_summaries
+
+LEAST_SPEEDUP = (
+    1.05  # at the lower end of the interval; below that a guideline is not called broken
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,24 @@ class RecordedCalls:
 
 
 @dataclass(frozen=True)
+class BrokenGuideline:
+    """A call that the library makes more slowly than other calls of its own that do the same.
+
+    instead     names of these calls, joined by "+", or which bytes the same call has
+    seconds     time of the call, and of the others (midmeans of rounds in which both took turns)
+    speedup     first time over the second, and its interval
+    """
+
+    collective: Collective
+    nodes: int
+    ppn: int
+    nbytes: int
+    instead: str
+    seconds: tuple[float, float]
+    speedup: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """The calls of a run.
 
@@ -89,12 +117,16 @@ class RunRecord:
     seconds     time between MPI_Init and MPI_Finalize of all ranks together
     kinds       calls by kind, those with most time first
     unrecorded  calls of all ranks of kinds beyond what is kept
+    broken      guidelines that the library breaks, for each call the one that it breaks most
+    tried       number of calls for which that was looked at
     """
 
     ranks: int
     seconds: float
     kinds: tuple[RecordedCalls, ...]
     unrecorded: int
+    broken: tuple[BrokenGuideline, ...] = ()
+    tried: int = 0
 
     @property
     def share(self) -> float:
@@ -140,8 +172,10 @@ def read_record(path: Path, choices: Sequence[str] = (DEFAULT,)) -> RunRecord:
     try:
         lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
         ranks = [line for line in lines if line[1] == "rank"]
-        rows = [line[1:] for line in lines if line[1] != "rank"]
+        timed = [line[2:] for line in lines if line[1] == "guideline"]
+        rows = [line[1:] for line in lines if line[1] not in ("rank", "guideline")]
         kinds = [_merged([*same], choices) for _, same in groupby(sorted(rows), _kind_of)]
+        calls = [[*same] for _, same in groupby(timed, lambda row: row[:5])]
     except (OSError, ValueError, IndexError):
         raise InputError(
             "the program has left no record: does it call MPI_Finalize, with the MPI of its"
@@ -152,6 +186,8 @@ def read_record(path: Path, choices: Sequence[str] = (DEFAULT,)) -> RunRecord:
         1e-9 * sum(int(line[2]) for line in ranks),
         tuple(sorted(kinds, key=lambda kind: -kind.seconds)),
         sum(int(line[3]) for line in ranks),
+        tuple(filter(None, map(_broken_guideline, calls))),
+        len(calls),
     )
 
 
@@ -178,4 +214,22 @@ def _merged(rows: list[list[str]], choices: Sequence[str]) -> RecordedCalls:
         1e-9 * max(median),
         1e-9 * max(most),
         sum(waiting) / sum(sampled) if sum(sampled) else None,
+    )
+
+
+def _broken_guideline(rows: list[list[str]]) -> BrokenGuideline | None:
+    """Return the guideline that a call breaks most, by its own times and those of others."""
+    sides = [tuple(1e-9 * int(time) for time in row[7:]) for row in rows]
+    found = [
+        (paired_speedup([sides[0]], [times]), row, times)
+        for row, times in zip(rows[1:], sides[1:], strict=True)
+    ]
+    speedup, row, times = max(found, key=lambda each: each[0][1])
+    if speedup[1] < LEAST_SPEEDUP:
+        return None
+    name, nodes, ppn, _, nbytes, names, halves = row[:7]
+    instead = {"1": "half the bytes, twice", "4": "twice the bytes"}.get(halves, names)
+    seconds = float(midmean(sides[0])), float(midmean(times))
+    return BrokenGuideline(
+        Collective(name), int(nodes), int(ppn), int(nbytes), instead, seconds, speedup
     )

@@ -34,15 +34,24 @@ EXAMPLES = """examples:
   tuner record --out solver.profile -- srun -n 64 ./solver input.dat
   tuner tune --profile solver.profile --hosts node1,node2 --out table.json
 
-The record is written when the program calls MPI_Finalize.
+The record is written when the program calls MPI_Finalize. Then the library makes the eight calls
+with most time again, in turn with other calls that do the same, for a second each at most: where
+those are faster, the library breaks a performance guideline, and tuning will gain.
 
 Exit status: that of COMMAND, and 1 where it leaves no record."""
 MOST_ROWS = 15
+GUIDELINES_VARIABLE = "TUNER_GUIDELINES"  # whether our library looks for broken ones
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     file_option(parser, "--out", "profile of the calls, for `tuner tune --profile`")
+    parser.add_argument(
+        "--no-guidelines",
+        dest="guidelines",
+        action="store_false",
+        help="end with the program, do not look for guidelines that its calls break",
+    )
     add_command(parser)
     finish_command(parser, run)
 
@@ -55,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
     with run_directory() as folder:
         path = folder / "record"
         variables = {PRELOAD_VARIABLE: str(built.path.absolute()), RECORD_VARIABLE: str(path)}
+        variables |= {GUIDELINES_VARIABLE: "1"} if options.guidelines else {}
         status = run_to_end(rank_command(options.command, variables))
         if status and not path.exists():
             return status
@@ -86,6 +96,32 @@ def _print(found: RunRecord) -> None:
         print_text(
             f"and {plural(len(found.kinds) - len(shown), 'kind')} of calls that take less time"
         )
+    _print_guidelines(found)
+
+
+def _print_guidelines(found: RunRecord) -> None:
+    """Print the calls that are slower than other calls which do the same."""
+    if not found.tried:
+        return
+    print_text(
+        f"the library does {len(found.broken)} of the {plural(found.tried, 'call')} with most time"
+        f" faster by other calls{' (95 % intervals):' if found.broken else ''}"
+    )
+    columns = ("collective", "ranks", "bytes", "takes", "instead", "takes", "ratio")
+    rows = (
+        (
+            one.collective.value,
+            f"{one.nodes}x{one.ppn}",
+            format_exact_size(one.nbytes) if one.collective.has_data else "",
+            format_time(one.seconds[0]),
+            one.instead,
+            format_time(one.seconds[1]),
+            f"{one.speedup[1]:.3g} to {one.speedup[2]:.3g}",
+        )
+        for one in found.broken
+    )
+    if found.broken:
+        print_table("", columns, rows, right=("bytes", "takes", "ratio"))
 
 
 def _row(kind: RecordedCalls, found: RunRecord) -> tuple[str, ...]:

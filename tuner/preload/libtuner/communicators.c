@@ -138,6 +138,26 @@ static struct layout find_layout(MPI_Comm comm, int size)
     return layout;
 }
 
+/* Create a communicator of the first ranks of a larger one that have a layout; MPI_COMM_NULL on
+ * other ranks, and where there are too few. Collective over the larger one. */
+MPI_Comm create_with_layout(MPI_Comm comm, struct layout layout)
+{
+    int rank, on_node = 0, is_member, members;
+    MPI_Comm made = MPI_COMM_NULL;
+    PMPI_Comm_rank(comm, &rank); /* the same as in MPI_COMM_WORLD */
+    const int node = node_of_rank[rank];
+    for (int i = 0; i < rank; i++)
+        on_node += node_of_rank[i] == node;
+    is_member = members = node < layout.nodes && on_node < layout.ppn;
+    library_allreduce(&members, 1, MPI_INT, MPI_SUM, comm);
+    if (members == layout.nodes * layout.ppn)
+        PMPI_Comm_split(comm, is_member ? 0 : MPI_UNDEFINED,
+                        layout.is_cyclic ? on_node * layout.nodes + node
+                                         : node * layout.ppn + on_node,
+                        &made);
+    return made;
+}
+
 /* Return the rules for a layout; NULL where the table has none. */
 static const struct shape *find_shape(struct layout layout)
 {

@@ -20,17 +20,6 @@ enum {
     N_LAST = 64, /* calls of a kind whose median is taken */
 };
 
-/* Calls of one kind on one rank; times in seconds. */
-struct kind {
-    int64_t nbytes;
-    struct layout layout;
-    int32_t collective, commutes;
-    uint32_t choice; /* of the table, that they followed */
-    uint64_t calls, samples;
-    double seconds, least, median, most;
-    double sampled, waiting; /* of the samples: whole times, and until the last rank arrived */
-};
-
 bool is_recording;
 static struct kind kinds[MAX_KINDS];
 static float last_seconds[MAX_KINDS][N_LAST]; /* of the last calls of each kind */
@@ -230,12 +219,17 @@ void write_record(void)
     if (rank) {
         PMPI_Send(&summary, sizeof summary, MPI_BYTE, 0, 0, channel);
         PMPI_Send(kinds, (int)(summary.n_kinds * sizeof *kinds), MPI_BYTE, 0, 0, channel);
+        try_guidelines(NULL, kinds, 0, channel);
         PMPI_Comm_free(&channel);
         return;
     }
     FILE *file = fopen(getenv("TUNER_RECORD"), "w");
     if (!file)
         say("%s cannot be written: there is no record", getenv("TUNER_RECORD"));
+    const uint64_t n_own = summary.n_kinds;
+    struct kind *own = malloc(sizeof *own * (n_own + 1));
+    if (own)
+        memcpy(own, kinds, sizeof *own * n_own);
     for (int from = 0; from < size; from++) {
         if (from) {
             PMPI_Recv(&summary, sizeof summary, MPI_BYTE, from, 0, channel,
@@ -250,6 +244,8 @@ void write_record(void)
         for (uint64_t i = 0; i < summary.n_kinds; i++)
             print_kind(file, from, &kinds[i]);
     }
+    try_guidelines(file, own, own ? n_own : 0, channel);
+    free(own);
     if (file && fclose(file))
         say("%s is incomplete: it cannot be written", getenv("TUNER_RECORD"));
     PMPI_Comm_free(&channel);

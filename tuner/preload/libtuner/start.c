@@ -25,6 +25,7 @@ static int (*tool_Finalize)(void);
 
 static int (*allreduce)(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
 static int (*allgather)(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm);
+static int (*barrier)(MPI_Comm);
 static int (*bcast)(void *, int, MPI_Datatype, int, MPI_Comm);
 static int (*reduce)(const void *, void *, int, MPI_Datatype, MPI_Op, int, MPI_Comm);
 
@@ -87,6 +88,7 @@ __attribute__((constructor)) static void resolve_all(int argc, char **argv, char
     resolve("Finalize", (void **)&library_Finalize, (void **)&tool_Finalize);
     resolve("Allreduce", (void **)&allreduce, &unused);
     resolve("Allgather", (void **)&allgather, &unused);
+    resolve("Barrier", (void **)&barrier, &unused);
     resolve("Bcast", (void **)&bcast, &unused);
     resolve("Reduce", (void **)&reduce, &unused);
     resolve_communicators();
@@ -102,6 +104,11 @@ int library_allgather(const void *mine, void *all, int count, MPI_Datatype datat
                       MPI_Comm comm)
 {
     return allgather(mine, count, datatype, all, count, datatype, comm);
+}
+
+int library_barrier(MPI_Comm comm)
+{
+    return barrier(comm);
 }
 
 int library_bcast(void *values, int count, MPI_Datatype datatype, MPI_Comm comm)

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "generated.h"
 
@@ -20,8 +21,10 @@
 
 enum { DST_OP_ARRIVING = 1, ARRIVING_OP_DST = 2 }; /* codes of reductions in schedules */
 
+struct call;
 struct collective {
     const char *name;
+    int (*library)(const struct call *); /* the library's own function */
     bool is_rooted, reduces, has_data, has_one_buffer, has_blocks;
     bool scatters;    /* each rank has its block after the call */
     bool others_give; /* ranks other than the root have data before the call */
@@ -29,6 +32,13 @@ struct collective {
 };
 
 extern const struct collective collectives[N_COLLECTIVES];
+
+/* What a collective is compared with: others that do the same, or itself with other sizes. */
+struct side {
+    int collective, first, second; /* `second` is -1 for none */
+    int halves;                    /* bytes of each call, as multiples of half of its bytes */
+};
+extern const struct side sides[N_SIDES];
 
 /* The arguments of a call, and the function that passes them to the library. */
 struct call {
@@ -88,6 +98,7 @@ extern _Atomic(struct communicator *) communicator_cache[CACHE_SIZE];
 struct communicator *look_up_communicator(MPI_Comm comm);
 int set_up(struct communicator *known, const struct choice *choice);
 bool start_communicators(void);
+MPI_Comm create_with_layout(MPI_Comm comm, struct layout layout);
 void end_communicators(void);
 void resolve_communicators(void);
 
@@ -210,10 +221,23 @@ int call_scheduled(struct call *call, struct communicator *known, const struct c
                    int64_t nbytes);
 
 /* record.c */
+/* Calls of one kind on one rank; times in seconds. */
+struct kind {
+    int64_t nbytes;
+    struct layout layout;
+    int32_t collective, commutes;
+    uint32_t choice; /* of the table, that they followed */
+    uint64_t calls, samples;
+    double seconds, least, median, most;
+    double sampled, waiting; /* of the samples: whole times, and until the last rank arrived */
+};
 extern bool is_recording;
 int record(struct call *call, struct communicator *known, const struct rule *rule, int64_t nbytes);
 bool start_recording(void);
 void write_record(void);
+
+/* guidelines.c */
+void try_guidelines(FILE *file, struct kind *kinds, uint64_t n_kinds, MPI_Comm comm);
 
 /* packing.c */
 extern MPI_Comm packing; /* of this process alone; errors on it are not the program's */
@@ -234,6 +258,7 @@ void resolve_collectives(void);
 int library_allreduce(void *values, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm);
 int library_allgather(const void *mine, void *all, int count, MPI_Datatype datatype,
                       MPI_Comm comm);
+int library_barrier(MPI_Comm comm);
 int library_bcast(void *values, int count, MPI_Datatype datatype, MPI_Comm comm);
 int library_reduce(const void *values, void *sums, int count, MPI_Datatype datatype, MPI_Op op,
                    MPI_Comm comm);
