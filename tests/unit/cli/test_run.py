@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.support.waiting import patience, until
+from tuner.cli.main import build_parser
 
 pytestmark = pytest.mark.slow
 NO_TABLE = "tuner: no table is given"
@@ -114,3 +115,16 @@ def test_a_printed_command_is_that_of_a_shell(tmp_path: Path) -> None:
     assert errors.startswith(NO_TABLE)
     ran = subprocess.run(said, shell=True, capture_output=True, text=True, check=True)
     assert ran.stdout == "it's $HOME\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "--quiet", "--", "sh", "--", "x"],
+        ["record", "--", "sh", "--", "x"],
+        ["emulate", "run", "flat.yaml", "--ppn", "2", "--", "sh", "--", "x"],
+    ],
+)
+def test_the_command_keeps_dashes_of_its_own(words: list[str]) -> None:
+    """As in `tuner emulate run FILE -- tuner run -- mpirun ...`."""
+    assert build_parser(words).parse_args(words).command == ["sh", "--", "x"]

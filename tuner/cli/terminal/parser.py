@@ -95,6 +95,12 @@ class Parser(argparse.ArgumentParser):
         else:
             super()._print_message(message, file)
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Return the values of an argument; a command keeps each `--` that is its own."""
+        if action.dest == "command" and action.nargs == "+":
+            return arg_strings[arg_strings[:1] == ["--"] :]
+        return super()._get_values(action, arg_strings)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Raise ArgumentError for a value that is none of the choices, with the closest one."""
         if action.choices is None or value in action.choices:
