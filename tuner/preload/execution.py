@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from tuner.base.errors import InputError
 from tuner.preload.command import PreparedCommand
@@ -25,7 +26,7 @@ def run_directory() -> Iterator[Path]:
         yield Path(folder)
 
 
-def replace_process(command: PreparedCommand) -> None:
+def replace_process(command: PreparedCommand) -> NoReturn:
     """Run a command in the place of this process; raises InputError where it cannot start."""
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and then by the program, too
         signal.signal(ignored, signal.SIG_DFL)

@@ -122,6 +122,7 @@ def test_a_printed_command_is_that_of_a_shell(tmp_path: Path) -> None:
     [
         ["run", "--quiet", "--", "sh", "--", "x"],
         ["record", "--", "sh", "--", "x"],
+        ["emulate", "run", "flat.yaml", "--", "sh", "--", "x"],
         ["emulate", "run", "flat.yaml", "--ppn", "2", "--", "sh", "--", "x"],
     ],
 )

@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError, TunerError
@@ -56,7 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the command, run it in the place of this process, or run it and say what it did."""
+    """Print the command, run it in the place of this process, or run it and report on it."""
     observes = options.report or options.feedback
     if options.report:
         require_writable_file(options.report)
@@ -67,42 +69,40 @@ def run(options: argparse.Namespace) -> int:
     variables = made.environment
     if not options.quiet:
         warn(made.note)
-        warn(
-            "there is no report: the program follows no table" if observes and not variables else ""
-        )
+        lacking = observes and not variables
+        warn("there is no report: the program follows no table" if lacking else "")
     elif variables:
         variables = {**variables, QUIET_VARIABLE: "1"}
     if options.print:
         print(shell_line(rank_command(options.command, variables)))
-    elif observes and variables:
-        return _observed(options, replace(made, environment=variables))
-    else:
+        return 0
+    if not (observes and variables):
         replace_process(rank_command(options.command, variables))
-    return 0
+    made = replace(made, environment=variables)
+    status, flaw = _observe(options.command, made, options.report, feedback=options.feedback)
+    warn("" if options.quiet else flaw)
+    return status
 
 
-def _observed(options: argparse.Namespace, made: Preparation) -> int:
-    """Run the command to its end, and report what it did; return its status."""
+def _observe(
+    command: Sequence[str], made: Preparation, report: Path | None, *, feedback: bool
+) -> tuple[int, str]:
+    """Run a command to its end and report on it; return its status, and what was not possible."""
     with run_directory() as folder:
         path = folder / "record"
-        variables = {**made.environment, RECORD_VARIABLE: str(path)}
-        status = run_to_end(rank_command(options.command, variables))
+        status = run_to_end(rank_command(command, {**made.environment, RECORD_VARIABLE: str(path)}))
         content = made.flat.read_bytes()
         try:
             found = read_record(path, choice_names(content))
         except InputError as reason:
-            warn("" if options.quiet else f"there is no report: {reason}")
-            return status
-    if options.report:
+            return status, f"there is no report: {reason}"
+    if report:
         from tuner.report.run_page import FollowedRun, render_run_page  # slow to import
 
         saved = saved_seconds(content, found)
-        page = FollowedRun(shlex.join(options.command), made.table, found, saved)
-        write_atomically(options.report, render_run_page(page))
-    if options.feedback:
-        failure = _send_feedback(made, found)
-        warn("" if options.quiet else failure)
-    return status
+        page = FollowedRun(shlex.join(command), made.table, found, saved)
+        write_atomically(report, render_run_page(page))
+    return status, _send_feedback(made, found) if feedback else ""
 
 
 def _send_feedback(made: Preparation, found: RunRecord) -> str:
