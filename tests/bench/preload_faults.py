@@ -97,7 +97,7 @@ class Side:
 
     def faulty(self, seed: int) -> tuple[str, str]:
         """Return the ending of a run and what was different, "" for nothing."""
-        draw = random.Random(-seed)
+        draw = random.Random(f"fault {seed}")
         ranks, ending = draw.choice(RANKS), draw.choice(ENDINGS)
         fault, name = draw.choice([*FAULTS]), draw.choice(TABLES)
         own = self.environments[ranks, name]
@@ -115,7 +115,7 @@ class Side:
 
 
 def main() -> int:
-    """Run them; return the number that ended differently."""
+    """Run them; return 1 if one ended differently, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=int, nargs="?", default=RUNS)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9)

@@ -1,4 +1,4 @@
-"""What several tests of programs need."""
+"""Share fixtures among the tests of programs."""
 
 from __future__ import annotations
 

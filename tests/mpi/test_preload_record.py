@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -19,7 +20,17 @@ from tuner.preload.compilation import build_library
 from tuner.preload.run_record import RunRecord, read_record
 
 P = 2
-SLOW_S = 0.1  # what an Allreduce of this library takes, at least
+SLOW_S = 0.03  # what an Allreduce of this library takes, at least
+REFUSED = """
+#include <mpi.h>
+int main(int count, char **words)
+{
+    MPI_Init(&count, &words);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Bcast(&count, -1, MPI_INT, 0, MPI_COMM_WORLD);
+    return MPI_Finalize();
+}
+"""
 SLOW_LIBRARY = f"""
 #include <dlfcn.h>
 #include <mpi.h>
@@ -134,17 +145,22 @@ def test_the_command_lists_the_calls_and_writes_their_profile(
     lines = [line.split() for line in done.stdout.splitlines()]
     (row,) = (line for line in lines if line[:1] == ["bcast"])
     assert row[:4] == ["bcast", "1x2", "4KiB", "5"]
-    assert "of the time in collectives" in done.stdout
+    text = " ".join(done.stdout.split())
+    assert "of the time in collectives" in text
     assert "tuner tune --profile solver.profile" in done.stdout
     calls = {
         (one.collective, one.nbytes): one.calls
         for one in read_call_profile(tmp_path / "solver.profile")
     }
     assert calls == {("bcast", 4096): 5, ("barrier", 4): 1}
-    in_json = tuner(launcher, "record", "--json", "--", *command, folder=tmp_path)
+    assert re.search(r"\d of the 2 calls that took most time would be faster as other calls", text)
+    in_json = tuner(
+        launcher, "record", "--no-guidelines", "--json", "--", *command, folder=tmp_path
+    )
     record = json.loads(in_json.stdout.removeprefix("done\n"))
     assert [kind["rank_calls"] for kind in record["kinds"] if kind["nbytes"]] == [P * 5]
-    assert [path.name for path in tmp_path.glob(".tuner-record*")] == []
+    assert (record["tried"], record["broken"]) == (0, [])
+    assert [path.name for path in tmp_path.glob(".tuner-run*")] == []
 
 
 @pytest.mark.representative("launcher")
@@ -166,6 +182,49 @@ def test_a_slow_collective_breaks_a_guideline(
     assert (broken.nodes, broken.ppn, broken.nbytes) == (1, P, 4096)
     assert broken.seconds[0] > SLOW_S
     assert broken.speedup[1] > 1
+
+
+def test_calls_are_repeated_on_ranks_of_their_layout(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    """Ranks 0 and 2 are on one node, 1 and 3 on another."""
+    layouts = {"0,1,2,3": (2, 2, 1), "0,2,1,3": (2, 2, 0), "2,0": (1, 2, 0), "0,1,3,2": None}
+    assert mpich_launcher.compiler is not None
+    mpich_launcher.run(
+        4,
+        [*layouts],
+        program=compiled(mpich_launcher, "preload_layouts.c", tmp_path),
+        environment={
+            "LD_PRELOAD": str(build_library(mpich_launcher.compiler).path),
+            "TUNER_RECORD": str(tmp_path / "record"),
+            "TUNER_GUIDELINES": "1",
+            "MPIR_CVAR_NUM_CLIQUES": "2",
+        },
+    )
+    lines = [line.split() for line in (tmp_path / "record").read_text().splitlines()]
+    found = {tuple(map(int, line[3:7])) for line in lines if line[1] == "guideline"}
+    assert found == {(*layout, n) for n, layout in enumerate(layouts.values(), 1) if layout}
+    assert read_record(tmp_path / "record").tried == 3
+
+
+def test_a_refused_call_is_not_repeated(launcher: Launcher, tmp_path: Path) -> None:
+    """Its size is negative, and the library would end the program for it."""
+    assert launcher.compiler is not None
+    (tmp_path / "program.c").write_text(REFUSED, encoding="utf-8")
+    program = tmp_path / "program"
+    subprocess.run([launcher.compiler, "-o", program, tmp_path / "program.c"], check=True)
+    launcher.run(
+        P,
+        [],
+        program=program,
+        environment={
+            "LD_PRELOAD": str(build_library(launcher.compiler).path),
+            "TUNER_RECORD": str(tmp_path / "record"),
+            "TUNER_GUIDELINES": "1",
+        },
+    )
+    found = read_record(tmp_path / "record")
+    assert (found.tried, [kind.nbytes for kind in found.kinds]) == (0, [-1])
 
 
 def test_a_command_that_leaves_no_record(launcher: Launcher, tmp_path: Path) -> None:

@@ -5,24 +5,32 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 from tuner.base.errors import InputError
 from tuner.preload.command import PreparedCommand
 
 RECORD_VARIABLE = "TUNER_RECORD"  # the file for the record of a run
-FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @contextmanager
 def run_directory() -> Iterator[Path]:
-    """Give a directory for what the ranks write, which rank 0 sees where it sees the program's."""
-    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".tuner-run-") as folder:
+    """Give a directory for what the ranks write, which rank 0 sees where it sees the program's.
+
+    Raises InputError where none can be made in the working directory.
+    """
+    try:
+        made = tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".tuner-run-")
+    except OSError as reason:
+        raise InputError(f"the working directory cannot be written: {reason.strerror}") from None
+    with made as folder:
         yield Path(folder)
 
 
@@ -39,24 +47,29 @@ def replace_process(command: PreparedCommand) -> NoReturn:
 def run_to_end(command: PreparedCommand) -> int:
     """Run a command to its end; return its status as a shell does.
 
-    Signals that would end this process end the command instead; Ctrl-C reaches both. Raises
-    InputError where it cannot start.
+    Signals that would end this process go to the command. Where it has no terminal it is a process
+    group of its own, so that a signal to the present group reaches it once; in a terminal Ctrl-C
+    reaches both, and is not passed on. Raises InputError where it cannot start.
     """
+    apart = not sys.stdin.isatty()
+    watched = {*FORWARDED, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
-        process = subprocess.Popen(command.words, env=command.environment)
+        process = subprocess.Popen(
+            command.words,
+            env=command.environment,
+            process_group=0 if apart else None,
+            preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, before),
+        )
+        while process.poll() is None:
+            arrived = signal.sigwaitinfo(watched)
+            if arrived.si_signo != signal.SIGCHLD and (apart or arrived.si_pid):
+                process.send_signal(arrived.si_signo)
     except OSError as reason:
         raise _not_started(command, reason) from None
-
-    def forward(number: int, _: FrameType | None) -> None:
-        if number != signal.SIGINT:
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, forward) for number in (*FORWARDED, signal.SIGINT)}
-    try:
-        status = process.wait()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    status = process.returncode
     return status if status >= 0 else 128 - status
 
 

@@ -70,7 +70,10 @@ class RecordedCalls:
 
     @property
     def calls(self) -> int:
-        """Return the calls of each communicator; 0 for irregular layouts."""
+        """Return the calls of all communicators of the layout; 0 for irregular ones.
+
+        A call of all ranks of a communicator counts once.
+        """
         return self.rank_calls // (self.nodes * self.ppn) if self.ppn else 0
 
     @property
@@ -84,9 +87,10 @@ class RecordedCalls:
         """Return what the service takes of these calls, of a regular layout."""
         key = self.key
         algorithm = re.split(r"[( ]", self.choice)[0]
+        nbytes = key.collective.call_bytes(self.nbytes)
         kind = CallKind(
             *(key.collective.value, key.nodes, key.ppn, key.memory, key.operators),
-            *(algorithm, self.nbytes, key.placement),
+            *(algorithm, nbytes, key.placement),
         )
         return CallSummary(kind, self.calls, self.median_s, self.most_s)
 
@@ -144,7 +148,8 @@ class RunRecord:
 
     def summaries(self) -> list[CallSummary]:
         """Return what the service takes of the calls of regular layouts, most calls first."""
-        return merge_summaries([[kind.as_summary() for kind in self.kinds if kind.calls]])
+        known = (kind for kind in self.kinds if kind.calls and kind.nbytes >= 0)
+        return merge_summaries([[kind.as_summary() for kind in known]])
 
     def profile(self) -> list[ProfiledCall]:
         """Return the calls that a probe can measure, which are those of regular layouts.
@@ -175,7 +180,7 @@ def read_record(path: Path, choices: Sequence[str] = (DEFAULT,)) -> RunRecord:
         timed = [line[2:] for line in lines if line[1] == "guideline"]
         rows = [line[1:] for line in lines if line[1] not in ("rank", "guideline")]
         kinds = [_merged([*same], choices) for _, same in groupby(sorted(rows), _kind_of)]
-        calls = [[*same] for _, same in groupby(timed, lambda row: row[:5])]
+        tried = [_broken_guideline([*same]) for _, same in groupby(timed, lambda row: row[:5])]
     except (OSError, ValueError, IndexError):
         raise InputError(
             "the program has left no record: does it call MPI_Finalize, with the MPI of its"
@@ -186,8 +191,8 @@ def read_record(path: Path, choices: Sequence[str] = (DEFAULT,)) -> RunRecord:
         1e-9 * sum(int(line[2]) for line in ranks),
         tuple(sorted(kinds, key=lambda kind: -kind.seconds)),
         sum(int(line[3]) for line in ranks),
-        tuple(filter(None, map(_broken_guideline, calls))),
-        len(calls),
+        tuple(filter(None, tried)),
+        len(tried),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby
 
 from tuner.base.units import format_range, format_time, humanize, plural
@@ -60,12 +59,12 @@ def _place(kind: RecordedCalls) -> tuple[object, ...]:
 
 def _summary(run: FollowedRun) -> str:
     record, kinds = run.record, run.record.kinds
-    followed = sum(kind.rank_calls for kind in kinds if kind.choice != DEFAULT)
-    made = sum(kind.rank_calls for kind in kinds) + record.unrecorded
+    followed = sum(kind.rank_calls for kind in kinds if kind.choice != DEFAULT) / record.ranks
+    made = (sum(kind.rank_calls for kind in kinds) + record.unrecorded) / record.ranks
     shown = [
         (format_time(record.run_seconds), f"from MPI_Init to MPI_Finalize, {record.ranks} ranks"),
         (f"{record.share:.0%}", "of it in collective calls"),
-        (f"{followed / max(made, 1):.0%}", f"of {plural(made, 'call')} followed the table"),
+        (f"{followed / max(made, 1):.0%}", f"of {made:.0f} calls of each rank followed the table"),
     ]
     saved, low, high = (sum(one[n] for one in run.saved) for n in range(3))
     if saved:
@@ -73,12 +72,12 @@ def _summary(run: FollowedRun) -> str:
         shown.append((format_time(saved), name))
     parts = [
         tiles(shown),
-        "<p>Times include waiting for ranks that arrive late. A call of all ranks of a communicator"
-        " counts once. The median is that of the last calls of the size that takes most time, on"
-        " the rank where it is largest.</p>",
+        "<p>Times include waiting for ranks that arrive late. In the tables a call of all ranks of"
+        " a communicator counts once. The median is that of the last calls of the size that takes"
+        " most time, on the rank where it is largest.</p>",
     ]
     if record.unrecorded:
-        parts.append(f"<p>{plural(record.unrecorded, 'call')} of further kinds are not listed.</p>")
+        parts.append(f"<p>{record.unrecorded} calls of single ranks are not listed.</p>")
     return "".join(parts)
 
 
@@ -90,13 +89,14 @@ def _section(
     share = sum(kind.seconds for kind, _ in group) / max(run.record.seconds, 1e-9)
     ranks = (
         f"{plural(first.nodes * first.ppn, 'rank')} on {plural(first.nodes, 'node')}"
+        f"{' (cyclic)' if first.is_cyclic else ''}"
         if first.ppn
-        else f"unevenly many ranks on {plural(first.nodes, 'node')}"
+        else f"an irregular placement on {plural(first.nodes, 'node')}"
     )
     title = f"{first.collective} on {ranks}: {share:.1%} of the time"
     content = table(COLUMNS, ((first.key, row) for row in _rows(run, group)), range(2, 9))
     regular = (first.collective.value, first.nodes * first.ppn) if first.ppn else ("", 0)
-    return PageSection(f"calls-{number}", escape(title), 2, content, *regular)
+    return PageSection(f"calls-{number}", title, 2, content, *regular)
 
 
 def _rows(

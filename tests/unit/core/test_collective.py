@@ -1,4 +1,4 @@
-"""What follows from the records of the collectives."""
+"""Properties that follow from the records of the collectives."""
 
 from __future__ import annotations
 

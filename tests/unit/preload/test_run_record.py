@@ -58,6 +58,21 @@ def test_the_service_takes_medians(tmp_path: Path) -> None:
     assert summary["median_s"] == pytest.approx(50e-9)
 
 
+def test_the_service_takes_what_it_can(tmp_path: Path) -> None:
+    """Barriers have the size of probes, refused calls none, and there is a most for calls."""
+    lines = [
+        "0 barrier 1 1 0 0 0 0 7 70 5 10 20 0 0 0",
+        "0 bcast 1 1 0 0 0 -1 7 70 5 10 20 0 0 0",
+        "0 bcast 1 1 0 0 0 8 3000000 70 5 10 20 0 0 0",
+    ]
+    found = read_record(written(tmp_path, RANKS[0], *lines))
+    told = [item.record() for item in found.summaries()]
+    assert [(one["collective"], one["nbytes"], one["calls"]) for one in told] == [
+        ("bcast", 8, 1_000_000),
+        ("barrier", 4, 7),
+    ]
+
+
 @pytest.mark.parametrize(
     ("rows", "instead"),
     [
@@ -77,6 +92,7 @@ def test_the_guideline_that_is_broken_most(
     assert [one.instead for one in found.broken] == ([instead] if instead else [])
 
 
-def test_a_file_of_something_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", ["what is this", "0 guideline allreduce 1 2 0 8 allreduce 2"])
+def test_a_file_of_something_else(tmp_path: Path, line: str) -> None:
     with pytest.raises(InputError, match="has left no record"):
-        read_record(written(tmp_path, "what is this"))
+        read_record(written(tmp_path, RANKS[0], line))

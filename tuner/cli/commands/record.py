@@ -35,8 +35,8 @@ EXAMPLES = """examples:
   tuner tune --profile solver.profile --hosts node1,node2 --out table.json
 
 The record is written when the program calls MPI_Finalize. Then the library makes the eight calls
-with most time again, in turn with other calls that do the same, for a second each at most: where
-those are faster, the library breaks a performance guideline, and tuning will gain.
+that took most time again, in turn with other calls that do the same, for one to five seconds each:
+where those are significantly faster, the library breaks a performance guideline.
 
 Exit status: that of COMMAND, and 1 where it leaves no record."""
 MOST_ROWS = 15
@@ -104,10 +104,10 @@ def _print_guidelines(found: RunRecord) -> None:
     if not found.tried:
         return
     print_text(
-        f"the library does {len(found.broken)} of the {plural(found.tried, 'call')} with most time"
-        f" faster by other calls{' (95 % intervals):' if found.broken else ''}"
+        f"{len(found.broken)} of the {plural(found.tried, 'call')} that took most time would be"
+        f" faster as other calls of the same library{' (95 % intervals):' if found.broken else ''}"
     )
-    columns = ("collective", "ranks", "bytes", "takes", "instead", "takes", "ratio")
+    columns = ("collective", "ranks", "bytes", "time", "instead", "time then", "ratio")
     rows = (
         (
             one.collective.value,
@@ -121,7 +121,7 @@ def _print_guidelines(found: RunRecord) -> None:
         for one in found.broken
     )
     if found.broken:
-        print_table("", columns, rows, right=("bytes", "takes", "ratio"))
+        print_table("", columns, rows, right=("bytes", "time", "time then", "ratio"))
 
 
 def _row(kind: RecordedCalls, found: RunRecord) -> tuple[str, ...]:

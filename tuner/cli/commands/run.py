@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tuner.base.atomic_io import require_writable_file, write_atomically
@@ -27,7 +29,7 @@ from tuner.preload.run_record import RunRecord, read_record
 from tuner.runtime.call_summaries import post_summaries
 
 QUIET_VARIABLE = "TUNER_QUIET"  # whether our library in the ranks prints nothing
-FEEDBACK_VARIABLE = "TUNER_FEEDBACK"
+FEEDBACK_VARIABLE = "TUNER_FEEDBACK"  # whether times go to the service
 EXAMPLES = """examples:
   tuner run --table table.json -- mpirun -n 64 ./solver input.dat
   TUNER_SERVICE=http://head:8765 tuner run -- srun -n 64 ./solver input.dat
@@ -37,7 +39,8 @@ EXAMPLES = """examples:
 Without a table, or with one that cannot be used, the program runs with the library's own
 collectives, and one line says why.
 
-Exit status: that of COMMAND, in whose place it runs."""
+Exit status: that of COMMAND, which runs in the place of tuner, or with --report or --feedback as
+its child."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,50 +62,67 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the command, run it in the place of this process, or run it and report on it."""
-    observes = options.report or options.feedback
+    wanted = " and no ".join(name for name in ("report", "feedback") if getattr(options, name))
     if options.report:
         require_writable_file(options.report)
     try:
         made = prepare(options.command, options.table, options.service, options.cluster)
     except TunerError as reason:
         made = Preparation(note=f"{OWN}: {reason}")
+    say = partial(_say, quiet=options.quiet)
+    say(made.note)
     variables = made.environment
-    if not options.quiet:
-        warn(made.note)
-        lacking = observes and not variables
-        warn("there is no report: the program follows no table" if lacking else "")
-    elif variables:
+    if options.quiet and variables:
         variables = {**variables, QUIET_VARIABLE: "1"}
     if options.print:
         print(shell_line(rank_command(options.command, variables)))
         return 0
-    if not (observes and variables):
-        replace_process(rank_command(options.command, variables))
-    made = replace(made, environment=variables)
-    status, flaw = _observe(options.command, made, options.report, feedback=options.feedback)
-    warn("" if options.quiet else flaw)
-    return status
+    if wanted and variables:
+        made = replace(made, environment=variables)
+        return _observe(options.command, made, options.report, say, feedback=options.feedback)
+    say(wanted and f"there is no {wanted}: the program follows no table")
+    return replace_process(rank_command(options.command, variables))
+
+
+def _say(sentence: str, *, quiet: bool) -> None:
+    warn("" if quiet else sentence)
 
 
 def _observe(
-    command: Sequence[str], made: Preparation, report: Path | None, *, feedback: bool
-) -> tuple[int, str]:
-    """Run a command to its end and report on it; return its status, and what was not possible."""
-    with run_directory() as folder:
-        path = folder / "record"
+    command: Sequence[str],
+    made: Preparation,
+    report: Path | None,
+    say: Callable[[str], None],
+    *,
+    feedback: bool,
+) -> int:
+    """Run a command to its end and report on it; return its status."""
+    with ExitStack() as stack:
+        try:
+            content = made.flat.read_bytes()
+            path = stack.enter_context(run_directory()) / "record"
+        except (InputError, OSError) as reason:
+            say(f"the run is not observed: {reason}")
+            replace_process(rank_command(command, made.environment))
         status = run_to_end(rank_command(command, {**made.environment, RECORD_VARIABLE: str(path)}))
-        content = made.flat.read_bytes()
         try:
             found = read_record(path, choice_names(content))
+            if report:
+                write_atomically(report, _page(command, made, found, content))
         except InputError as reason:
-            return status, f"there is no report: {reason}"
-    if report:
-        from tuner.report.run_page import FollowedRun, render_run_page  # slow to import
+            say(f"there is no report: {reason}")
+            return status
+    if feedback:
+        say(_send_feedback(made, found))
+    return status
 
-        saved = saved_seconds(content, found)
-        page = FollowedRun(shlex.join(command), made.table, found, saved)
-        write_atomically(report, render_run_page(page))
-    return status, _send_feedback(made, found) if feedback else ""
+
+def _page(command: Sequence[str], made: Preparation, found: RunRecord, content: bytes) -> str:
+    """Return the page about a run under the table of a flat file."""
+    from tuner.report.run_page import FollowedRun, render_run_page  # slow to import
+
+    saved = saved_seconds(content, found)
+    return render_run_page(FollowedRun(shlex.join(command), made.table, found, saved))
 
 
 def _send_feedback(made: Preparation, found: RunRecord) -> str:

@@ -150,11 +150,11 @@ MPI_Comm create_with_layout(MPI_Comm comm, struct layout layout)
         on_node += node_of_rank[i] == node;
     is_member = members = node < layout.nodes && on_node < layout.ppn;
     library_allreduce(&members, 1, MPI_INT, MPI_SUM, comm);
-    if (members == layout.nodes * layout.ppn)
-        PMPI_Comm_split(comm, is_member ? 0 : MPI_UNDEFINED,
-                        layout.is_cyclic ? on_node * layout.nodes + node
-                                         : node * layout.ppn + on_node,
-                        &made);
+    const int key = layout.is_cyclic ? on_node * layout.nodes + node
+                                     : node * layout.ppn + on_node;
+    if (members == layout.nodes * layout.ppn
+        && PMPI_Comm_split(comm, is_member ? 0 : MPI_UNDEFINED, key, &made) != MPI_SUCCESS)
+        made = MPI_COMM_NULL;
     return made;
 }
 

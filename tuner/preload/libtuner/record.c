@@ -43,21 +43,21 @@ static bool is_same(const struct kind *one, const struct kind *other)
            && memcmp(&one->layout, &other->layout, sizeof one->layout) == 0;
 }
 
-/* Return the entry for a kind of calls; NULL where there are too many. */
-static struct kind *find_kind(const struct kind *wanted)
+/* Return the entry for a kind of calls in a table of MAX_KINDS; NULL where there are too many. */
+static struct kind *find_kind(struct kind *entries, size_t *number, const struct kind *wanted)
 {
     uint64_t hash = (uint64_t)wanted->nbytes * 31 + (uint64_t)wanted->collective * 7
                     + (uint64_t)wanted->commutes + (uint64_t)wanted->layout.nodes * 131
                     + (uint64_t)wanted->choice * 65537
                     + (uint64_t)wanted->layout.ppn * 1031 + (uint64_t)wanted->layout.is_cyclic;
     for (size_t at = hash * 0x9e3779b97f4a7c15u >> 52, n = 0; n < MAX_KINDS; n++) {
-        struct kind *known = &kinds[(at + n) % MAX_KINDS];
+        struct kind *known = &entries[(at + n) % MAX_KINDS];
         if (known->calls && is_same(known, wanted))
             return known;
         if (known->calls == 0) {
-            if (n_kinds == MAX_KINDS / 2)
+            if (*number == MAX_KINDS / 2)
                 return NULL;
-            n_kinds++;
+            ++*number;
             *known = *wanted;
             return known;
         }
@@ -94,12 +94,12 @@ int record(struct call *call, struct communicator *known, const struct rule *rul
     const double seconds = now() - arrived;
     double waiting = -1.0;
     wanted.choice = call->choice;
-    if (!table.header && is_sample(known)) { /* also where this rank's call has failed: the others go on */
+    if (!table.header && is_sample(known)) { /* also where this rank's call has failed */
         const double last = last_arrival(known, arrived);
         waiting = last < arrived ? 0.0 : last - arrived > seconds ? seconds : last - arrived;
     }
     pthread_mutex_lock(&lock);
-    struct kind *kind = find_kind(&wanted);
+    struct kind *kind = find_kind(kinds, &n_kinds, &wanted);
     if (kind) {
         last_seconds[kind - kinds][kind->calls++ % N_LAST] = (float)seconds;
         kind->seconds += seconds;
@@ -146,18 +146,20 @@ static void compare_clocks(void)
 }
 
 /* Record the calls of all communicators from now on, if all ranks are to; collective over
- * MPI_COMM_WORLD. */
-bool start_recording(void)
+ * MPI_COMM_WORLD. Calls that should follow a table are not recorded where they cannot. */
+bool start_recording(bool has_table)
 {
-    const char *path = getenv("TUNER_RECORD");
+    const char *path = getenv("TUNER_RECORD"), *wanted_table = getenv("TUNER_FLAT_TABLE");
     MPI_Comm parent;
     PMPI_Comm_get_parent(&parent); /* the file is that of the program which spawned this one */
-    int wanted = path && *path && parent == MPI_COMM_NULL;
+    int wanted = path && *path && parent == MPI_COMM_NULL
+                 && (has_table || !wanted_table || !*wanted_table);
     if (library_allreduce(&wanted, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD) || !wanted)
         return false;
     if (PMPI_Comm_split(MPI_COMM_WORLD, 0, 0, &channel) != MPI_SUCCESS)
         return false;
-    if (!table.header)
+    PMPI_Comm_set_errhandler(channel, MPI_ERRORS_RETURN);
+    if (!has_table)
         compare_clocks();
     is_recording = true;
     began = now();
@@ -203,50 +205,72 @@ static uint64_t list_kinds(void)
     return n;
 }
 
-/* Write the kinds of calls of each rank into the file TUNER_RECORD; collective over
- * MPI_COMM_WORLD. Rank 0 receives them one rank after the other. */
-void write_record(void)
+/* Add the time of calls to that of the same kind. */
+static void add_kind(struct kind *entries, size_t *number, const struct kind *kind)
 {
-    int rank, size;
-    struct {
-        double seconds;
-        uint64_t n_kinds, n_others;
-    } summary = {now() - began, 0, n_others};
-    is_recording = false;
-    summary.n_kinds = list_kinds();
-    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    PMPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (rank) {
-        PMPI_Send(&summary, sizeof summary, MPI_BYTE, 0, 0, channel);
-        PMPI_Send(kinds, (int)(summary.n_kinds * sizeof *kinds), MPI_BYTE, 0, 0, channel);
-        try_guidelines(NULL, kinds, 0, channel);
-        PMPI_Comm_free(&channel);
-        return;
+    struct kind key = *kind;
+    key.calls = 0;
+    key.seconds = 0.0;
+    struct kind *sum = find_kind(entries, number, &key);
+    if (sum) {
+        sum->calls += kind->calls;
+        sum->seconds += kind->seconds;
     }
-    FILE *file = fopen(getenv("TUNER_RECORD"), "w");
-    if (!file)
-        say("%s cannot be written: there is no record", getenv("TUNER_RECORD"));
-    const uint64_t n_own = summary.n_kinds;
-    struct kind *own = malloc(sizeof *own * (n_own + 1));
-    if (own)
-        memcpy(own, kinds, sizeof *own * n_own);
+}
+
+struct summary {
+    double seconds;
+    uint64_t n_kinds, n_others;
+};
+
+/* Write the calls of each rank, which are received one rank after the other, on rank 0.
+ *
+ * sums    table for the calls of all ranks together */
+static void write_ranks(FILE *file, struct summary summary, struct kind *sums)
+{
+    int size;
+    size_t n_sums = 0;
+    PMPI_Comm_size(channel, &size);
     for (int from = 0; from < size; from++) {
         if (from) {
-            PMPI_Recv(&summary, sizeof summary, MPI_BYTE, from, 0, channel,
-                      MPI_STATUS_IGNORE);
-            PMPI_Recv(kinds, sizeof kinds, MPI_BYTE, from, 0, channel,
-                      MPI_STATUS_IGNORE);
+            PMPI_Recv(&summary, sizeof summary, MPI_BYTE, from, 0, channel, MPI_STATUS_IGNORE);
+            PMPI_Recv(kinds, sizeof kinds, MPI_BYTE, from, 0, channel, MPI_STATUS_IGNORE);
         }
         if (!file)
             continue;
         fprintf(file, "%d rank %lld %llu\n", from, nanoseconds(summary.seconds),
                 (unsigned long long)summary.n_others);
-        for (uint64_t i = 0; i < summary.n_kinds; i++)
+        for (uint64_t i = 0; i < summary.n_kinds; i++) {
             print_kind(file, from, &kinds[i]);
+            if (sums)
+                add_kind(sums, &n_sums, &kinds[i]);
+        }
     }
-    try_guidelines(file, own, own ? n_own : 0, channel);
-    free(own);
-    if (file && fclose(file))
-        say("%s is incomplete: it cannot be written", getenv("TUNER_RECORD"));
+}
+
+/* Write the kinds of calls of each rank into the file TUNER_RECORD; collective over
+ * MPI_COMM_WORLD. */
+void write_record(void)
+{
+    int rank;
+    struct summary summary = {now() - began, 0, n_others};
+    is_recording = false;
+    summary.n_kinds = list_kinds();
+    PMPI_Comm_rank(channel, &rank);
+    if (rank) {
+        PMPI_Send(&summary, sizeof summary, MPI_BYTE, 0, 0, channel);
+        PMPI_Send(kinds, (int)(summary.n_kinds * sizeof *kinds), MPI_BYTE, 0, 0, channel);
+        try_guidelines(NULL, NULL, 0, channel);
+    } else {
+        struct kind *sums = calloc(MAX_KINDS, sizeof *sums);
+        FILE *file = fopen(getenv("TUNER_RECORD"), "w");
+        write_ranks(file, summary, sums);
+        if (!file || fflush(file))
+            say("%s cannot be written: there is no record", getenv("TUNER_RECORD"));
+        try_guidelines(file, sums, file && sums ? MAX_KINDS : 0, channel);
+        if (file && fclose(file))
+            say("%s is incomplete: it cannot be written", getenv("TUNER_RECORD"));
+        free(sums);
+    }
     PMPI_Comm_free(&channel);
 }

@@ -7,6 +7,7 @@
 #include "tuner.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,76 +127,93 @@ int library_reduce(const void *values, void *sums, int count, MPI_Datatype datat
 static bool is_complete_by(double end, MPI_Request *request)
 {
     int is_complete = 0;
-    while (!is_complete && PMPI_Wtime() < end) {
+    do {
         PMPI_Test(request, &is_complete, MPI_STATUS_IGNORE);
         sched_yield();
-    }
+    } while (!is_complete && PMPI_Wtime() < end);
     return is_complete;
 }
 
 #ifdef OPEN_MPI
-/* Send an empty message; it needs no buffer, so that nobody has to wait for it. */
-static void signal_rank(int rank, int tag)
+/* Send one number; it is small enough that nobody has to wait for it. */
+static void tell(int rank, int tag, bool yes)
 {
+    static const int answers[] = {false, true};
     MPI_Request request;
-    PMPI_Isend(NULL, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD, &request);
+    PMPI_Isend(&answers[yes], 1, MPI_INT, rank, tag, MPI_COMM_WORLD, &request);
     PMPI_Request_free(&request);
 }
 
-/* Return whether an empty message of a rank arrives until the given time. */
-static bool hears_from(int rank, int tag, double end)
+/* Return whether a rank says yes until the given time. */
+static bool hears_yes(int rank, int tag, double end)
 {
+    static int answer;
     MPI_Request request;
-    PMPI_Irecv(NULL, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD, &request);
-    const bool is_here = is_complete_by(end, &request);
-    if (!is_here) {
-        PMPI_Cancel(&request);
-        PMPI_Request_free(&request);
-    }
-    return is_here;
+    PMPI_Irecv(&answer, 1, MPI_INT, rank, tag, MPI_COMM_WORLD, &request);
+    if (is_complete_by(end, &request))
+        return answer;
+    PMPI_Cancel(&request);
+    PMPI_Request_free(&request);
+    return false;
 }
 
-/* Return whether all ranks come here until the given time: each hears of those that follow it in a
- * binomial tree, and then of the one before it that all have come. A non-blocking barrier cannot be
- * left alone: Open MPI numbers such calls, also those inside MPI_Comm_dup. */
-static bool meet(double end)
+/* Return whether all ranks have come: each hears of those that follow it in a binomial tree until
+ * the given time, tells the one before it, and passes its answer on. */
+static bool meet(double end, double answer_end)
 {
     int rank, size, step = 1, *largest_tag, is_found;
+    bool all = true;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &size);
     PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest_tag, &is_found);
-    const int tag = *largest_tag;
     for (; step < size && !(rank & step); step *= 2)
-        if (rank + step < size && !hears_from(rank + step, tag, end))
-            return false;
+        if (rank + step < size)
+            all = hears_yes(rank + step, *largest_tag, end) && all;
     if (rank) {
-        signal_rank(rank - step, tag);
-        if (!hears_from(rank - step, tag, end))
-            return false;
+        tell(rank - step, *largest_tag, all);
+        all = hears_yes(rank - step, *largest_tag, answer_end) && all;
     }
     for (step /= 2; step; step /= 2)
         if (rank + step < size)
-            signal_rank(rank + step, tag);
-    return true;
+            tell(rank + step, *largest_tag, all);
+    return all;
+}
+
+/* Return whether all ranks have this library. A rank that lacks it (linked statically, or on a host
+ * that does not see the file) takes part in nothing, so nobody waits for it without end. Whoever
+ * has heard that all have come knows that the rank before it is here, whose answer in the second
+ * meeting it awaits however long that takes; that answer is no where a rank had given up before.
+ * Messages are used since a barrier could not be left alone: Open MPI numbers non-blocking calls,
+ * also those inside MPI_Comm_dup. */
+static bool all_ranks_take_part(double seconds)
+{
+    const double first = PMPI_Wtime() + seconds;
+    return meet(first, first) && meet(PMPI_Wtime() + seconds, HUGE_VAL);
 }
 #else
-/* The same by a barrier, which is left alone where it does not complete. A message would not do:
- * MPICH ends a program with an error in MPI_Finalize where one was never received. */
-static bool meet(double end)
+/* The same by a barrier, which is left alone where a rank never comes; messages would not do, as
+ * MPICH ends a program in MPI_Finalize that never receives one. Ranks say then whether they have
+ * given up: whoever has seen the barrier complete knows that all will. */
+static bool all_ranks_take_part(double seconds)
 {
-    MPI_Request request;
-    return PMPI_Ibarrier(MPI_COMM_WORLD, &request) == MPI_SUCCESS && is_complete_by(end, &request);
+    static int is_here, all_are_here;
+    MPI_Request barrier, agreement;
+    if (PMPI_Ibarrier(MPI_COMM_WORLD, &barrier) != MPI_SUCCESS)
+        return false;
+    is_here = is_complete_by(PMPI_Wtime() + seconds, &barrier);
+    if (PMPI_Iallreduce(&is_here, &all_are_here, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, &agreement))
+        return false;
+    return is_here && is_complete_by(HUGE_VAL, &agreement) && all_are_here;
 }
 #endif
 
-/* Return whether all ranks have this library. A rank that lacks it (linked statically, or on a host
- * that does not see the file) takes part in nothing, so nobody waits for it without end. The second
- * meeting fails where a rank gave up in the first one before the others came. */
-static bool all_ranks_take_part(void)
+/* Return how long ranks wait for others in MPI_Init. */
+static double start_seconds(void)
 {
     const char *limit = getenv("TUNER_START_WITHIN_S");
-    const double seconds = limit ? (double)strtoll(limit, NULL, 10) : 60.0;
-    return meet(PMPI_Wtime() + seconds) && meet(PMPI_Wtime() + seconds);
+    char *end = NULL;
+    const long seconds = limit ? strtol(limit, &end, 10) : 0;
+    return end && end > limit && *end == '\0' && seconds > 0 ? (double)seconds : 60.0;
 }
 
 /* Make sure that all ranks have the same table; the ranks that cannot map it get it from rank 0.
@@ -263,7 +281,7 @@ static void start(void)
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &size);
     PMPI_Query_thread(&thread_level);
-    if (!all_ranks_take_part()) {
+    if (!all_ranks_take_part(start_seconds())) {
         if (rank == 0 || rank == size - 1) /* at least one of two kinds of programs says so */
             say("the library's own collectives are used: some ranks run without tuner; is %s on "
                 "all hosts, and is no program linked statically?",
@@ -273,7 +291,7 @@ static void start(void)
     has_table = start_table(rank);
     if (!has_table)
         table = (struct table){0};
-    if (!start_recording() && !has_table)
+    if (!start_recording(has_table) && !has_table)
         return;
     library_bcast(&seconds, 1, MPI_DOUBLE, MPI_COMM_WORLD);
     tune_after_seconds = seconds;

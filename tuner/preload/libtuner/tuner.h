@@ -233,11 +233,11 @@ struct kind {
 };
 extern bool is_recording;
 int record(struct call *call, struct communicator *known, const struct rule *rule, int64_t nbytes);
-bool start_recording(void);
+bool start_recording(bool has_table);
 void write_record(void);
 
 /* guidelines.c */
-void try_guidelines(FILE *file, struct kind *kinds, uint64_t n_kinds, MPI_Comm comm);
+void try_guidelines(FILE *file, struct kind *kinds, size_t n_kinds, MPI_Comm comm);
 
 /* packing.c */
 extern MPI_Comm packing; /* of this process alone; errors on it are not the program's */
