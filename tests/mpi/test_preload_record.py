@@ -70,6 +70,7 @@ def recorded(
         environment={
             "LD_PRELOAD": f"{build_library(launcher.compiler).path}{preload}",
             "TUNER_RECORD": str(folder / "record"),
+            "TUNER_WAITING": "1",
             **variables,
         },
     )

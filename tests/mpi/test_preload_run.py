@@ -239,6 +239,18 @@ def test_programs_are_compared(tmp_path: Path, command: list[str], table: Path) 
     assert calls_followed(tmp_path) == RANKS * CALLS
 
 
+@pytest.mark.representative("launcher")
+def test_the_time_in_each_collective_is_compared(
+    tmp_path: Path, command: list[str], table: Path
+) -> None:
+    words = ["--runs", "2", "--collectives", "--table", str(table)]
+    ran = tuner(tmp_path, "compare", *words, "--json", "--", *command)
+    record = json.loads(ran.stdout)
+    assert {*record["collective_gains"]} == {"bcast"}
+    assert all(min(pair["collectives"]["bcast"]) > 0 for pair in record["pairs"])
+    assert [path.name for path in tmp_path.glob(".tuner-run*")] == []
+
+
 def test_equal_sides_are_not_compared(tmp_path: Path, command: list[str]) -> None:
     ran = tuner(tmp_path, "compare", "--", *command)
     assert (ran.returncode, ran.stdout) == (1, "")

@@ -8,15 +8,17 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.base.atomic_io import dataclass_from_record, load_json, write_atomically
 from tuner.base.errors import InputError, TunerError
 from tuner.core.speedup import launches_to_show, paired_speedup
 from tuner.launch.process import terminate_tree
-from tuner.preload.command import PreparedCommand
+from tuner.preload.command import PreparedCommand, rank_command
+from tuner.preload.execution import RECORD_VARIABLE, run_directory
+from tuner.preload.run_record import read_record
 
 SIDES = ("with", "without")
 MIN_PAIRS = 2  # of which an interval can be computed
@@ -26,13 +28,24 @@ class FailedRunError(TunerError):
     """A program ended with another status than 0."""
 
 
+class RunTimes(NamedTuple):
+    """The seconds of a whole run, and those of a rank in each collective, where they are known."""
+
+    seconds: float
+    collectives: Mapping[str, float] = {}
+
+
 @dataclass(frozen=True)
 class Pair:
-    """The seconds of one run with the table and of one without; `first` is the side that began."""
+    """The seconds of one run with the table and of one without; `first` is the side that began.
+
+    collectives     seconds of a rank in each collective with the table and without, where recorded
+    """
 
     first: str
     with_s: float
     without_s: float
+    collectives: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -40,11 +53,13 @@ class ProgramComparison:
     """The pairs of runs of one command under one table.
 
     table   identity of the table: comparisons under different tables are not continued
+    records whether the calls of both sides are recorded
     """
 
     command: tuple[str, ...]
     table: str
     pairs: tuple[Pair, ...] = ()
+    records: bool = False
 
     @property
     def times(self) -> tuple[list[float], list[float]]:
@@ -65,6 +80,19 @@ class ProgramComparison:
         return paired_speedup([(t,) for t in without], [(t,) for t in tuned])
 
     @property
+    def collective_gains(self) -> dict[str, tuple[float, float, float]]:
+        """Return the gain of the time in each collective, as `gain`, those with most time first."""
+        known = [pair.collectives for pair in self.pairs]
+        names = [name for name in known[0] if all(name in one for one in known)]
+        names.sort(key=lambda name: -sum(one[name][1] for one in known))
+        return {
+            name: paired_speedup(
+                [(one[name][1],) for one in known], [(one[name][0],) for one in known]
+            )
+            for name in names
+        }
+
+    @property
     def further_pairs(self) -> int | None:
         """Return how many more pairs would be needed to show a difference of this size."""
         needed = launches_to_show(*self.times)
@@ -75,15 +103,15 @@ class ProgramComparison:
         if len(self.pairs) < MIN_PAIRS:
             return asdict(self)
         gain, low, high = self.gain
-        return {**asdict(self), "gain": gain, "ci95": [low, high]}
+        gains = self.collective_gains
+        return {**asdict(self), "gain": gain, "ci95": [low, high], "collective_gains": gains}
 
 
-def read_comparison(path: Path, command: Sequence[str], table: str) -> ProgramComparison:
-    """Return the comparison to be continued: that of a file, or a new one where there is no file.
+def read_comparison(path: Path, begun: ProgramComparison) -> ProgramComparison:
+    """Return the comparison to be continued: that of a file, or `begun` where there is no file.
 
     Raises InputError for a file of something else.
     """
-    begun = ProgramComparison(tuple(command), table)
     try:
         record = load_json(path.read_bytes())
         kept = {name: record[name] for name in asdict(begun)}
@@ -104,14 +132,14 @@ def read_comparison(path: Path, command: Sequence[str], table: str) -> ProgramCo
 
 def continue_comparison(
     begun: ProgramComparison,
-    sides: Mapping[str, Callable[[], float]],
+    sides: Mapping[str, Callable[[], RunTimes]],
     pairs: int,
     report: Callable[[float, str], None],
     order: random.Random | None = None,
 ) -> Iterator[ProgramComparison]:
     """Run the sides until there are `pairs` pairs; yield the comparison after each pair.
 
-    sides   by their names in `SIDES`: run the program once and return its seconds
+    sides   by their names in `SIDES`: run the program once and return its times
     report  takes the part that is done, and what is going on
     order   source of the order within pairs
 
@@ -121,17 +149,16 @@ def continue_comparison(
     numbers = range(len(begun.pairs) + 1, pairs + 1)
     runs = 2 * (len(numbers) + 1)
     for done, number in enumerate([0, *numbers] if numbers else ()):
-        seconds = {}
+        times = {}
         for turn, side in enumerate(order.sample(SIDES, 2)):
             name = f"pair {number} of {pairs}" if number else "first pair, not counted"
             report((2 * done + turn) / runs, f"{name}: {side} the table")
             try:
-                seconds[side] = sides[side]()
+                times[side] = sides[side]()
             except FailedRunError as reason:
                 raise FailedRunError(f"{name}: the run {side} the table {reason}") from None
         if number:
-            pair = Pair(next(iter(seconds)), seconds["with"], seconds["without"])
-            begun = replace(begun, pairs=(*begun.pairs, pair))
+            begun = replace(begun, pairs=(*begun.pairs, _pair(next(iter(times)), **times)))
             yield begun
 
 
@@ -142,7 +169,36 @@ def write_comparison(comparison: ProgramComparison, path: Path) -> None:
     write_atomically(path, json.dumps(comparison.record(), indent=1) + "\n")
 
 
-def timed_run(command: PreparedCommand) -> float:
+def _pair(first: str, /, **times: RunTimes) -> Pair:
+    tuned, without = times["with"], times["without"]
+    both = {
+        name: (seconds, without.collectives[name])
+        for name, seconds in tuned.collectives.items()
+        if min(seconds, without.collectives.get(name, 0.0)) > 0.0
+    }
+    return Pair(first, tuned.seconds, without.seconds, both)
+
+
+def recorded_run(
+    words: Sequence[str], variables: Mapping[str, str], choices: Sequence[str]
+) -> RunTimes:
+    """Run a program like `timed_run`, and record the time in each collective.
+
+    variables   of the ranks
+    choices     names of what may run by the table, see `read_record`
+    """
+    with run_directory() as folder:
+        path = folder / "record"
+        ran = timed_run(rank_command(words, {**variables, RECORD_VARIABLE: str(path)}))
+        found = read_record(path, choices)
+    seconds: dict[str, float] = {}
+    for kind in found.kinds:
+        name = kind.collective.value
+        seconds[name] = seconds.get(name, 0.0) + kind.seconds / found.ranks
+    return RunTimes(ran.seconds, seconds)
+
+
+def timed_run(command: PreparedCommand) -> RunTimes:
     """Run a program to its end and return the seconds; what it prints is dropped.
 
     An exception, such as that of Ctrl-C, ends the program. Raises FailedRunError for another exit
@@ -173,4 +229,4 @@ def timed_run(command: PreparedCommand) -> float:
             last = next((line.strip() for line in reversed(said) if line.strip()), "no message")
             ended = f"status {status}" if status > 0 else signal.Signals(-status).name
             raise FailedRunError(f"ended with {ended}: {last}")
-    return seconds
+    return RunTimes(seconds)

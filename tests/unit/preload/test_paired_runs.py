@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from tuner.preload.paired_runs import (
     FailedRunError,
     Pair,
     ProgramComparison,
+    RunTimes,
     continue_comparison,
     read_comparison,
     timed_run,
@@ -33,11 +35,12 @@ NEW = ProgramComparison(("./solver", "input"), "table.json (1)")
 COUNTS_RUNS = "echo run >>runs"
 
 
-def logging_sides(log: list[str]) -> dict[str, Callable[[], float]]:
+def logging_sides(log: list[str]) -> dict[str, Callable[[], RunTimes]]:
     """Sides that take 1 and 2 seconds and log their names."""
 
-    def side(name: str, seconds: float) -> Callable[[], float]:
-        return lambda: log.append(name) or seconds  # type: ignore[func-returns-value]
+    def side(name: str, seconds: float) -> Callable[[], RunTimes]:
+        times = RunTimes(seconds, {"bcast": seconds / 2, name: 1.0})
+        return lambda: log.append(name) or times  # type: ignore[func-returns-value]
 
     return {"with": side("with", 1.0), "without": side("without", 2.0)}
 
@@ -71,11 +74,11 @@ def test_a_run_that_fails_is_named(failing: int, name: str) -> None:
     log: list[str] = []
     sides = logging_sides(log)
 
-    def fails() -> float:
+    def fails() -> RunTimes:
         sides["with"]()
         if len(log) >= failing:
             raise FailedRunError("ended with status 3: boom")
-        return 1.0
+        return RunTimes(1.0)
 
     with pytest.raises(FailedRunError) as raised:
         list(continue_comparison(NEW, {**sides, "with": fails}, 3, silent, random.Random(1)))
@@ -84,14 +87,17 @@ def test_a_run_that_fails_is_named(failing: int, name: str) -> None:
 
 def test_a_file_is_continued(tmp_path: Path) -> None:
     file = tmp_path / "kept.json"
-    assert read_comparison(file, NEW.command, NEW.table) == NEW
+    assert read_comparison(file, NEW) == NEW
     *_, found = continue_comparison(NEW, logging_sides([]), 3, silent)
     write_comparison(found, file)
-    assert read_comparison(file, NEW.command, NEW.table) == found
+    assert read_comparison(file, NEW) == found
     assert json.loads(file.read_text())["gain"] == pytest.approx(2.0)
+    assert found.collective_gains == {"bcast": pytest.approx((2.0, 2.0, 2.0))}
     for command, table in ((("other",), NEW.table), (NEW.command, "another table")):
         with pytest.raises(InputError, match="holds the comparison of another command or table"):
-            read_comparison(file, command, table)
+            read_comparison(file, ProgramComparison(command, table))
+    with pytest.raises(InputError, match="holds the comparison of another command or table"):
+        read_comparison(file, replace(NEW, records=True))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"command": [], "table": "", "pairs": [1]}'])
@@ -99,12 +105,13 @@ def test_another_file_is_not_taken_for_one(tmp_path: Path, content: str) -> None
     file = tmp_path / "other.json"
     file.write_text(content)
     with pytest.raises(InputError, match="holds no comparison: give another name"):
-        read_comparison(file, NEW.command, NEW.table)
+        read_comparison(file, NEW)
 
 
 def test_a_program_is_timed_and_its_failure_explained() -> None:
     def run(script: str) -> float:
-        return timed_run(PreparedCommand(("sh", "-c", script), {**os.environ, "A": "2"}))
+        ran = timed_run(PreparedCommand(("sh", "-c", script), {**os.environ, "A": "2"}))
+        return ran.seconds
 
     assert run('test "$A" = 2') > 0
     with pytest.raises(FailedRunError, match=r"^ended with status 3: last$"):

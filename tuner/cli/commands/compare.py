@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 
@@ -18,18 +19,22 @@ from tuner.base.progress import with_eta
 from tuner.base.units import format_time, plural
 from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.options.program_options import add_program_options
-from tuner.cli.terminal.output import finish_command, print_result, print_text, warn
+from tuner.cli.terminal.output import finish_command, print_result, print_table, print_text, warn
 from tuner.cli.terminal.progress import Display
+from tuner.launch.launcher import PRELOAD_VARIABLE
 from tuner.preload.command import PreparedCommand, rank_command
 from tuner.preload.paired_runs import (
     MIN_PAIRS,
     ProgramComparison,
+    RunTimes,
     continue_comparison,
     read_comparison,
+    recorded_run,
     timed_run,
     write_comparison,
 )
-from tuner.preload.preparation import prepare
+from tuner.preload.preparation import Preparation, prepare
+from tuner.preload.report import choice_names
 
 EXAMPLES = """examples:
   tuner compare --table table.json -- mpirun -n 64 ./solver input.dat
@@ -44,6 +49,11 @@ Exit status: 1 when the program is significantly slower with the table."""
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     count_option(parser, "--runs", "pairs of runs that count (default: 6)", default=6, metavar="N")
+    parser.add_argument(
+        "--collectives",
+        action="store_true",
+        help="record the calls on both sides, and compare the time in each collective",
+    )
     add_program_options(parser)
     file_option(parser, "--out", "JSON file that keeps all times, and is continued")
     parser.add_argument("--restart", action="store_true", help="start anew instead of going on")
@@ -62,16 +72,13 @@ def run(options: argparse.Namespace) -> int:
     if not made.environment:
         raise InputError(f"both sides would be the same: {made.note}")
     warn(made.note)
-    begun = ProgramComparison(tuple(options.command), made.table)
+    begun = ProgramComparison(tuple(options.command), made.table, records=options.collectives)
     if options.out:
         require_writable_file(options.out, options.table)
         options.resumes = True
         if not options.restart:
-            begun = read_comparison(options.out, options.command, made.table)
-    sides = {
-        "with": partial(timed_run, rank_command(options.command, made.environment)),
-        "without": partial(timed_run, PreparedCommand(tuple(options.command), os.environ)),
-    }
+            begun = read_comparison(options.out, begun)
+    sides = _sides(options.command, made, records=options.collectives)
     found = begun
     try:
         with Display().stage(f"comparing {plural(options.runs, 'pair')} of runs") as report:
@@ -83,6 +90,23 @@ def run(options: argparse.Namespace) -> int:
         raise
     print_result(options.json, found.record(), partial(_print, found))
     return int(found.gain[2] < 1)
+
+
+def _sides(
+    command: Sequence[str], made: Preparation, *, records: bool
+) -> dict[str, Callable[[], RunTimes]]:
+    """Return what runs a command once with its table, and once without."""
+    if records:
+        choices = choice_names(made.flat.read_bytes())
+        recorder = {PRELOAD_VARIABLE: made.environment[PRELOAD_VARIABLE]}
+        return {
+            "with": partial(recorded_run, command, made.environment, choices),
+            "without": partial(recorded_run, command, recorder, choices),
+        }
+    return {
+        "with": partial(timed_run, rank_command(command, made.environment)),
+        "without": partial(timed_run, PreparedCommand(tuple(command), os.environ)),
+    }
 
 
 def _print(comparison: ProgramComparison) -> None:
@@ -101,6 +125,13 @@ def _print(comparison: ProgramComparison) -> None:
         else "no difference that these runs can show"
     )
     print_text(f"gain {gain:.3f}, 95 % interval {low:.3f} to {high:.3f}: {verdict}")
+    rows = (
+        (name, f"{ratio:.3f}", f"{least:.3f} to {most:.3f}")
+        for name, (ratio, least, most) in comparison.collective_gains.items()
+    )
+    if comparison.records:
+        columns = ("time in", "gain", "95 % interval")
+        print_table("", columns, rows, right=columns[1:])
     if low <= 1 <= high:
         print_text(_further(comparison.further_pairs))
 

@@ -40,6 +40,7 @@ where those are significantly faster, the library breaks a performance guideline
 
 Exit status: that of COMMAND, and 1 where it leaves no record."""
 MOST_ROWS = 15
+WAITING_VARIABLE = "TUNER_WAITING"  # whether our library measures how long ranks wait
 GUIDELINES_VARIABLE = "TUNER_GUIDELINES"  # whether our library looks for broken ones
 
 
@@ -64,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     with run_directory() as folder:
         path = folder / "record"
         variables = {PRELOAD_VARIABLE: str(built.path.absolute()), RECORD_VARIABLE: str(path)}
+        variables[WAITING_VARIABLE] = "1"
         variables |= {GUIDELINES_VARIABLE: "1"} if options.guidelines else {}
         status = run_to_end(rank_command(options.command, variables))
         if status and not path.exists():
