@@ -9,7 +9,7 @@ BIN := .venv/bin
 SETUP := environment.sh environment.py
 TEST_ENVIRONMENTS := .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .venv-cupy/ready
 
-.PHONY: tune test test-fast test-all test-extended test-weekly test-repeats test-emulation test-crashes test-site test-mpi4py test-mpich-suite test-torch test-studio check check-pages docs bench field venv locks clean
+.PHONY: tune test test-fast test-all test-extended test-weekly test-repeats test-emulation test-crashes test-site test-programs test-mpi4py test-mpich-suite test-torch test-studio check check-pages docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
@@ -85,6 +85,11 @@ test-emulation: .venv/dev-ready .venv-mpich/ready
 # throw away, and so not into the system. Needs root.
 test-site: .venv/dev-ready
 	@$(BIN)/pytest -rs tests/site
+
+# Debian's LAMMPS, Quantum ESPRESSO and other programs with its Open MPI, unchanged, under tables and
+# without: installed in an overlay, too. Needs root; half an hour on two cores.
+test-programs: .venv/dev-ready
+	@$(BIN)/pytest -rs tests/programs
 
 # A change that adds lines to tuner/ removes others; a smaller number is written here when it is reached.
 LINE_BUDGET := 100700

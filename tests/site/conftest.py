@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.support.overlay import Overlay, OverlayError
-from tests.support.waiting import patience
+from tests.support.overlay import Overlay
+from tests.support.site import WORK, Site, project_overlay
 
 PACKAGES = (
     "openmpi-bin",
@@ -36,59 +32,20 @@ PACKAGES = (
 )
 NEEDS = f"mpi4py=={version('mpi4py')}"
 ARRAYS = f"numpy=={version('numpy')}"
-WHEEL, HOME, WORK = "/opt/site/wheel", "/root/site", "/root/site/work"
+WHEEL = "/opt/site/wheel"
 PASSED_ON = ("PIP_", "http_proxy", "https_proxy", "no_proxy")  # how the network is reached
 INSTALLING = 600.0  # seconds
-
-
-@dataclass(frozen=True)
-class Site:
-    """An interpreter with an MPI of the distribution, as a user of it has it.
-
-    environment     what that user has exported
-    """
-
-    overlay: Overlay
-    base: str
-    python: str
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    def tuner(self, *words: str, timeout: float = patience()) -> subprocess.CompletedProcess[str]:
-        """Run `tuner WORD ...`."""
-        return self.run(sys.executable, "-m", "tuner.cli.main", *words, timeout=timeout)
-
-    def run(self, *command: str, timeout: float = patience()) -> subprocess.CompletedProcess[str]:
-        """Run a command of that user."""
-        known = {"HOME": HOME, "PYTHONPATH": str(ROOT), **self.environment}
-        return self.overlay.run(command, known, timeout, WORK)
 
 
 @pytest.fixture(scope="session")
 def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Overlay]:
     """Debian's packages and three environments of its Python; unmounted at the end."""
-    try:
-        made = Overlay(tmp_path_factory.mktemp("overlay"))
-    except OverlayError as reason:
-        pytest.skip(str(reason))
-    try:
-        for directory in (ROOT, Path(sys.prefix).resolve(), Path(sys.base_prefix)):
-            made.bind(directory)
-        _packages(made)
+    with project_overlay(tmp_path_factory.mktemp("overlay"), PACKAGES) as made:
+        asked = ["python3", "-c", "import sys; print(sys.version_info >= (3, 11))"]
+        if made.run(asked, {}, 60.0, "/").stdout != "True\n":
+            pytest.skip("the distribution's Python is older than 3.11")
         _environment(made, WHEEL)
         yield made
-    finally:
-        made.close()
-
-
-def _packages(overlay: Overlay) -> None:
-    try:
-        overlay.install(PACKAGES)
-    except OverlayError as reason:
-        pytest.skip(f"there are no packages: {reason}")
-    _install(overlay, ["mkdir", "-p", WORK], folder="/")
-    asked = ["python3", "-c", "import sys; print(sys.version_info >= (3, 11))"]
-    if overlay.run(asked, {}, 60.0, "/").stdout != "True\n":
-        pytest.skip("the distribution's Python is older than 3.11")
 
 
 def _environment(overlay: Overlay, place: str, mpicc: str = "") -> None:
@@ -105,14 +62,11 @@ def _environment(overlay: Overlay, place: str, mpicc: str = "") -> None:
 
 
 def _install(
-    overlay: Overlay,
-    command: list[str],
-    further: Mapping[str, str] | None = None,
-    folder: str = WORK,
+    overlay: Overlay, command: list[str], further: Mapping[str, str] | None = None
 ) -> None:
     """Run what fetches packages; without them there is nothing to test."""
     network = {name: v for name, v in os.environ.items() if name.startswith(PASSED_ON)}
-    ran = overlay.run(command, {**network, "HOME": "/root", **(further or {})}, INSTALLING, folder)
+    ran = overlay.run(command, {**network, "HOME": "/root", **(further or {})}, INSTALLING, WORK)
     if ran.returncode != 0:
         last = ran.stderr.strip().splitlines()[-1:] or ["no message"]
         pytest.skip(f"`{' '.join(command[:3])} ...` failed, so there is no site: {last[0]}")

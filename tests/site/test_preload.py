@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.site.conftest import HOME, WORK, Site
 from tests.support.mpi4py_suite import SHARED_CORES
 from tests.support.overlay import Overlay
+from tests.support.site import HOME, WORK, Site
 from tests.support.waiting import patience
 
 SUPPORT = Path(__file__).parents[1] / "support"

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.site.conftest import WHEEL, WORK, Site
+from tests.site.conftest import WHEEL
 from tests.support.ladders import table_of
 from tests.support.overlay import Overlay
 from tests.support.prepared import AWKWARD, NAMES, SHOWS, compile_words
+from tests.support.site import WORK, Site
 from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice, TuningTable, table_record

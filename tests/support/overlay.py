@@ -45,6 +45,7 @@ class Overlay:
             raise OverlayError("an overlay of the file system needs root: run the tests with sudo")
         command = ["unshare", "--mount", "sh", "-c", _MOUNT, "sh", str(place)]
         self.root = place / "root"
+        self._has_lists = False  # of the packages that there are
         self._holder = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -96,12 +97,14 @@ class Overlay:
     def install(self, packages: Sequence[str], timeout: float = patience(60)) -> None:
         """Install packages of Debian; raises OverlayError where they cannot be had."""
         try:
-            for command in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+            installation = ["install", "--yes", "--no-install-recommends", *packages]
+            for command in (installation,) if self._has_lists else (["update"], installation):
                 ended = self.run(
                     ["apt-get", *command], {"DEBIAN_FRONTEND": "noninteractive"}, timeout, "/"
                 )
                 if ended.returncode != 0:
                     raise OverlayError(f"apt-get {command[0]} fails: {ended.stderr.strip()[-300:]}")
+                self._has_lists = True
         except subprocess.TimeoutExpired:
             raise OverlayError(f"apt-get did not end within {timeout:g} s") from None
 
