@@ -1,4 +1,4 @@
-"""Comparison of what two runs of a program say."""
+"""Comparison of the results of two runs of a program."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import re
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[EeDd][-+]?\d+)?")
 
 
-def largest_difference(one: str, other: str, unsteady: str) -> float:
-    """Return the largest relative difference of two numbers at the same place of two outputs.
+def largest_difference(one: str, other: str, compared: str) -> float:
+    """Return the largest relative difference of two numbers at the same place of two results.
 
-    unsteady    regular expression of what is left out, in which ^ and $ are those of a line
+    compared    regular expression of the parts that are compared
 
-    Raises AssertionError where they differ in anything but numbers.
+    Raises AssertionError where these differ in anything but numbers, or where there are none.
     """
-    first, second = (_lines(text, unsteady) for text in (one, other))
+    first, second = (_parts(text, compared) for text in (one, other))
+    assert first, f"the results have no {compared!r}"
     worst = 0.0
     for left, right in zip(first, second, strict=False):
         assert NUMBER.sub("#", left) == NUMBER.sub("#", right), f"{left!r}, but {right!r}"
         numbers = zip(NUMBER.findall(left), NUMBER.findall(right), strict=True)
         worst = max([worst, *(_difference(_value(a), _value(b)) for a, b in numbers)])
-    assert len(first) == len(second), f"{len(first)} lines, but {len(second)}"
+    assert len(first) == len(second), f"{len(first)} results, but {len(second)}"
     return worst
 
 
-def _lines(text: str, unsteady: str) -> list[str]:
-    """Return the steady lines, with single spaces between words."""
-    kept = re.sub(unsteady, "", text, flags=re.MULTILINE)
-    return [" ".join(line.split()) for line in kept.splitlines() if line.strip()]
+def _parts(text: str, compared: str) -> list[str]:
+    """Return the parts that are compared, with single spaces between words."""
+    return [" ".join(m[0].split()) for m in re.finditer(compared, text, re.MULTILINE)]
 
 
 def _value(number: str) -> float:
