@@ -66,7 +66,7 @@ def alone(site: Site) -> Callable[[Program], tuple[Run, Run]]:
         install(site.overlay, program.packages)
         folder = f"{folder_of(program)}.prepared"
         commands = [
-            f"mkdir {folder} && cd {folder}",
+            f"mkdir -p {folder} && cd {folder}",
             f"cp {INPUTS / program.inputs}/* ." if program.inputs else "true",
             program.prepare or "true",
         ]
@@ -134,7 +134,7 @@ def test_results_are_those_without_a_table(
         print(
             f"\n{program.name}, {name}: {plain.seconds:.1f} and {again.seconds:.1f} s alone,"
             f" {followed.seconds:.1f} s under the table;"
-            f" {', '.join(f'{c} {n:,.0f}' for c, n in calls.items())} calls followed;"
+            f" {', '.join(f'{c} {n:,.10g}' for c, n in calls.items())} calls followed;"
             f" results {f'within {difference:.0e}' if difference else 'identical'}"
             f"{f' ({own:.0e} alone)' if own else ''}"
         )
