@@ -96,7 +96,7 @@ PROGRAMS = (
         ("hpcc",),
         passes="Success=1",
         compared=r"^Found \d+ errors .*|^ *\d+ tests (?:completed|skipped).*"
-        r"|\bPASSED\b|.*Errors=.*",
+        r"|\.\.\. (?:PASSED|FAILED)$|.*Errors=.*",
         prepare="sed 's/^1000 *Ns/200 Ns/' /usr/share/doc/hpcc/examples/_hpccinf.txt >hpccinf.txt",
         output="hpccoutf.txt",
         follows=REDUCING | {"reduce", "barrier"},
