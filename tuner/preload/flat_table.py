@@ -13,6 +13,7 @@ The declarations of the C library are made from the same records (`tuner.preload
     variants        a schedule for sizes from `start_bytes` on
     programs        the instructions of one rank for one root
     instructions    see `tuner.core.rank_plan`
+    notes           why rules are left to the library
     strings         texts that end with a zero
 """
 
@@ -100,6 +101,7 @@ RECORDS: dict[str, list[tuple[Any, ...]]] = {
     ],
     "program": [("first_instruction", "u4"), ("n_instructions", "u4")],
     "instruction": [(name, "i4") for name in Instruction._fields],
+    "note": [("text", "u4")],
     "string": [("character", "u1")],
 }
 DTYPES = {name: np.dtype(fields) for name, fields in RECORDS.items()}
@@ -149,6 +151,8 @@ class _Flattener:
         )
         for shape in shapes:
             self._add_shape(*shape)
+        for note in self.notes:
+            self._add("note", (self._string(note),))
         header = np.zeros(1, HEADER)
         header["library"] = self._string(self._table.library)
         header["cluster"] = self._string(self._table.cluster.name)

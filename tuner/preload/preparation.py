@@ -18,6 +18,7 @@ from tuner.launch.launcher import PRELOAD_VARIABLE
 from tuner.preload.command import launcher_of, program_of, unpreloadable_reason
 from tuner.preload.compilation import PreloadLibrary, build_library
 from tuner.preload.flat_table import write_flat_table
+from tuner.preload.report import flat_notes
 from tuner.runtime.dynamic_rules import FORCING_VARIABLES_PATTERN
 from tuner.runtime.table_cache import cache_directory
 from tuner.runtime.table_loading import load_table
@@ -84,7 +85,9 @@ def prepare(
     fetched = load_table(replace(request, library=built.library))
     digest = sha256_hex(f"{code_digest()} {fetched.text}")[:DIGITS]
     flat = cache_directory().absolute() / f"{digest}.flat"
-    left = write_flat_table(parse_table(fetched.text), flat)
+    left = flat_notes(flat)
+    if left is None:
+        left = write_flat_table(parse_table(fetched.text), flat)
     rest = f"{plural(len(left), 'rule')} left to the library: {left[0]}" if left else ""
     after = os.environ.get(TUNE_AFTER_VARIABLE)
     delay = {"TUNER_TUNE_AFTER_US": str(round(1e6 * parse_duration(after)))} if after else {}

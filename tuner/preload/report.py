@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,20 @@ def saved_seconds(content: bytes, record: RunRecord) -> list[Interval]:
         calls = kind.rank_calls / record.ranks
         saved.append((calls * one[0], calls * one[1], calls * one[2]))
     return saved
+
+
+def flat_notes(path: Path) -> list[str] | None:
+    """Return why a flat file leaves rules to the library; None where it is missing or damaged."""
+    try:
+        content = bytearray(path.read_bytes())
+        header = np.frombuffer(content, HEADER, count=1)[0]
+        expected, header["checksum"] = int(header["checksum"]), 0
+        if zlib.crc32(content) != expected:
+            return None
+        arrays = _arrays(bytes(content))
+    except (OSError, ValueError, InputError):
+        return None
+    return [_text(arrays, text) for text in arrays["note"]["text"]]
 
 
 def choice_names(content: bytes) -> list[str]:

@@ -18,7 +18,7 @@ from tuner.core.table import OPERATORS, AlgorithmChoice, RuleKey, TuningTable
 from tuner.mpi_libraries.followed_rules import COUNT_LIMIT_BYTES, split_at_limits
 from tuner.preload import flat_table
 from tuner.preload.flat_table import DTYPES, HEADER, write_flat_table
-from tuner.preload.report import FlatRule, flat_rules, read_counts
+from tuner.preload.report import FlatRule, flat_notes, flat_rules, read_counts
 
 DEFAULT = AlgorithmChoice()
 RING = AlgorithmChoice("ring")
@@ -84,6 +84,7 @@ def test_what_cannot_be_followed_is_left_to_the_library_and_named(tmp_path: Path
     content, notes = written(table_of(ladders, library="openmpi 5.0.11"), tmp_path)
     assert by_key(content) == {}
     assert len(notes) == 3
+    assert flat_notes(tmp_path / "flat") == notes
     assert "operators that commute" in "".join(notes)
 
 
@@ -207,3 +208,16 @@ def test_algorithms_of_a_library_without_control_variables_are_left_to_it(tmp_pa
         "bcast binomial on 1x4 ranks: algorithms of intelmpi 2021.18 cannot be forced here"
     ]
     assert [rule.choice for rule in flat_rules(content)][:2] == ["default", str(PIPELINE)]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}" * 4000, "damaged"])
+def test_a_file_that_is_missing_or_damaged_has_no_notes(
+    tmp_path: Path, content: bytes | str | None
+) -> None:
+    whole, _ = written(table_of(LADDERS, library="openmpi 5.0.11"), tmp_path)
+    path = tmp_path / "flat"
+    assert flat_notes(path) == []
+    if isinstance(content, str):
+        content = whole[:-1] + bytes([whole[-1] ^ 1])
+    path.unlink() if content is None else path.write_bytes(content)
+    assert flat_notes(path) is None
