@@ -3,6 +3,7 @@
  * halves and itself in reversed order. Rank 0 prints "No Errors" at the end, where it is so. */
 
 #include <mpi.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -138,9 +139,47 @@ static void reduce_in_order(struct buffers *b, MPI_Comm comm)
     free(functions);
 }
 
+/* The same in words: the scale is in the upper half, the offset in the lower one. */
+static void compose_words(void *first, void *then, int *count, MPI_Datatype *datatype)
+{
+    const uint32_t *before = first;
+    uint32_t *after = then;
+    (void)datatype;
+    for (int i = 0; i < *count; i++) {
+        const uint32_t scale = after[i] >> 16, offset = scale * (before[i] & 0xffff) + after[i];
+        after[i] = scale * (before[i] >> 16) << 16 | (offset & 0xffff);
+    }
+}
+
+static void reduce_words_in_order(struct buffers *b, MPI_Comm comm)
+{
+    uint32_t *give = (uint32_t *)b->all, *take = (uint32_t *)b->one, all = 1u << 16;
+    MPI_Op op;
+    MPI_Op_create(compose_words, 0, &op);
+    for (int peer = 0; peer < size; peer++) {
+        uint32_t mine = (3u + (uint32_t)peer) << 16 | (7u + (uint32_t)peer);
+        compose_words(&all, &mine, &(int){1}, NULL);
+        all = mine;
+    }
+    for (int i = 0; i < b->count * size; i++)
+        give[i] = (3u + (uint32_t)rank) << 16 | (7u + (uint32_t)rank);
+    MPI_Allreduce(give, take, b->count, MPI_UINT32_T, op, comm);
+    for (int i = 0; i < b->count; i++)
+        expect(take[i] == all, "Allreduce of words in order", b->count, 0);
+    MPI_Reduce(give, take, b->count, MPI_UINT32_T, op, b->root, comm);
+    for (int i = 0; i < b->count && rank == b->root; i++)
+        expect(take[i] == all, "Reduce of words in order", b->count, b->root);
+    MPI_Reduce_scatter_block(give, take, b->count, MPI_UINT32_T, op, comm);
+    for (int i = 0; i < b->count; i++)
+        expect(take[i] == all, "Reduce_scatter_block of words in order", b->count, 0);
+    MPI_Op_free(&op);
+}
+
 /* Every second integer on odd ranks, consecutive ones on the others: one signature. */
 static void move_apart(struct buffers *b, MPI_Comm comm)
 {
+    if (b->count == 0) /* one block without data and no elements do not fit each other in MPICH */
+        return;
     const int n = b->count, stride = rank % 2 ? 2 : 1;
     int *apart = malloc(sizeof *apart * (size_t)(2 * n * size + 1));
     MPI_Datatype every, block;
@@ -156,6 +195,19 @@ static void move_apart(struct buffers *b, MPI_Comm comm)
     MPI_Allgather(b->one, n, MPI_INT, apart, 1, block, comm);
     for (int i = 0; i < n * size; i++)
         expect(apart[stride * i] == 1000 * (i / n) + i % n, "Allgather of vectors", n, 0);
+    for (int i = 0; i < n * size; i++)
+        apart[stride * i] = i / n == rank ? 1000 * rank + i % n : -1;
+    MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, apart, 1, block, comm);
+    for (int i = 0; i < n * size; i++)
+        expect(apart[stride * i] == 1000 * (i / n) + i % n, "Allgather of vectors in place", n, 0);
+    const void *own = rank == b->root ? MPI_IN_PLACE : apart + stride * n * rank;
+    for (int i = 0; i < n * size; i++)
+        apart[stride * i] -= rank == b->root && i / n != rank;
+    MPI_Gather(own, 1, block, apart, 1, block, b->root, comm);
+    for (int i = 0; i < n * size; i++)
+        expect(apart[stride * i] == 1000 * (i / n) + i % n, "Gather of vectors", n, b->root);
+    MPI_Scatter(apart, 1, block, b->one, n, MPI_INT, b->root, comm);
+    expect(has(b->one, n, 1000 * rank), "Scatter of vectors", n, b->root);
     MPI_Type_free(&every);
     MPI_Type_free(&block);
     free(apart);
@@ -171,6 +223,18 @@ static void call_with_large_counts(struct buffers *b, MPI_Comm comm)
     fill(b->one, n, rank);
     MPI_Allreduce_c(b->one, b->all, n, MPI_INT, MPI_SUM, comm);
     expect(has_sum(b->all, n, 0), "Allreduce_c", n, b->root);
+    MPI_Reduce_c(b->one, b->all, n, MPI_INT, MPI_SUM, b->root, comm);
+    expect(rank != b->root || has_sum(b->all, n, 0), "Reduce_c", n, b->root);
+    fill(b->all, n * size, rank);
+    MPI_Reduce_scatter_block_c(b->all, b->one, n, MPI_INT, MPI_SUM, comm);
+    expect(has_sum(b->one, n, n * rank), "Reduce_scatter_block_c", n, b->root);
+    fill(b->one, n, 1000 * rank);
+    MPI_Allgather_c(b->one, n, MPI_INT, b->all, n, MPI_INT, comm);
+    expect(has_blocks(b), "Allgather_c", n, b->root);
+    MPI_Gather_c(b->one, n, MPI_INT, b->all, n, MPI_INT, b->root, comm);
+    expect(has_blocks(b), "Gather_c", n, b->root);
+    MPI_Scatter_c(b->all, n, MPI_INT, b->one, n, MPI_INT, b->root, comm);
+    expect(has(b->one, n, 1000 * rank), "Scatter_c", n, b->root);
 }
 #endif
 
@@ -186,6 +250,7 @@ static void check(MPI_Comm comm)
             move(&b, comm);
             reduce(&b, comm);
             reduce_in_order(&b, comm);
+            reduce_words_in_order(&b, comm);
             move_apart(&b, comm);
 #if MPI_VERSION >= 4
             call_with_large_counts(&b, comm);

@@ -189,10 +189,10 @@ static int call_{name}(const struct call *call)
 static int follow_{name}({declared})
 {{
     struct communicator *known = find_communicator(comm);
-    if (!known->follows[{collective.name}])
-        return library_{name}({passed});
-    const int64_t nbytes = {_bytes(collective)};
-    const struct rule *rule = find_rule(known, {_list(collective)}, nbytes);
+    int64_t nbytes = 0;
+    const struct rule *rule = NULL;
+    if (known->follows[{collective.name}])
+        rule = find_rule(known, {_list(collective)}, nbytes = {_bytes(collective)});
     if ((!rule || rule->choice == LEFT_CHOICE) && !known->is_recorded)
         return library_{name}({passed});
     struct call call = {{.collective = {collective.name}, .library = call_{name}, {packed}}};

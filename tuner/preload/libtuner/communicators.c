@@ -19,6 +19,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int keyval = MPI_KEYVAL_INVALID;
 static MPI_Group world_group;
 static int *node_of_rank; /* number of the node of each rank of MPI_COMM_WORLD */
+static int *ranks, *places, *firsts, *first_on_node; /* as many; for whoever holds the lock */
 static int world_size, n_nodes;
 static atomic_int held;
 static _Thread_local MPI_Comm dying = MPI_COMM_NULL; /* what this thread is freeing */
@@ -52,10 +53,7 @@ static void release(struct communicator *known)
     free(known->bindings);
     free(known->requests);
     free(known->slots);
-    struct memory *const memories[] = {&known->whole, &known->scratch, &known->packed_send,
-                                       &known->packed_receive};
-    for (size_t i = 0; i < sizeof memories / sizeof *memories; i++)
-        free(memories[i]->bytes);
+    give_back(known, 0);
 }
 
 /* Called by MPI when a communicator is freed; collective as that is. */
@@ -77,9 +75,9 @@ static int forget(MPI_Comm comm, int key, void *value, void *unused)
     return MPI_SUCCESS;
 }
 
-/* Return the layout of ranks whose nodes have these lowest ranks: equally many on each node, in
- * blocks or cyclic. An irregular one has no ranks per node. */
-static struct layout layout_on(const int *firsts, int size)
+/* Return the layout of ranks whose nodes have the lowest ranks `firsts`: equally many on each node,
+ * in blocks or cyclic. An irregular one has no ranks per node. */
+static struct layout layout_on(int size)
 {
     struct layout layout = {0};
     for (int rank = 0; rank < size; rank++)
@@ -97,26 +95,21 @@ static struct layout layout_on(const int *firsts, int size)
     return layout;
 }
 
-/* Find the lowest rank on the node of each rank; false where not all ranks are known here.
- *
- * places  the ranks in MPI_COMM_WORLD */
-static bool find_firsts(const int *places, int size, int *firsts)
+/* Find the lowest rank on the node of each rank by its place in MPI_COMM_WORLD; false where not all
+ * have one. */
+static bool find_firsts(int size)
 {
-    int *first_on_node = malloc(sizeof *first_on_node * (size_t)n_nodes);
-    bool is_known = first_on_node != NULL;
-    for (int node = 0; is_known && node < n_nodes; node++)
+    for (int node = 0; node < n_nodes; node++)
         first_on_node[node] = -1;
-    for (int rank = 0; is_known && rank < size; rank++) {
-        is_known = places[rank] != MPI_UNDEFINED;
-        if (!is_known)
-            break;
+    for (int rank = 0; rank < size; rank++) {
+        if (places[rank] == MPI_UNDEFINED)
+            return false;
         int *first = &first_on_node[node_of_rank[places[rank]]];
         if (*first < 0)
             *first = rank;
         firsts[rank] = *first;
     }
-    free(first_on_node);
-    return is_known;
+    return true;
 }
 
 /* Return the layout of a communicator; without nodes where not all its ranks are known. */
@@ -124,17 +117,16 @@ static struct layout find_layout(MPI_Comm comm, int size)
 {
     struct layout layout = {0};
     MPI_Group group;
-    int *ranks = malloc(3 * sizeof *ranks * (size_t)size);
-    int *places = ranks + size, *firsts = places + size;
-    if (ranks && size <= world_size && PMPI_Comm_group(comm, &group) == MPI_SUCCESS) {
-        for (int rank = 0; rank < size; rank++)
-            ranks[rank] = rank;
-        int code = PMPI_Group_translate_ranks(group, size, ranks, world_group, places);
-        PMPI_Group_free(&group);
-        if (code == MPI_SUCCESS && find_firsts(places, size, firsts))
-            layout = layout_on(firsts, size);
-    }
-    free(ranks);
+    if (size > world_size || PMPI_Comm_group(comm, &group) != MPI_SUCCESS)
+        return layout;
+    pthread_mutex_lock(&lock);
+    for (int rank = 0; rank < size; rank++)
+        ranks[rank] = rank;
+    if (PMPI_Group_translate_ranks(group, size, ranks, world_group, places) == MPI_SUCCESS
+        && find_firsts(size))
+        layout = layout_on(size);
+    pthread_mutex_unlock(&lock);
+    PMPI_Group_free(&group);
     return layout;
 }
 
@@ -215,8 +207,10 @@ struct communicator *look_up_communicator(MPI_Comm comm)
         if (!known)
             return &untuned;
         describe(known, comm);
-        if (PMPI_Comm_set_attr(comm, keyval, known) != MPI_SUCCESS)
+        if (PMPI_Comm_set_attr(comm, keyval, known) != MPI_SUCCESS) {
+            forget(comm, keyval, known, NULL);
             return &untuned;
+        }
         atomic_store(&known->handle, comm);
     }
     atomic_store(&communicator_cache[slot_of_handle((uintptr_t)comm)], known);
@@ -298,10 +292,14 @@ bool start_communicators(void)
     MPI_Comm node;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &world_size);
-    node_of_rank = malloc(sizeof *node_of_rank * (size_t)world_size);
+    node_of_rank = malloc(5 * sizeof *node_of_rank * (size_t)world_size);
     if (!all_agree(MPI_COMM_WORLD, node_of_rank != NULL)
         || PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node))
         return false;
+    ranks = node_of_rank + world_size;
+    places = ranks + world_size;
+    firsts = places + world_size;
+    first_on_node = firsts + world_size;
     first = rank;
     library_bcast(&first, 1, MPI_INT, node);
     PMPI_Comm_free(&node);
@@ -315,8 +313,6 @@ bool start_communicators(void)
 /* Leave all calls to the library from now on; collective over MPI_COMM_WORLD. */
 void end_communicators(void)
 {
-    if (keyval == MPI_KEYVAL_INVALID)
-        return;
     const MPI_Comm predefined[] = {MPI_COMM_SELF, MPI_COMM_WORLD};
     for (int i = 0; i < 2; i++) {
         struct communicator *known;

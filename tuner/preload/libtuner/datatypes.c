@@ -107,12 +107,13 @@ void start_datatypes(void)
     for (size_t i = 0; i < sizeof datatypes / sizeof *datatypes; i++) {
         const MPI_Datatype datatype = datatypes[i].datatype;
         struct element element;
-        if (datatype == MPI_DATATYPE_NULL || !describe_element(datatype, &element)
-            || !element.is_predefined || element.size == 0)
-            continue;
-        predefined_datatypes[slot_of_predefined((uintptr_t)datatype)] =
-            (struct predefined_datatype){datatype, (int32_t)element.size, (int32_t)element.extent};
-        *class_of(datatype) = datatypes[i];
+        if (datatype != MPI_DATATYPE_NULL && describe_element(datatype, &element)
+            && element.is_predefined && element.size) {
+            predefined_datatypes[slot_of_predefined((uintptr_t)datatype)] =
+                (struct predefined_datatype){datatype, (int32_t)element.size,
+                                             (int32_t)element.extent};
+            *class_of(datatype) = datatypes[i];
+        }
     }
     for (size_t i = 0; i < N_OPERATORS; i++)
         if (operators[i].classes)

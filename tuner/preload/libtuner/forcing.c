@@ -70,11 +70,10 @@ static bool number_in_text(const char *text, const char *name, int64_t *number)
         const char *begin = end;
         while (begin > text && strchr("_abcdefghijklmnopqrstuvwxyz0123456789", begin[-1]))
             begin--;
-        if (end == dash || begin == end)
-            continue;
-        ++*number;
-        bool is_whole = (size_t)(end - begin) == length;
-        if ((is_whole || (!has_lines && (size_t)(end - begin) > length))
+        const bool is_name = begin < end && end < dash;
+        const bool is_whole = (size_t)(end - begin) == length;
+        *number += is_name;
+        if (is_name && (is_whole || (!has_lines && (size_t)(end - begin) > length))
             && memcmp(end - length, name, length) == 0)
             return true;
     }
@@ -149,19 +148,19 @@ bool start_plans(void)
     int32_t *actions = calloc(n, sizeof *actions);
     int is_complete = variables && plans && actions
                       && MPI_T_init_thread(thread_level, &provided) == MPI_SUCCESS;
-    if (library_allreduce(&is_complete, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD) || !is_complete)
-        return false;
-    for (size_t i = 0; i < n; i++) {
+    library_allreduce(&is_complete, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    for (size_t i = 0; is_complete && i < n; i++) {
         const struct choice *choice = &table.choices[i];
         actions[i] = choice->kind == SCHEDULE_KIND ? RUN_SCHEDULE
                      : choice->kind == FORCED_KIND ? plan_forcing(choice, &plans[i])
                                                    : LEAVE;
     }
-    int code = library_allreduce(actions, (int)n, MPI_INT32_T, MPI_MIN, MPI_COMM_WORLD);
-    for (size_t i = 0; i < n; i++)
+    if (is_complete)
+        library_allreduce(actions, (int)n, MPI_INT32_T, MPI_MIN, MPI_COMM_WORLD);
+    for (size_t i = 0; is_complete && i < n; i++)
         plans[i].action = actions[i]; /* the least: LEAVE where one rank cannot */
     free(actions);
-    return code == MPI_SUCCESS;
+    return is_complete;
 }
 
 /* Write the variables that are read when a communicator is created, or their usual values. */
@@ -207,22 +206,20 @@ static int as_bytes(const void **buffer, MPI_Count *count, MPI_Datatype *datatyp
                     bool is_source, struct memory *packed, size_t *nbytes)
 {
     struct element element;
-    if (!describe_element(*datatype, &element))
-        return MPI_ERR_TYPE;
+    describe_element(*datatype, &element);
+    int code = MPI_SUCCESS;
     *nbytes = (size_t)(*count * element.size) * (size_t)blocks;
     if (!is_dense(&element)) {
         char *bytes = reserve(packed, *nbytes);
         if (!bytes)
             return MPI_ERR_NO_MEM;
-        int code = is_source ? pack(*buffer, *count * blocks, *datatype, bytes, *nbytes)
-                             : MPI_SUCCESS;
-        if (code != MPI_SUCCESS)
-            return code;
+        if (is_source)
+            code = pack(*buffer, *count * blocks, *datatype, bytes, *nbytes);
         *buffer = bytes;
     }
     *count *= element.size;
     *datatype = MPI_BYTE;
-    return MPI_SUCCESS;
+    return code;
 }
 
 /* Let the library move data with its forced algorithm, as bytes. */
@@ -239,7 +236,7 @@ static int move_bytes(const struct call *call, struct communicator *known)
         bool is_source = call->root == known->rank;
         const void *buffer = call->receive;
         code = as_bytes(&buffer, &bytes.receive_count, &bytes.receive_type, 1, is_source,
-                        &known->packed_receive, &received);
+                        &known->memories[PACKED_RECEIVE], &received);
         bytes.receive = (void *)buffer;
         code = code ? code : call->library(&bytes);
         return code || is_source || buffer == call->receive
@@ -251,13 +248,13 @@ static int move_bytes(const struct call *call, struct communicator *known)
     if (takes && call->receive != MPI_IN_PLACE) {
         const void *buffer = call->receive;
         code = as_bytes(&buffer, &bytes.receive_count, &bytes.receive_type,
-                        record->scatters ? 1 : whole, is_in_place, &known->packed_receive,
+                        record->scatters ? 1 : whole, is_in_place, &known->memories[PACKED_RECEIVE],
                         &received);
         bytes.receive = (void *)buffer;
     }
     if (code == MPI_SUCCESS && gives && call->send != MPI_IN_PLACE)
         code = as_bytes(&bytes.send, &bytes.send_count, &bytes.send_type,
-                        record->scatters ? whole : 1, true, &known->packed_send, &sent);
+                        record->scatters ? whole : 1, true, &known->memories[PACKED_SEND], &sent);
     code = code ? code : call->library(&bytes);
     if (code || !takes || bytes.receive == call->receive)
         return code;

@@ -13,7 +13,7 @@
 struct run {
     const struct communicator *known;
     const struct variant *variant;
-    char *buffer, *scratch, *aside;
+    char *buffer, *scratch, *aside, *result;
     int64_t count, shorter, more, longer; /* see Schedule.chunk_sizes */
     size_t unit;
     MPI_Datatype datatype;
@@ -63,13 +63,9 @@ static int reduce(const struct run *run, char *from, char *into, int64_t units, 
     if (run->commutes || order == ARRIVING_OP_DST)
         return PMPI_Reduce_local(from, into, (int)units, run->datatype, run->op);
     size_t nbytes = (size_t)units * run->unit;
-    char *result = malloc(nbytes); /* Reduce_local writes its second operand */
-    if (!result)
-        return MPI_ERR_NO_MEM;
-    memcpy(result, from, nbytes);
-    int code = PMPI_Reduce_local(into, result, (int)units, run->datatype, run->op);
-    memcpy(into, result, nbytes);
-    free(result);
+    memcpy(run->result, from, nbytes); /* Reduce_local writes its second operand */
+    int code = PMPI_Reduce_local(into, run->result, (int)units, run->datatype, run->op);
+    memcpy(into, run->result, nbytes);
     return code;
 }
 
@@ -120,13 +116,16 @@ static int compute(const struct run *run, const struct instruction *step, char *
     return MPI_SUCCESS;
 }
 
+/* Carry out a program. After an error it goes on, with data of no use, so that no message is left
+ * over and other ranks get those for which they wait. Returns the first error. */
 static int run_instructions(const struct run *run, const struct program *program)
 {
     const struct instruction *step = &table.instructions[program->first_instruction];
     const struct instruction *end = step + program->n_instructions;
     char *aside = run->aside;
-    int code = MPI_SUCCESS;
-    for (; step < end && code == MPI_SUCCESS; step++) {
+    int failure = MPI_SUCCESS;
+    for (; step < end; step++) {
+        int code = MPI_SUCCESS;
         switch (step->kind) {
         case DO_SEND:
         case DO_RECEIVE:
@@ -142,8 +141,9 @@ static int run_instructions(const struct run *run, const struct program *program
         default:
             code = compute(run, step, &aside);
         }
+        failure = failure ? failure : code;
     }
-    return code;
+    return failure;
 }
 
 /* Return the program of this rank, and by how much its peers are turned. */
@@ -187,10 +187,13 @@ static int run_on(struct communicator *known, struct run *run, char *whole, int 
     const int64_t longest = run->longer ? run->shorter + run->more : run->shorter;
     const size_t set_aside = (size_t)(longest * variant->slot_chunks) * run->unit;
     const size_t scratch = variant->uses_scratch ? (nbytes + 63) / 64 * 64 : 0;
-    if (!reserve_requests(known, variant) || !reserve(&known->scratch, scratch + set_aside))
+    const size_t result = run->commutes ? 0 : (nbytes + 63) / 64 * 64;
+    struct memory *memory = &known->memories[SCRATCH];
+    if (!reserve_requests(known, variant) || !reserve(memory, scratch + result + set_aside))
         return MPI_ERR_NO_MEM;
-    run->scratch = known->scratch.bytes;
-    run->aside = run->scratch + scratch;
+    run->scratch = memory->bytes;
+    run->result = run->scratch + scratch;
+    run->aside = run->result + result;
     return run_instructions(run, program);
 }
 
@@ -219,14 +222,11 @@ static const struct variant *applicable(const struct call *call, const struct ch
     return record->reduces && !commutes && !variant->keeps_order ? NULL : variant;
 }
 
-static int barrier(struct call *call, struct communicator *known, const struct choice *choice)
+static int barrier(struct communicator *known, const struct choice *choice)
 {
     int32_t nothing = 0;
     struct run run = {.unit = sizeof nothing, .count = 1, .datatype = MPI_INT32_T, .op = MPI_BOR,
-                      .commutes = true};
-    run.variant = applicable(call, choice, run.count, run.unit, true);
-    if (!run.variant)
-        return NOT_APPLICABLE;
+                      .commutes = true, .variant = variant_for(choice, sizeof nothing)};
     return run_on(known, &run, (char *)&nothing, 0);
 }
 
@@ -237,11 +237,11 @@ static int broadcast(struct call *call, struct communicator *known, const struct
     describe_element(call->send_type, &element);
     const size_t nbytes = (size_t)(call->send_count * element.size);
     const bool is_here = is_dense(&element);
-    struct run run = {.unit = 1, .count = (int64_t)nbytes};
+    struct run run = {.unit = 1, .count = (int64_t)nbytes, .commutes = true};
     run.variant = applicable(call, choice, run.count, run.unit, true);
     if (!run.variant)
         return NOT_APPLICABLE;
-    char *whole = is_here ? call->receive : reserve(&known->whole, nbytes);
+    char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], nbytes);
     int code = whole || nbytes == 0 ? MPI_SUCCESS : MPI_ERR_NO_MEM;
     if (!is_here && is_source && code == MPI_SUCCESS)
         code = pack(call->send, call->send_count, call->send_type, whole, nbytes);
@@ -285,7 +285,7 @@ static int move(struct call *call, struct communicator *known, const struct choi
     const struct collective *record = &collectives[call->collective];
     const bool at_root = !record->is_rooted || call->root == known->rank;
     const bool gives = at_root || record->others_give, takes = at_root || record->others_take;
-    struct run run = {.unit = 1, .count = nbytes};
+    struct run run = {.unit = 1, .count = nbytes, .commutes = true};
     run.variant = applicable(call, choice, run.count, run.unit, true);
     if (!run.variant)
         return NOT_APPLICABLE;
@@ -294,7 +294,7 @@ static int move(struct call *call, struct communicator *known, const struct choi
     if (takes)
         describe_element(call->receive_type, &received);
     const bool is_here = takes && !record->scatters && is_dense(&received);
-    char *whole = is_here ? call->receive : reserve(&known->whole, (size_t)nbytes);
+    char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], (size_t)nbytes);
     int code = whole || nbytes == 0 ? MPI_SUCCESS : MPI_ERR_NO_MEM;
     const bool is_in_place = call->send == MPI_IN_PLACE;
     const MPI_Count whole_count = call->receive_count * (record->scatters ? 1 : known->size);
@@ -329,7 +329,7 @@ static int combine(struct call *call, struct communicator *known, const struct c
         return NOT_APPLICABLE;
     const size_t nbytes = (size_t)run.count * run.unit;
     const bool is_in_place = call->send == MPI_IN_PLACE, is_here = takes && !record->scatters;
-    char *whole = is_here ? call->receive : reserve(&known->whole, nbytes);
+    char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], nbytes);
     const void *operand = is_in_place ? call->receive : call->send;
     if (!whole && nbytes)
         return MPI_ERR_NO_MEM;
@@ -348,7 +348,7 @@ int call_scheduled(struct call *call, struct communicator *known, const struct c
 {
     const struct collective *record = &collectives[call->collective];
     if (!record->has_data)
-        return barrier(call, known, choice);
+        return barrier(known, choice);
     if (record->has_one_buffer)
         return broadcast(call, known, choice);
     return record->reduces ? combine(call, known, choice) : move(call, known, choice, nbytes);

@@ -198,11 +198,9 @@ static bool all_ranks_take_part(double seconds)
 {
     static int is_here, all_are_here;
     MPI_Request barrier, agreement;
-    if (PMPI_Ibarrier(MPI_COMM_WORLD, &barrier) != MPI_SUCCESS)
-        return false;
+    PMPI_Ibarrier(MPI_COMM_WORLD, &barrier); /* errors end the program until MPI_Init returns */
     is_here = is_complete_by(PMPI_Wtime() + seconds, &barrier);
-    if (PMPI_Iallreduce(&is_here, &all_are_here, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, &agreement))
-        return false;
+    PMPI_Iallreduce(&is_here, &all_are_here, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, &agreement);
     return is_here && is_complete_by(HUGE_VAL, &agreement) && all_are_here;
 }
 #endif
@@ -235,8 +233,10 @@ static const char *share_table(const char *path)
         char *copy = malloc((size_t)said[0]);
         int has_memory = copy != NULL && said[0] <= INT32_MAX;
         library_allreduce(&has_memory, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-        if (!has_memory)
+        if (!has_memory) {
+            free(copy);
             return "no memory";
+        }
         if (rank == 0)
             memcpy(copy, content, size);
         library_bcast(copy, (int)said[0], MPI_BYTE, MPI_COMM_WORLD);

@@ -59,6 +59,7 @@ struct memory {
     char *bytes;
     size_t size;
 };
+enum { WHOLE, SCRATCH, PACKED_SEND, PACKED_RECEIVE, N_MEMORIES };
 
 /* What a communicator has for one choice of the table. */
 enum { UNTRIED, READY, LEFT_TO_LIBRARY };
@@ -85,7 +86,7 @@ struct communicator {
     double library_seconds; /* that its calls have taken, by the table, while it is not set up */
     MPI_Comm messages;      /* for the messages of schedules; MPI_COMM_NULL until needed */
     struct binding *bindings; /* by choice; NULL until needed */
-    struct memory whole, scratch, packed_send, packed_receive;
+    struct memory memories[N_MEMORIES];
     MPI_Request *requests;
     char **slots;
     uint32_t n_requests, n_slots;
@@ -244,6 +245,7 @@ extern MPI_Comm packing; /* of this process alone; errors on it are not the prog
 void start_packing(void);
 void end_packing(void);
 char *reserve(struct memory *memory, size_t size);
+void give_back(struct communicator *known, size_t limit);
 int pack(const void *buffer, MPI_Count count, MPI_Datatype datatype, char *into, size_t nbytes);
 int unpack(const char *from, size_t nbytes, void *buffer, MPI_Count count, MPI_Datatype datatype);
 
