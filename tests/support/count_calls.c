@@ -17,6 +17,7 @@ long calls_made(void)
         return PMPI_##name arguments;        \
     }
 
+COUNTED(Init_thread, (int *n, char ***w, int r, int *p), (n, w, r, p))
 COUNTED(Barrier, (MPI_Comm c), (c))
 COUNTED(Comm_dup, (MPI_Comm c, MPI_Comm *d), (c, d))
 COUNTED(Comm_dup_with_info, (MPI_Comm c, MPI_Info i, MPI_Comm *d), (c, i, d))
