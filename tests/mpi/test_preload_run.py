@@ -20,6 +20,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice, TuningTable, write_table
 from tuner.launch import Launcher
 from tuner.probe.probed_machine import local_cluster
+from tuner.runtime.table_cache import cache_directory
 
 RANKS = 2
 CALLS = 10
@@ -170,7 +171,7 @@ def test_a_report_says_what_the_run_did(
     rows = [re.findall(r"<td.*?>(.*?)</td>", row) for row in re.findall(r"<tr data.*?</tr>", page)]
     assert sum(int(row[2]) for row in rows) == CALLS
     assert {row[1] for row in rows} == {FORCED[started.library]}
-    assert [path.name for path in tmp_path.glob(".tuner-run*")] == []
+    assert [path.name for path in cache_directory().glob("run-*")] == []
 
 
 @pytest.mark.representative("launcher")
@@ -248,7 +249,19 @@ def test_the_time_in_each_collective_is_compared(
     record = json.loads(ran.stdout)
     assert {*record["collective_gains"]} == {"bcast"}
     assert all(min(pair["collectives"]["bcast"]) > 0 for pair in record["pairs"])
-    assert [path.name for path in tmp_path.glob(".tuner-run*")] == []
+    assert [path.name for path in cache_directory().glob("run-*")] == []
+
+
+@pytest.mark.representative("launcher")
+def test_a_table_that_no_call_follows_is_named(
+    tmp_path: Path, command: list[str], table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = json.loads(table.read_text(encoding="utf-8"))
+    for rule in record["rules"]:
+        rule["key"]["ppn"] = RANKS + 1
+    table.write_text(json.dumps(record), encoding="utf-8")
+    ran = tuner(tmp_path, "compare", "--runs", "2", "--table", str(table), "--", *command)
+    assert "tuner: no call followed the table: both sides did the same\n" in ran.stderr
 
 
 def test_equal_sides_are_not_compared(tmp_path: Path, command: list[str]) -> None:

@@ -30,7 +30,8 @@ def run_compiler(command: Sequence[str], failing: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as reason:
         raise InputError(f"{failing}: {reason}") from None
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        said = (done.stderr or done.stdout).strip().splitlines()
+        lines = [line for line in said if any(map(str.isalpha, line))] or ["no message"]
         first = next((line for line in lines if "error" in line), lines[0])
         raise InputError(f"{failing}: {first}")
     return done.stdout

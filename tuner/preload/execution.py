@@ -15,21 +15,24 @@ from typing import NoReturn
 
 from tuner.base.errors import InputError
 from tuner.preload.command import PreparedCommand
+from tuner.runtime.table_cache import cache_directory
 
 RECORD_VARIABLE = "TUNER_RECORD"  # the file for the record of a run
+REPORT_VARIABLE = "TUNER_REPORT"  # the file for how often each rule was followed
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @contextmanager
 def run_directory() -> Iterator[Path]:
-    """Give a directory for what the ranks write, which rank 0 sees where it sees the program's.
+    """Give a directory for what the ranks write, in the cache, which all hosts have to see anyway.
 
-    Raises InputError where none can be made in the working directory.
+    Raises InputError where none can be made.
     """
     try:
-        made = tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".tuner-run-")
+        cache_directory().mkdir(parents=True, exist_ok=True)
+        made = tempfile.TemporaryDirectory(dir=cache_directory().absolute(), prefix="run-")
     except OSError as reason:
-        raise InputError(f"the working directory cannot be written: {reason.strerror}") from None
+        raise InputError(f"{cache_directory()} cannot be written: {reason.strerror}") from None
     with made as folder:
         yield Path(folder)
 
@@ -44,8 +47,10 @@ def replace_process(command: PreparedCommand) -> NoReturn:
         raise _not_started(command, reason) from None
 
 
-def run_to_end(command: PreparedCommand) -> int:
+def run_to_end(command: PreparedCommand, *, prints_to_stderr: bool = False) -> int:
     """Run a command to its end; return its status as a shell does.
+
+    prints_to_stderr    whether its standard output becomes standard error
 
     Signals that would end this process go to the command. Where it has no terminal it is a process
     group of its own, so that a signal to the present group reaches it once; in a terminal Ctrl-C
@@ -58,6 +63,7 @@ def run_to_end(command: PreparedCommand) -> int:
         process = subprocess.Popen(
             command.words,
             env=command.environment,
+            stdout=sys.stderr if prints_to_stderr else None,
             process_group=0 if apart else None,
             preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, before),
         )

@@ -38,6 +38,7 @@ from tuner.core.schedule import Schedule
 from tuner.core.table import (
     DEFAULT,
     LIBRARY,
+    MEASURED,
     OPERATORS,
     SCHEDULE,
     AlgorithmChoice,
@@ -357,12 +358,12 @@ def _assemble(header: AnyArray, arrays: dict[str, AnyArray]) -> bytes:
 
 
 def _saved_seconds(rule: Rule) -> tuple[float, float, float]:
-    """Return what a call saves by the evidence of its rule, seconds, with its interval.
+    """Return what a call saves by the measurements of its rule, seconds, with its interval.
 
-    It is the mean over the sizes that were measured.
+    It is the mean over the sizes that were measured, and 0 where nothing was.
     """
     told = rule.evidence
-    if rule.choice.is_default or not told.default_s:
+    if rule.choice.is_default or not told.default_s or told.basis != MEASURED:
         return 0.0, 0.0, 0.0
     default = float(np.mean(told.default_s))
     low, high = (default * (1 - 1 / gain) for gain in told.gain_ci95)

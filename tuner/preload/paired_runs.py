@@ -124,7 +124,8 @@ def read_comparison(path: Path, begun: ProgramComparison) -> ProgramComparison:
         raise InputError(f"{path} holds no comparison: give another name (--out)") from None
     if replace(found, pairs=()) != begun:
         raise InputError(
-            f"{path} holds the comparison of another command or table: give another name (--out),"
+            f"{path} holds the comparison of another command or table, or one that was made"
+            " with other options (--collectives): give another name (--out),"
             " or start anew with --restart"
         )
     return found
@@ -198,6 +199,10 @@ def recorded_run(
     return RunTimes(ran.seconds, seconds)
 
 
+def _has_words(line: str) -> bool:
+    return any(map(str.isalpha, line))
+
+
 def timed_run(command: PreparedCommand) -> RunTimes:
     """Run a program to its end and return the seconds; what it prints is dropped.
 
@@ -226,7 +231,7 @@ def timed_run(command: PreparedCommand) -> RunTimes:
         if status != 0:
             errors.seek(0)
             said = errors.read().decode(errors="replace").split("\n")
-            last = next((line.strip() for line in reversed(said) if line.strip()), "no message")
+            last = next((line.strip() for line in reversed(said) if _has_words(line)), "no message")
             ended = f"status {status}" if status > 0 else signal.Signals(-status).name
             raise FailedRunError(f"ended with {ended}: {last}")
     return RunTimes(seconds)

@@ -79,8 +79,7 @@ def prepare(
         built, launcher = library_for(command)
     except UnpreloadableError as reason:
         return Preparation(
-            note=f"{reason}, so that nothing can be loaded into it: {OWN}; such a program can"
-            " follow a file of its MPI (tuner table export)"
+            note=f"{reason}: {OWN}; it can follow a file of its MPI instead (tuner table export)"
         )
     fetched = load_table(replace(request, library=built.library))
     digest = sha256_hex(f"{code_digest()} {fetched.text}")[:DIGITS]
@@ -117,7 +116,7 @@ def library_for(command: Sequence[str]) -> tuple[PreloadLibrary, KnownLauncher]:
     program = program_of(command)
     reason = unpreloadable_reason(program) if program else ""
     if reason:
-        raise UnpreloadableError(reason)
+        raise UnpreloadableError(f"{reason}, so that nothing can be loaded into it")
     launcher = launcher_of(command)
     if launcher is None:
         raise InputError(

@@ -73,8 +73,8 @@ def _summary(run: FollowedRun) -> str:
     parts = [
         tiles(shown),
         "<p>Times include waiting for ranks that arrive late. In the tables a call of all ranks of"
-        " a communicator counts once. The median is that of the last calls of the size that takes"
-        " most time, on the rank where it is largest.</p>",
+        " a communicator counts once. Medians are those of the last 64 calls on the slowest rank,"
+        " at the size of the row that takes most time.</p>",
     ]
     if record.unrecorded:
         parts.append(f"<p>{record.unrecorded} calls of single ranks are not listed.</p>")

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.support.ladders import Rungs, table_of
+from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner.algorithms import build
 from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.core.rank_plan import InstructionKind, plan_schedule
-from tuner.core.table import OPERATORS, AlgorithmChoice, RuleKey, TuningTable
+from tuner.core.table import OPERATORS, AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.mpi_libraries.followed_rules import COUNT_LIMIT_BYTES, split_at_limits
 from tuner.preload import flat_table
 from tuner.preload.flat_table import DTYPES, HEADER, write_flat_table
-from tuner.preload.report import FlatRule, flat_notes, flat_rules, read_counts
+from tuner.preload.report import FlatRule, flat_notes, flat_rules, read_counts, saved_seconds
+from tuner.preload.run_record import RecordedCalls, RunRecord
 
 DEFAULT = AlgorithmChoice()
 RING = AlgorithmChoice("ring")
@@ -221,3 +223,25 @@ def test_a_file_that_is_missing_or_damaged_has_no_notes(
         content = whole[:-1] + bytes([whole[-1] ^ 1])
     path.unlink() if content is None else path.write_bytes(content)
     assert flat_notes(path) is None
+
+
+@pytest.mark.parametrize(
+    ("basis", "saved"), [("measured", (3.0, 2.0, 3.5)), ("simulated", (0.0, 0.0, 0.0))]
+)
+def test_only_what_was_measured_is_saved(
+    tmp_path: Path, basis: str, saved: tuple[float, float, float]
+) -> None:
+    told = Evidence(basis, (8,), (4.0,), (1.0,), gain=4.0, gain_ci95=(2.0, 8.0))
+    key = RuleKey(Collective.BCAST, 1, 4)
+    table = TuningTable(CLUSTER, "openmpi 5.0.11", (Rule(key, 0, math.inf, BINOMIAL, told),))
+    content, _ = written(table, tmp_path)
+    rule = next(flat_rules(content))
+    assert rule.saved_s == pytest.approx(saved)
+    calls = RecordedCalls(
+        *(Collective.BCAST, 1, 4, False, False, str(BINOMIAL), 8, 24, 1.0, 0.0, 0.0, 0.0, None)
+    )
+    record = RunRecord(8, 1.0, (calls, replace(calls, choice="default")), 0)
+    assert saved_seconds(content, record) == [
+        pytest.approx(tuple(3 * one for one in saved)),
+        (0.0, 0.0, 0.0),
+    ]

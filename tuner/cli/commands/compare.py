@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 from tuner.base.atomic_io import require_writable_file
@@ -23,6 +25,7 @@ from tuner.cli.terminal.output import finish_command, print_result, print_table,
 from tuner.cli.terminal.progress import Display
 from tuner.launch.launcher import PRELOAD_VARIABLE
 from tuner.preload.command import PreparedCommand, rank_command
+from tuner.preload.execution import REPORT_VARIABLE, run_directory
 from tuner.preload.paired_runs import (
     MIN_PAIRS,
     ProgramComparison,
@@ -34,7 +37,7 @@ from tuner.preload.paired_runs import (
     write_comparison,
 )
 from tuner.preload.preparation import Preparation, prepare
-from tuner.preload.report import choice_names
+from tuner.preload.report import choice_names, read_counts
 
 EXAMPLES = """examples:
   tuner compare --table table.json -- mpirun -n 64 ./solver input.dat
@@ -78,18 +81,39 @@ def run(options: argparse.Namespace) -> int:
         options.resumes = True
         if not options.restart:
             begun = read_comparison(options.out, begun)
-    sides = _sides(options.command, made, records=options.collectives)
+
+    def show(found: ProgramComparison) -> None:
+        print_result(options.json, found.record(), partial(_print, found))
+
+    with run_directory() as folder:
+        counts = Path(os.environ.get(REPORT_VARIABLE) or folder / "counts")
+        made = replace(made, environment={**made.environment, REPORT_VARIABLE: str(counts)})
+        sides = _sides(options.command, made, records=options.collectives)
+        found = _compare(begun, sides, options.runs, options.out, show)
+        if counts.exists() and not any(read_counts(counts).values()):
+            warn("no call followed the table: both sides did the same")
+    show(found)
+    return int(found.gain[2] < 1)
+
+
+def _compare(
+    begun: ProgramComparison,
+    sides: Mapping[str, Callable[[], RunTimes]],
+    pairs: int,
+    out: Path | None,
+    show: Callable[[ProgramComparison], None],
+) -> ProgramComparison:
+    """Return the comparison with all pairs; one that is interrupted is shown as far as it came."""
     found = begun
     try:
-        with Display().stage(f"comparing {plural(options.runs, 'pair')} of runs") as report:
-            for found in continue_comparison(begun, sides, options.runs, with_eta(report)):
-                if options.out:
-                    write_comparison(found, options.out)
+        with Display().stage(f"comparing {plural(pairs, 'pair')} of runs") as report:
+            for found in continue_comparison(begun, sides, pairs, with_eta(report)):
+                if out:
+                    write_comparison(found, out)
     except KeyboardInterrupt:
-        print_result(options.json, found.record(), partial(_print, found))
+        show(found)
         raise
-    print_result(options.json, found.record(), partial(_print, found))
-    return int(found.gain[2] < 1)
+    return found
 
 
 def _sides(

@@ -7,6 +7,7 @@ is loaded into the ranks before their MPI.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from tuner.cli.terminal.output import (
     print_text,
     warn,
 )
-from tuner.core.call_profile import write_call_profile
+from tuner.core.call_profile import ProfiledCall, write_call_profile
 from tuner.launch.launcher import PRELOAD_VARIABLE
 from tuner.preload.command import program_of, rank_command
 from tuner.preload.execution import RECORD_VARIABLE, run_directory, run_to_end
@@ -32,7 +33,8 @@ from tuner.preload.run_record import RecordedCalls, RunRecord, read_record
 EXAMPLES = """examples:
   tuner record -- mpirun -n 64 ./solver input.dat
   tuner record --out solver.profile -- srun -n 64 ./solver input.dat
-  tuner tune --profile solver.profile --hosts node1,node2 --out table.json
+  tuner tune --profile solver.profile --hosts node1,node2 --ppn 32 \\
+      --measurements measured.ndjson --out table.json
 
 The record is written when the program calls MPI_Finalize. Then the library makes the eight calls
 that took most time again, in turn with other calls that do the same, for one to five seconds each:
@@ -67,18 +69,31 @@ def run(options: argparse.Namespace) -> int:
         variables = {PRELOAD_VARIABLE: str(built.path.absolute()), RECORD_VARIABLE: str(path)}
         variables[WAITING_VARIABLE] = "1"
         variables |= {GUIDELINES_VARIABLE: "1"} if options.guidelines else {}
-        status = run_to_end(rank_command(options.command, variables))
+        prepared = rank_command(options.command, variables)
+        status = run_to_end(prepared, prints_to_stderr=options.json)
         if status and not path.exists():
+            warn(f"there is no record: the program ended with status {status}")
             return status
         found = read_record(path)
     print_result(options.json, found.summary(), partial(_print, found))
     calls = found.profile()
-    if options.out and calls:
+    if options.out and not calls:
+        warn(f"{options.out} is not written: there are no calls that can be tuned")
+    elif options.out:
         program = program_of(options.command) or Path(options.command[-1])
         write_call_profile(options.out, program.name, calls)
-    if options.out and calls and not options.json:
-        print_command("tune them:", f"tuner tune --profile {options.out} --hosts HOSTS")
+        if not options.json:
+            print_command("tune them:", _tuning(options.out, calls))
     return status
+
+
+def _tuning(profile: Path, calls: Sequence[ProfiledCall]) -> str:
+    """Return the command that makes a table for these calls."""
+    ppn = max(call.ppn for call in calls)
+    return (
+        f"tuner tune --profile {profile} --hosts HOSTS --ppn {ppn} --measurements measured.ndjson"
+        " --out table.json"
+    )
 
 
 def _print(found: RunRecord) -> None:

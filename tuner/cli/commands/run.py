@@ -102,7 +102,7 @@ def _observe(
             content = made.flat.read_bytes()
             path = stack.enter_context(run_directory()) / "record"
         except (InputError, OSError) as reason:
-            say(f"the run is not observed: {reason}")
+            say(f"there is no report: {reason}")
             replace_process(rank_command(command, made.environment))
         status = run_to_end(rank_command(command, {**made.environment, RECORD_VARIABLE: str(path)}))
         try:
@@ -110,7 +110,8 @@ def _observe(
             if report:
                 write_atomically(report, _page(command, made, found, content))
         except InputError as reason:
-            say(f"there is no report: {reason}")
+            ended = f"the program ended with status {status}"
+            say(f"there is no report: {ended if status else reason}")
             return status
     if feedback:
         say(_send_feedback(made, found))

@@ -2,6 +2,7 @@
 
 #include "tuner.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,15 @@ void say(const char *format, ...)
     vsnprintf(line, sizeof line, format, values);
     va_end(values);
     fprintf(stderr, "tuner: %s\n", line);
+}
+
+/* Print a time to three significant digits, with its unit. */
+static const char *format_seconds(double seconds, char *text, size_t size)
+{
+    const bool is_us = fabs(seconds) < 1e-3, is_ms = fabs(seconds) < 1.0;
+    snprintf(text, size, "%.3g %s", seconds * (is_us ? 1e6 : is_ms ? 1e3 : 1.0),
+             is_us ? "us" : is_ms ? "ms" : "s");
+    return text;
 }
 
 /* Say how many calls followed the table, and what that saved by its evidence. */
@@ -35,10 +45,14 @@ static void summarize(const uint64_t *calls, int size)
             size);
     else if (saved[0] == 0.0)
         say("calls of each rank that followed the table: %.0f", (double)sum / size);
-    else
-        say("calls of each rank that followed the table: %.0f; by its evidence that saved %.3g s "
-            "(%.3g to %.3g)",
-            (double)sum / size, saved[0], saved[1], saved[2]);
+    else {
+        char texts[3][32];
+        say("calls of each rank that followed the table: %.0f; by its evidence that saved %s (%s "
+            "to %s)",
+            (double)sum / size, format_seconds(saved[0], texts[0], sizeof texts[0]),
+            format_seconds(saved[1], texts[1], sizeof texts[1]),
+            format_seconds(saved[2], texts[2], sizeof texts[2]));
+    }
 }
 
 static void write_counts(const char *path, const uint64_t *calls)
