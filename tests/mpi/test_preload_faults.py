@@ -66,8 +66,8 @@ def test_no_rank_waits_without_end_for_one_that_cannot_load_the_library(
     environment = {**preload_environment(own, table, tmp_path), "TUNER_START_WITHIN_S": "1"}
     said = [line for line in run(own, tmp_path, environment, on_rank_1).splitlines() if line]
     assert [line for line in said if line.startswith("tuner:")] == [
-        "tuner: the library's own collectives are used: some ranks run without tuner; is"
-        f" {environment['LD_PRELOAD']} on all hosts, and is no program linked statically?"
+        "tuner: the library's own collectives are used: some ranks run without tuner; it needs"
+        f" {environment['LD_PRELOAD']} on all hosts, and programs that are linked dynamically"
     ]
     assert not (tmp_path / "report").exists()
 

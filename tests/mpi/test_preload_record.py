@@ -230,7 +230,7 @@ def test_a_refused_call_is_not_repeated(launcher: Launcher, tmp_path: Path) -> N
 def test_a_command_that_leaves_no_record(launcher: Launcher, tmp_path: Path) -> None:
     failing = tuner(launcher, "record", "--", "sh", "-c", "exit 3", folder=tmp_path)
     assert (failing.returncode, failing.stdout) == (3, "")
-    assert failing.stderr == "tuner: there is no record: the program ended with status 3\n"
+    assert failing.stderr == "tuner: the program ended with status 3 and left no record\n"
     other = tuner(launcher, "record", "--", "true", folder=tmp_path)
     assert other.returncode == 1
     assert other.stderr.count("\n") == 1

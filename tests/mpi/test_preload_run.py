@@ -181,7 +181,7 @@ def test_a_run_without_a_report_says_so(tmp_path: Path, command: list[str], tabl
     silent = tuner(tmp_path, *words, "--table", str(table), "--", command[0], "--version")
     for ran in (untuned, silent):
         assert ran.returncode == 0
-        assert "there is no report: the program " in ran.stderr
+        assert "report left out: the program " in ran.stderr
     assert not (tmp_path / "run.html").exists()
 
 

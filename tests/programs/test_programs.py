@@ -31,7 +31,7 @@ LIMIT_S = patience(30)
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of a program said, and how many seconds it took."""
+    """Keep the output of a run of a program and the seconds that it took."""
 
     output: str
     seconds: float

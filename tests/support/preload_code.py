@@ -138,7 +138,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Finding:
-    """What Valgrind says of a program.
+    """Keep the findings of Valgrind about a program.
 
     stacks      functions and objects, from the innermost one on, of where it is and of where the
                 memory was allocated

@@ -78,7 +78,7 @@ def altered(write: TableWriter, old: bytes, new: bytes) -> TableWriter:
 
 
 def bytes_of(content: bytes) -> TableWriter:
-    """Return what writes a file that is no table."""
+    """Return a function that writes a file with other content than a table."""
 
     def write(library: str, ranks: int, path: Path) -> None:
         path.write_bytes(content)
@@ -280,9 +280,9 @@ SITUATIONS = {
         also(GUIDELINES, TUNER_TEST_FAILS="fclose 1"), says="record is incomplete"
     ),
     "record on a full disk": recording(CALLS, "/dev/full", "/dev/full cannot be written"),
-    "record in no folder": recording(CALLS, "/no/such/record", "there is no record"),
+    "record in no folder": recording(CALLS, "/no/such/record", "record left out"),
     "report on a full disk": reporting("/dev/full", "/dev/full is incomplete"),
-    "report in no folder": reporting("/no/such/report", "there is no report"),
+    "report in no folder": reporting("/no/such/report", "report left out"),
     "quiet": replace(CALLS, environment={"TUNER_QUIET": "1"}),
     "no rules": replace(CALLS, write_table=without_rules, says="no call followed the table"),
     "evidence": replace(CALLS, write_table=with_evidence, says="by its evidence that saved"),

@@ -67,4 +67,4 @@ def install(overlay: Overlay, packages: tuple[str, ...]) -> None:
     try:
         overlay.install(packages)
     except OverlayError as reason:
-        pytest.skip(f"there are no packages: {reason}")
+        pytest.skip(f"packages cannot be installed: {reason}")

@@ -127,5 +127,5 @@ def test_a_printed_command_is_that_of_a_shell(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_keeps_dashes_of_its_own(words: list[str]) -> None:
-    """As in `tuner emulate run FILE -- tuner run -- mpirun ...`."""
+    """Parse commands such as `tuner emulate run FILE -- tuner run -- mpirun ...`."""
     assert build_parser(words).parse_args(words).command == ["sh", "--", "x"]

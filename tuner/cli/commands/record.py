@@ -72,13 +72,13 @@ def run(options: argparse.Namespace) -> int:
         prepared = rank_command(options.command, variables)
         status = run_to_end(prepared, prints_to_stderr=options.json)
         if status and not path.exists():
-            warn(f"there is no record: the program ended with status {status}")
+            warn(f"the program ended with status {status} and left no record")
             return status
         found = read_record(path)
     print_result(options.json, found.summary(), partial(_print, found))
     calls = found.profile()
     if options.out and not calls:
-        warn(f"{options.out} is not written: there are no calls that can be tuned")
+        warn(f"{options.out} is not written: the program makes no calls that can be tuned")
     elif options.out:
         program = program_of(options.command) or Path(options.command[-1])
         write_call_profile(options.out, program.name, calls)

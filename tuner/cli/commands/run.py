@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the command, run it in the place of this process, or run it and report on it."""
-    wanted = " and no ".join(name for name in ("report", "feedback") if getattr(options, name))
+    wanted = " and ".join(name for name in ("report", "feedback") if getattr(options, name))
     if options.report:
         require_writable_file(options.report)
     try:
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if wanted and variables:
         made = replace(made, environment=variables)
         return _observe(options.command, made, options.report, say, feedback=options.feedback)
-    say(wanted and f"there is no {wanted}: the program follows no table")
+    say(wanted and f"{wanted} left out: the program follows no table")
     return replace_process(rank_command(options.command, variables))
 
 
@@ -102,7 +102,7 @@ def _observe(
             content = made.flat.read_bytes()
             path = stack.enter_context(run_directory()) / "record"
         except (InputError, OSError) as reason:
-            say(f"there is no report: {reason}")
+            say(f"report left out: {reason}")
             replace_process(rank_command(command, made.environment))
         status = run_to_end(rank_command(command, {**made.environment, RECORD_VARIABLE: str(path)}))
         try:
@@ -111,7 +111,7 @@ def _observe(
                 write_atomically(report, _page(command, made, found, content))
         except InputError as reason:
             ended = f"the program ended with status {status}"
-            say(f"there is no report: {ended if status else reason}")
+            say(f"report left out: {ended if status else reason}")
             return status
     if feedback:
         say(_send_feedback(made, found))

@@ -268,7 +268,7 @@ void write_record(void)
         FILE *file = fopen(getenv("TUNER_RECORD"), "w");
         write_ranks(file, summary, sums);
         if (!file || fflush(file))
-            say("%s cannot be written: there is no record", getenv("TUNER_RECORD"));
+            say("record left out: %s cannot be written", getenv("TUNER_RECORD"));
         try_guidelines(file, sums, file && sums ? MAX_KINDS : 0, channel);
         if (file && fclose(file))
             say("%s is incomplete: it cannot be written", getenv("TUNER_RECORD"));

@@ -59,7 +59,7 @@ static void write_counts(const char *path, const uint64_t *calls)
 {
     FILE *file = fopen(path, "w");
     if (!file) {
-        say("%s cannot be written: there is no report", path);
+        say("report left out: %s cannot be written", path);
         return;
     }
     for (size_t i = 0; i < table.n_rules; i++)

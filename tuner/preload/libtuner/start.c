@@ -283,8 +283,8 @@ static void start(void)
     PMPI_Query_thread(&thread_level);
     if (!all_ranks_take_part(start_seconds())) {
         if (rank == 0 || rank == size - 1) /* at least one of two kinds of programs says so */
-            say("the library's own collectives are used: some ranks run without tuner; is %s on "
-                "all hosts, and is no program linked statically?",
+            say("the library's own collectives are used: some ranks run without tuner; it "
+                "needs %s on all hosts, and programs that are linked dynamically",
                 own_path());
         return;
     }
