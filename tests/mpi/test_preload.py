@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.support.mpi4py_suite import SHARED_CORES
 from tests.support.mpich_suite import preload_tables
-from tests.support.preload import compiled, preload_environment
+from tests.support.preload import SUPPORT, compiled, preload_environment
 from tests.support.waiting import patience
 from tuner.launch import Launcher
 from tuner.preload.report import read_counts
@@ -17,6 +18,7 @@ from tuner.preload.report import read_counts
 RANKS = 3
 TABLES = ("schedule", "forced")
 FOLLOWING = {"TUNER_TUNE_AFTER_US": "0", "TUNER_QUIET": "1", **SHARED_CORES}
+LEFT_FOR_DEVICES = "cannot be run on buffers in the memory of devices"
 COLLECTIVES, WRONG_CALLS = "collectives_program.c", "wrong_calls_program.c"
 
 
@@ -109,3 +111,30 @@ def test_collectives_of_delete_functions(
     )
     assert (done.returncode, done.stdout.strip()) == (0, "No Errors"), done.stderr
     assert sum(read_counts(tmp_path / "report").values()) > 0
+
+
+@pytest.mark.parametrize("library", ["launcher", "mpich_launcher"])
+@pytest.mark.parametrize(("moment", "said"), [("late", ""), ("first", LEFT_FOR_DEVICES)])
+def test_buffers_on_devices(
+    request: pytest.FixtureRequest, library: str, moment: str, said: str, tmp_path: Path
+) -> None:
+    launcher: Launcher = request.getfixturevalue(library)
+    program = compiled(launcher, "preload_devices.c", tmp_path)
+    driver = tmp_path / "driver.so"  # found by the name that it has inside
+    options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
+    subprocess.run(["cc", *options, SUPPORT / "device_driver.c", "-o", driver], check=True)
+    table = preload_tables(launcher.version(), RANKS)["schedule"]
+    environment = {**preload_environment(launcher, table, tmp_path), **FOLLOWING}
+    environment["TUNER_QUIET"] = ""
+    done = launcher.run(
+        RANKS,
+        [str(driver), moment],
+        program=program,
+        environment=environment,
+        timeout=patience(),
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "No Errors"), done.stderr
+    assert said in done.stderr
+    followed = sum(read_counts(tmp_path / "report").values())
+    assert (followed > RANKS) == (moment == "late")  # the last call alone has the sum of errors

@@ -270,18 +270,31 @@ static bool prepare(struct communicator *known, MPI_Comm comm)
     return false;
 }
 
-/* Set up a choice on a communicator; collective. Returns its state, the same on all ranks. */
-int set_up(struct communicator *known, const struct choice *choice)
+/* Return the communicator on which a choice runs; MPI_COMM_NULL, on all ranks, where it cannot. */
+static MPI_Comm communicator_for(struct communicator *known, const struct choice *choice,
+                                 bool has_device)
+{
+    if (choice->kind != SCHEDULE_KIND)
+        return create(known->messages, choice);
+    return all_agree(known->messages, !has_device) ? known->messages : MPI_COMM_NULL;
+}
+
+/* Set up a choice on a communicator; collective. Returns its state, the same on all ranks.
+ * `has_device` says whether buffers of this rank's first call are on a device: then the library,
+ * which moves data of devices without the host, makes all calls of a schedule. Those of later calls
+ * are copied. */
+int set_up(struct communicator *known, const struct choice *choice, bool has_device)
 {
     if (known->messages == MPI_COMM_NULL && !prepare(known, atomic_load(&known->handle)))
         return LEFT_TO_LIBRARY;
     struct binding *binding = &known->bindings[choice - table.choices];
-    binding->comm = choice->kind == SCHEDULE_KIND ? known->messages
-                                                  : create(known->messages, choice);
+    binding->comm = communicator_for(known, choice, has_device);
     binding->state = binding->comm == MPI_COMM_NULL ? LEFT_TO_LIBRARY : READY;
     if (binding->state == LEFT_TO_LIBRARY && known->rank == 0)
-        say("%s cannot be forced: its calls on %d ranks are left to the library",
-            table.strings + choice->name, known->size);
+        say("%s cannot be %s: its calls on %d ranks are left to the library",
+            table.strings + choice->name,
+            choice->kind == SCHEDULE_KIND ? "run on buffers in the memory of devices" : "forced",
+            known->size);
     return binding->state;
 }
 

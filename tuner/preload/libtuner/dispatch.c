@@ -33,7 +33,8 @@ static bool waits(struct communicator *known, const struct rule *rule)
 }
 
 /* Return whether a choice is ready for a call, after setting it up where that pays; collective. */
-static bool is_ready(struct communicator *known, const struct rule *rule, int action)
+static bool is_ready(struct communicator *known, const struct rule *rule, int action,
+                     bool has_device)
 {
     if (action == FORCE_HERE)
         return true;
@@ -42,7 +43,9 @@ static bool is_ready(struct communicator *known, const struct rule *rule, int ac
     int state = known->bindings ? known->bindings[rule->choice].state : UNTRIED;
     if (state == UNTRIED && action == FORCE_ON_DUPLICATE && thread_level == MPI_THREAD_MULTIPLE)
         return false; /* a communicator that another thread is creating would be forced, too */
-    return (state == UNTRIED ? set_up(known, &table.choices[rule->choice]) : state) == READY;
+    return (state == UNTRIED ? set_up(known, &table.choices[rule->choice], has_device)
+                             : state)
+           == READY;
 }
 
 /* Set up what cannot be set up once the program has threads; collective over MPI_COMM_WORLD. */
@@ -54,7 +57,7 @@ void prepare_world(void)
             const uint32_t place = table.rules[known->shape->first_rule[list] + i].choice;
             if (plans[place].action == FORCE_ON_DUPLICATE
                 && (!known->bindings || known->bindings[place].state == UNTRIED)
-                && set_up(known, &table.choices[place]) != READY
+                && set_up(known, &table.choices[place], false) != READY
                 && known->messages == MPI_COMM_NULL)
                 return;
         }
@@ -105,7 +108,11 @@ int follow(struct call *call, struct communicator *known, const struct rule *rul
     const struct plan *plan = &plans[rule->choice];
     /* the library itself looks at the arguments of a reduction that it is forced to */
     const bool looks = plan->action == RUN_SCHEDULE || !collectives[call->collective].reduces;
-    if ((looks && !is_sound(call, known)) || !is_ready(known, rule, plan->action))
+    if (looks && !is_sound(call, known))
+        return call->library(call);
+    if (plan->action == RUN_SCHEDULE)
+        find_devices(call);
+    if (!is_ready(known, rule, plan->action, call->sends_from_device || call->receives_on_device))
         return call->library(call);
     const MPI_Comm comm = call->comm;
     int code = NOT_APPLICABLE;

@@ -230,13 +230,74 @@ static int barrier(struct communicator *known, const struct choice *choice)
     return run_on(known, &run, (char *)&nothing, 0);
 }
 
+/* What a rank gives or takes: elements of a datatype. */
+struct data {
+    void *buffer;
+    MPI_Count count;
+    MPI_Datatype datatype;
+    bool is_on_device;
+};
+
+static struct data sent_data(const struct call *call, int blocks)
+{
+    return (struct data){(void *)call->send, call->send_count * blocks, call->send_type,
+                         call->sends_from_device};
+}
+
+static struct data received_data(const struct call *call, int blocks)
+{
+    return (struct data){call->receive, call->receive_count * blocks, call->receive_type,
+                         call->receives_on_device};
+}
+
+/* Return whether a schedule can run in place, on the bytes of a buffer. */
+static bool has_bytes(const struct data *data)
+{
+    struct element element;
+    return !data->is_on_device && describe_element(data->datatype, &element) && is_dense(&element);
+}
+
+static size_t bytes_of(const struct data *data)
+{
+    struct element element;
+    describe_element(data->datatype, &element);
+    return (size_t)(data->count * element.size);
+}
+
+/* Copy what a rank gives into the vector. */
+static int give(const struct communicator *known, const struct data *from, char *into)
+{
+    const size_t nbytes = bytes_of(from);
+    if (from->is_on_device)
+        return copy_by_message(known, from->buffer, from->count, from->datatype, into,
+                               (MPI_Count)nbytes, MPI_PACKED);
+    if (!has_bytes(from))
+        return pack(from->buffer, from->count, from->datatype, into, nbytes);
+    if (nbytes && from->buffer != into)
+        memmove(into, from->buffer, nbytes);
+    return MPI_SUCCESS;
+}
+
+/* Copy what a rank takes out of the vector. */
+static int take(const struct communicator *known, const char *from, const struct data *into)
+{
+    const size_t nbytes = bytes_of(into);
+    if (into->is_on_device)
+        return copy_by_message(known, from, (MPI_Count)nbytes, MPI_PACKED, into->buffer,
+                               into->count, into->datatype);
+    if (!has_bytes(into))
+        return unpack(from, nbytes, into->buffer, into->count, into->datatype);
+    if (nbytes && from != into->buffer)
+        memmove(into->buffer, from, nbytes);
+    return MPI_SUCCESS;
+}
+
 static int broadcast(struct call *call, struct communicator *known, const struct choice *choice)
 {
     const bool is_source = call->root == known->rank;
-    struct element element;
-    describe_element(call->send_type, &element);
-    const size_t nbytes = (size_t)(call->send_count * element.size);
-    const bool is_here = is_dense(&element);
+    const struct data data = received_data(call, 1);
+    const size_t nbytes = bytes_of(&data);
+    const bool is_here = has_bytes(&data);
     struct run run = {.unit = 1, .count = (int64_t)nbytes, .commutes = true};
     run.variant = applicable(call, choice, run.count, run.unit, true);
     if (!run.variant)
@@ -244,37 +305,11 @@ static int broadcast(struct call *call, struct communicator *known, const struct
     char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], nbytes);
     int code = whole || nbytes == 0 ? MPI_SUCCESS : MPI_ERR_NO_MEM;
     if (!is_here && is_source && code == MPI_SUCCESS)
-        code = pack(call->send, call->send_count, call->send_type, whole, nbytes);
+        code = give(known, &data, whole);
     code = code ? code : run_on(known, &run, whole, call->root);
     if (!is_here && !is_source && code == MPI_SUCCESS)
-        code = unpack(whole, nbytes, call->receive, call->receive_count, call->receive_type);
+        code = take(known, whole, &data);
     return code;
-}
-
-/* Copy what a rank gives into the vector. */
-static int give(const void *from, MPI_Count count, MPI_Datatype datatype, char *into)
-{
-    struct element element;
-    describe_element(datatype, &element);
-    const size_t nbytes = (size_t)(count * element.size);
-    if (!is_dense(&element))
-        return pack(from, count, datatype, into, nbytes);
-    if (nbytes && from != into)
-        memmove(into, from, nbytes);
-    return MPI_SUCCESS;
-}
-
-/* Copy what a rank takes out of the vector. */
-static int take(const char *from, void *into, MPI_Count count, MPI_Datatype datatype)
-{
-    struct element element;
-    describe_element(datatype, &element);
-    const size_t nbytes = (size_t)(count * element.size);
-    if (!is_dense(&element))
-        return unpack(from, nbytes, into, count, datatype);
-    if (nbytes && from != into)
-        memmove(into, from, nbytes);
-    return MPI_SUCCESS;
 }
 
 /* Move blocks: the schedule runs on the blocks of all ranks, in the receive buffer where that has
@@ -290,25 +325,30 @@ static int move(struct call *call, struct communicator *known, const struct choi
     if (!run.variant)
         return NOT_APPLICABLE;
     const size_t block = (size_t)(nbytes / known->size), own = block * (size_t)known->rank;
-    struct element received = {0};
-    if (takes)
-        describe_element(call->receive_type, &received);
-    const bool is_here = takes && !record->scatters && is_dense(&received);
+    const struct data sent = sent_data(call, record->scatters ? known->size : 1);
+    const struct data received = received_data(call, record->scatters ? 1 : known->size);
+    const bool is_here = takes && !record->scatters && has_bytes(&received);
     char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], (size_t)nbytes);
     int code = whole || nbytes == 0 ? MPI_SUCCESS : MPI_ERR_NO_MEM;
-    const bool is_in_place = call->send == MPI_IN_PLACE;
-    const MPI_Count whole_count = call->receive_count * (record->scatters ? 1 : known->size);
-    if (code == MPI_SUCCESS && gives && record->scatters)
-        code = give(call->send, call->send_count * known->size, call->send_type, whole);
-    else if (code == MPI_SUCCESS && gives && !is_in_place)
-        code = give(call->send, call->send_count, call->send_type, whole + own);
-    else if (code == MPI_SUCCESS && gives && !is_here)
-        code = give(call->receive, whole_count, call->receive_type, whole);
+    if (code == MPI_SUCCESS && gives && call->send == MPI_IN_PLACE && !record->scatters)
+        code = is_here ? MPI_SUCCESS : give(known, &received, whole);
+    else if (code == MPI_SUCCESS && gives)
+        code = give(known, &sent, record->scatters ? whole : whole + own);
     code = code ? code : run_on(known, &run, whole, call->root);
     if (code || !takes || call->receive == MPI_IN_PLACE)
         return code;
-    return take(record->scatters ? whole + own : whole, call->receive, whole_count,
-                call->receive_type);
+    return take(known, record->scatters ? whole + own : whole, &received);
+}
+
+/* Copy operands or results, whose datatype may leave gaps between their bytes. */
+static int copy_elements(const struct communicator *known, const void *from, void *into,
+                         MPI_Count count, const struct run *run, bool is_on_device)
+{
+    if (is_on_device)
+        return copy_by_message(known, from, count, run->datatype, into, count, run->datatype);
+    if (count && from != into)
+        memcpy(into, from, (size_t)count * run->unit);
+    return MPI_SUCCESS;
 }
 
 /* Reduce: the schedule runs on the whole vector, in the receive buffer where the result is as long,
@@ -328,18 +368,19 @@ static int combine(struct call *call, struct communicator *known, const struct c
     if (!element.is_predefined || !run.variant || run.count * element.extent > INT32_MAX)
         return NOT_APPLICABLE;
     const size_t nbytes = (size_t)run.count * run.unit;
-    const bool is_in_place = call->send == MPI_IN_PLACE, is_here = takes && !record->scatters;
+    const bool is_in_place = call->send == MPI_IN_PLACE, on_device = call->receives_on_device;
+    const bool is_here = takes && !record->scatters && !on_device;
     char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], nbytes);
     const void *operand = is_in_place ? call->receive : call->send;
     if (!whole && nbytes)
         return MPI_ERR_NO_MEM;
-    if (nbytes && operand != whole)
-        memcpy(whole, operand, nbytes);
-    int code = run_on(known, &run, whole, call->root);
-    if (code == MPI_SUCCESS && record->scatters && nbytes)
-        memcpy(call->receive, whole + nbytes / (size_t)blocks * (size_t)known->rank,
-               nbytes / (size_t)blocks);
-    return code;
+    int code = copy_elements(known, operand, whole, run.count, &run,
+                             is_in_place ? on_device : call->sends_from_device);
+    code = code ? code : run_on(known, &run, whole, call->root);
+    if (code || !takes || is_here)
+        return code;
+    char *result = record->scatters ? whole + nbytes / (size_t)blocks * (size_t)known->rank : whole;
+    return copy_elements(known, result, call->receive, call->receive_count, &run, on_device);
 }
 
 /* Make a call of `nbytes` bytes by our schedule; NOT_APPLICABLE, on all ranks, where none fits. */

@@ -52,6 +52,7 @@ struct call {
     MPI_Datatype send_type, receive_type;
     MPI_Op op;
     MPI_Comm comm;
+    bool sends_from_device, receives_on_device; /* known where a schedule is to run */
 };
 
 /* Memory that grows and is kept for the next call. */
@@ -97,7 +98,7 @@ struct communicator {
 enum { CACHE_SIZE = 64 };
 extern _Atomic(struct communicator *) communicator_cache[CACHE_SIZE];
 struct communicator *look_up_communicator(MPI_Comm comm);
-int set_up(struct communicator *known, const struct choice *choice);
+int set_up(struct communicator *known, const struct choice *choice, bool has_device);
 bool start_communicators(void);
 MPI_Comm create_with_layout(MPI_Comm comm, struct layout layout);
 void end_communicators(void);
@@ -220,6 +221,12 @@ int call_forced(struct call *call, struct communicator *known, const struct plan
 enum { NOT_APPLICABLE = -1 }; /* where other functions return an error code of MPI */
 int call_scheduled(struct call *call, struct communicator *known, const struct choice *choice,
                    int64_t nbytes);
+
+/* devices.c */
+void find_devices(struct call *call);
+int copy_by_message(const struct communicator *known, const void *from, MPI_Count count,
+                    MPI_Datatype datatype, void *into, MPI_Count into_count,
+                    MPI_Datatype into_datatype);
 
 /* record.c */
 /* Calls of one kind on one rank; times in seconds. */
