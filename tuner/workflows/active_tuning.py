@@ -73,7 +73,7 @@ MAX_DISCOVERY_SHARE = 0.15  # largest share of the time left for finding out the
 MIN_SIMULATION_S = 20.0
 # Without simulations.
 DIRECT_BATCH_CALLS = 24  # calls of a launch
-DIRECT_MAX_BYTES = 2**17  # largest message
+DIRECT_MAX_BYTES = 2**17  # largest message that is measured first
 BUDGET_STEP_S = 5.0  # seconds; a suggested budget is rounded up to a multiple of this
 
 
@@ -165,6 +165,7 @@ class _ActiveTuning:
     measurements: Measurements | None = None
     regret_bound: RegretBound | None = None
     reported_notes: set[str] = field(default_factory=set)
+    lacks_compilation: bool = False
 
     def __post_init__(self) -> None:
         parts = tuple(part for part in self.request.parts if part != "collectives")
@@ -190,7 +191,12 @@ class _ActiveTuning:
         self._require_time(earlier)
         self._report_if_busy()
         if not self._measure_by_simulation(earlier):
-            self._measure_directly()
+            self._measure_directly(DIRECT_MAX_BYTES)
+            # What was compiled so far is kept, so that the rest takes less time.
+            enough = self.limit.slowdown * MIN_SIMULATION_S
+            retries = self.lacks_compilation and self.limit.remaining >= enough
+            if not (retries and self._measure_by_simulation(earlier)):
+                self._measure_directly(math.inf)
         return self._finish(earlier)
 
     def _check(self) -> None:
@@ -297,6 +303,7 @@ class _ActiveTuning:
             MAX_COMPILE_SHARE * left,
             lambda: self._note("compiling the simulation: this takes up to a minute, once"),
         )
+        self.lacks_compilation = bool(lacking)
         if lacking:
             self._note(f"{lacking}: some calls are measured without it")
         return not lacking
@@ -337,13 +344,13 @@ class _ActiveTuning:
             if self.tables.table is None:  # times this step, and remains if time runs out
                 self.tables.build(self.measurements)
 
-    def _measure_directly(self) -> None:
-        """Measure calls without simulations while there is time.
+    def _measure_directly(self, largest: float) -> None:
+        """Measure calls of up to `largest` bytes without simulations while there is time.
 
         The calls are spread over all shapes and sizes; each is measured with every candidate.
         """
         offered = CandidateGenerator(replace(self.full_request, segments=()), self.constraints)
-        points = self._unmeasured_points()
+        points = self._unmeasured_points(largest)
         for first in range(0, len(points), DIRECT_BATCH_CALLS):
             few = points[first : first + DIRECT_BATCH_CALLS]
             tasks = [Experiment(point, offered(point), 0.0) for point in few]
@@ -354,10 +361,13 @@ class _ActiveTuning:
             self.measurements = _without_run_record(found)
             self.callbacks.on_measured(found.series)
 
-    def _unmeasured_points(self) -> Sequence[CallPoint]:
-        """Return the calls of small messages that the file lacks, in coarse-to-fine order."""
+    def _unmeasured_points(self, largest: float) -> Sequence[CallPoint]:
+        """Return the calls of up to `largest` bytes that the file lacks, from coarse to fine.
+
+        Where all calls are larger, those of the smallest size are returned.
+        """
         points = candidate_points(self.full_request)
-        largest = max(DIRECT_MAX_BYTES, min(point.nbytes for point in points))
+        largest = max(largest, min(point.nbytes for point in points))
         kept = read_partial(self.out)[1] if self.out.exists() else []
         done = {(one.subject, one.nodes, one.ppn, one.placement, one.nbytes) for one in kept}
         return [

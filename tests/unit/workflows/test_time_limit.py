@@ -48,7 +48,7 @@ from tuner.select.dataset import CallPoint as Call
 from tuner.select.experiment_design import ExperimentDesign
 from tuner.select.simulated_times import Simulator
 from tuner.topology import Topology
-from tuner.workflows import time_limit
+from tuner.workflows import active_tuning, time_limit
 from tuner.workflows.active_tuning import StoppingRule, run_active_tuning
 from tuner.workflows.batches import ProbeLaunches
 from tuner.workflows.candidates import candidate_points, order_points
@@ -340,6 +340,23 @@ def test_a_short_budget_measures_calls_without_messages_and_a_longer_one_message
     assert {"pingpong", "collective"} <= {one.kind for one in more.measurements.series}
     assert more.measurements.series[: len(found.measurements.series)] != ()
     assert TUNING_KEY not in read_measurements(out).provenance
+
+
+@pytest.mark.parametrize("second", ["", "no time was left to compile"])
+def test_a_simulation_that_cannot_be_compiled_at_once(
+    second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["no time was left to compile", second])
+    monkeypatch.setattr(active_tuning, "compile_within", lambda *_: next(answers))
+    large = replace(TWO, sizes=(1024, 1 << 20))
+    found, listener = tuned(tmp_path / "m.ndjson", Ranks(), 60.0, large)
+    sizes = [one.nbytes for one in found.measurements.series if one.kind == "collective"]
+    assert {1024, 1 << 20} <= set(sizes)
+    assert sizes[0] == 1024
+    is_simulated = not second
+    assert (found.calibration is not None) == is_simulated
+    assert ("pingpong" in {one.kind for one in found.measurements.series}) == is_simulated
+    assert listener.notes.count("no time was left to compile: some calls are measured without it")
 
 
 def test_a_budget_for_nothing_is_refused_at_once_with_the_least_that_will_do(
