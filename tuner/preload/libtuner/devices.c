@@ -14,15 +14,17 @@ enum { MEMORY_TYPE = 2 }; /* CU_ and HIP_POINTER_ATTRIBUTE_MEMORY_TYPE */
 enum { DEVICE_TAG = 2 };  /* of messages from this rank to itself; schedules have another */
 
 struct driver {
-    const char *library, *query;
-    int host; /* type of the host's memory; those of devices are greater */
+    const char *library;
+    const char *query; /* NULL where it answers only to whoever has made its contexts */
+    int host;          /* type of the host's memory; those of devices are greater */
 };
-/* CUmemorytype; hipMemoryType, which ROCm 6 has renumbered. */
+/* CUmemorytype; hipMemoryType, which ROCm 6 has renumbered; Level Zero. */
 static const struct driver drivers[] = {
     {"libcuda.so.1", "cuPointerGetAttribute", 1},
     {"libamdhip64.so.7", "hipPointerGetAttribute", 1},
     {"libamdhip64.so.6", "hipPointerGetAttribute", 1},
     {"libamdhip64.so.5", "hipPointerGetAttribute", 0},
+    {"libze_loader.so.1", NULL, 0},
 };
 
 typedef int query_function(void *value, int attribute, uintptr_t address);
@@ -37,11 +39,22 @@ static int read_loaded(struct dl_phdr_info *info, size_t size, void *loaded)
     return 1; /* the same for all libraries */
 }
 
+/* Take any buffer for one on a device, where nothing tells. */
+static int suspect(void *value, int attribute, uintptr_t address)
+{
+    (void)attribute, (void)address;
+    *(int *)value = 1;
+    return 0;
+}
+
 static void find_driver(void)
 {
     for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
         void *library = dlopen(drivers[i].library, RTLD_LAZY | RTLD_NOLOAD);
-        query_function *found = library ? (query_function *)dlsym(library, drivers[i].query) : NULL;
+        if (!library)
+            continue;
+        const char *name = drivers[i].query;
+        query_function *found = name ? (query_function *)dlsym(library, name) : suspect;
         if (found) {
             atomic_store(&host_type, drivers[i].host);
             atomic_store(&query, found);
