@@ -61,7 +61,6 @@ class Collective(StrEnum):
 
     @property
     def spec(self) -> CollectiveSpec:
-        """Return the record of the collective."""
         return _SPECS[self]
 
     @classmethod

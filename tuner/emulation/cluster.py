@@ -111,7 +111,6 @@ class EmulatedCluster:
         return True
 
     def down(self) -> bool:
-        """Take the cluster down, see `take_down`."""
         return take_down(self.cluster_id)
 
     def status(self) -> ClusterStatus:

@@ -146,7 +146,6 @@ class _Flattener:
         self.notes: list[str] = []
 
     def content(self) -> bytes:
-        """Return the file."""
         shapes = dict.fromkeys(
             (key.nodes, key.ppn, key.placement) for key in self._table.keys if key.memory == "host"
         )

@@ -200,7 +200,6 @@ class ProbeRank:
         session.close()
 
     def _submit(self, text: str) -> None:
-        """Have rank 0 write a finished point."""
         if self._sample_writer is not None:
             self._write(text)
             self._collect()

@@ -59,7 +59,6 @@ class CommAlias:
         return made
 
     def Free(self) -> None:
-        """Free the communicator as `Comm.Free` does."""
         self._end("Free")
 
     def Disconnect(self) -> None:

@@ -40,7 +40,6 @@ class CollectiveMethods:
     _allreduce_commutative: DispatchTable
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
-        """Broadcast as `Comm.Bcast` does."""
         if type(buf) is ndarray:
             self._bcast_any.action(buf.nbytes)(buf, root)
         else:
@@ -48,7 +47,6 @@ class CollectiveMethods:
             self._call("Bcast", self._bcast_any, nbytes_of(buf), ((buf, access),), root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        """Reduce to all ranks as `Comm.Allreduce` does."""
         table = self._allreduce_commutative if is_commutative(op) else self._allreduce_any
         if type(recvbuf) is ndarray and type(sendbuf) in fast_path.HOST_BUFFER_TYPES:
             table.action(recvbuf.nbytes)(sendbuf, recvbuf, op)

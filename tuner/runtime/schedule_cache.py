@@ -64,7 +64,6 @@ class ScheduleCache:
         scratch_pool.on_release(self.release)
 
     def release(self) -> None:
-        """Free all requests."""
         for key in [*self._schedules]:
             self._drop(key)
 

@@ -80,7 +80,6 @@ class ScheduleCall:
         self.call: Action = known.get(collective, usual)
 
     def release(self) -> None:
-        """Free all requests."""
         self._cache.release()
 
     def _prepare_and_run(self, *arguments: Any) -> None:
@@ -262,7 +261,6 @@ class ScheduleCall:
         return self._valid[key]
 
     def _own_block(self, all_blocks: ByteArray) -> ByteArray:
-        """Return this rank's block of all ranks' bytes."""
         nbytes = len(all_blocks) // self._size
         return all_blocks[nbytes * self._rank :][:nbytes]
 

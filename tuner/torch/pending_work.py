@@ -58,22 +58,18 @@ class PendingWork(Work):
         return True
 
     def is_completed(self) -> bool:
-        """Return whether the work is complete or failed."""
         return self._ended
 
     def is_success(self) -> bool:
-        """Return whether the work is complete."""
         return self.is_completed() and self._failure is None
 
     def exception(self) -> Exception | None:
-        """Return why the work failed."""
         return self._failure
 
     def synchronize(self) -> None:
         self.wait()
 
     def result(self) -> list[torch.Tensor]:
-        """Return the tensors that the work writes."""
         self.wait()
         return self._results
 

@@ -60,7 +60,6 @@ class TunedProcessGroup(_BASE):
     # What PyTorch asks about a group
 
     def getBackendName(self) -> str:
-        """Return the name of the backend."""
         return BACKEND_NAME
 
     def getGroupName(self) -> str:
@@ -69,7 +68,6 @@ class TunedProcessGroup(_BASE):
 
     @property
     def group_name(self) -> str:
-        """The name by which PyTorch knows the group."""
         return self._calls.name
 
     @property
@@ -87,7 +85,6 @@ class TunedProcessGroup(_BASE):
         return False
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set the time that each later call may take."""
         self._calls.timeout = timeout.total_seconds()
 
     _set_default_timeout = set_timeout
@@ -95,13 +92,11 @@ class TunedProcessGroup(_BASE):
     # Collectives
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Any:
-        """Overwrite the tensor with that of the root."""
         opts = opts or BroadcastOptions()
         act = partial(self._on.broadcast, tensors[0], opts.rootRank)
         return self._make("broadcast", act, opts, list(tensors))
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
-        """Reduce the tensor over all ranks, in place."""
         opts = opts or AllreduceOptions()
         act = partial(self._on.allreduce, tensors[0], opts.reduceOp)
         return self._make("all_reduce", act, opts, list(tensors))
@@ -119,12 +114,10 @@ class TunedProcessGroup(_BASE):
         return self._make("reduce", act, opts, list(tensors))
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
-        """Gather the tensors of all ranks into one each."""
         act = partial(self._on.allgather, outputs[0], inputs[0])
         return self._make("all_gather", act, opts, list(outputs[0]))
 
     def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Any:
-        """Gather the tensors of all ranks into one."""
         self._check_amount("all_gather", output, own)
         act = partial(self._on.allgather_single, output, own)
         return self._make("all_gather_into_tensor", act, opts, [output])
@@ -152,14 +145,12 @@ class TunedProcessGroup(_BASE):
         return self._make("all_gather_into_tensor", act, opts, list(outputs))
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
-        """Gather the tensors of all ranks at the root."""
         opts = opts or GatherOptions()
         results = list(outputs[0]) if outputs else []
         act = partial(self._on.gather, results, inputs[0], opts.rootRank)
         return self._make("gather", act, opts, results, inputs)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Any:
-        """Give each rank one tensor of the root."""
         opts = opts or ScatterOptions()
         parts = list(inputs[0]) if inputs else []
         act = partial(self._on.scatter, outputs[0], parts, opts.rootRank)
@@ -213,7 +204,6 @@ class TunedProcessGroup(_BASE):
         return self._make("all_to_all_single", act, opts or AllToAllOptions(), [output])
 
     def barrier(self, opts: Any = None) -> Any:
-        """Wait for all ranks."""
         return self._make("barrier", self._on.barrier, opts or BarrierOptions(), [])
 
     # The names of the same methods in versions of PyTorch before 2.13
@@ -227,13 +217,11 @@ class TunedProcessGroup(_BASE):
     # Messages
 
     def send(self, tensors: Tensors, target: int, tag: int) -> Any:
-        """Send a tensor to a rank."""
         from tuner.torch.messages import send
 
         return send(self._comm, tensors[0], target, tag, self._calls.timeout)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Any:
-        """Receive a tensor from a rank."""
         from tuner.torch.messages import receive
 
         return receive(self._comm, tensors[0], source, tag, self._calls.timeout)

@@ -45,7 +45,6 @@ class TensorCollectives:
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> None:
-        """Overwrite the tensor with that of the root."""
         memory = self._readable(tensor) if self.rank == root else self._writable(tensor)
         self.comm.Bcast(array_of(memory), root)
         store(memory, tensor)
@@ -181,7 +180,6 @@ class TensorCollectives:
         return store(result, output)
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self.comm.Barrier()
 
     def _exchange(

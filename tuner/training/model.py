@@ -36,7 +36,6 @@ class ModelLayer:
 
     @property
     def elements(self) -> int:
-        """Number of trained elements."""
         return sum(tensor.elements for tensor in self.tensors)
 
 
@@ -100,7 +99,6 @@ class Model:
 
     @cached_property
     def elements(self) -> int:
-        """Number of trained elements of all layers."""
         return sum(layer.elements for layer in self.layers)
 
     @cached_property

@@ -55,7 +55,6 @@ class TunedTraining:
 
     @property
     def speedup(self) -> float:
-        """How many times as fast an iteration became."""
         return self.before.seconds / self.after.seconds
 
 
@@ -96,7 +95,6 @@ class TrainingSearch:
 
     @property
     def tried(self) -> int:
-        """Number of combinations that were predicted."""
         return len(self._known)
 
     def seconds(self, settings: Settings, policy: int) -> float:

@@ -81,7 +81,6 @@ class LibraryPipeline:
 
     @property
     def title(self) -> str:
-        """The name of the library as people write it."""
         return title_of(self.name)
 
     def path_of(self, name: str) -> Path:
