@@ -227,6 +227,19 @@ def test_a_refused_call_is_not_repeated(launcher: Launcher, tmp_path: Path) -> N
     assert (found.tried, [kind.nbytes for kind in found.kinds]) == (0, [-1])
 
 
+def test_a_command_of_several_programs_says_whose_record_it_is(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    program = compiled(launcher, "preload_calls.c", tmp_path)
+    (tmp_path / "calls").write_text("bcast 4096 0\n")
+    command = launcher.command(P, [str(tmp_path / "calls")], program=program)
+    words = ["record", "--no-guidelines", "--", "sh", "-c", '"$@" && "$@"', "sh", *command]
+    done = tuner(launcher, *words, folder=tmp_path)
+    assert done.returncode == 0
+    said = "tuner: the command runs several MPI programs: the record is that of the last one"
+    assert done.stderr.count(said) == 1
+
+
 def test_a_command_that_leaves_no_record(launcher: Launcher, tmp_path: Path) -> None:
     failing = tuner(launcher, "record", "--", "sh", "-c", "exit 3", folder=tmp_path)
     assert (failing.returncode, failing.stdout) == (3, "")

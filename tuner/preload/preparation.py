@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -119,8 +120,11 @@ def library_for(command: Sequence[str]) -> tuple[PreloadLibrary, KnownLauncher]:
         raise UnpreloadableError(f"{reason}, so that nothing can be loaded into it")
     launcher = launcher_of(command)
     if launcher is None:
+        found = shutil.which("mpirun") or shutil.which("mpiexec")
         raise InputError(
-            "neither mpirun nor mpiexec was found: add the bin directory of your MPI to PATH"
+            f"`{found} --version` names no MPI that tuner knows"
+            if found
+            else "neither mpirun nor mpiexec was found: add the bin directory of your MPI to PATH"
         )
     compiler = find_mpicc(launcher.path)
     if compiler is None:

@@ -84,6 +84,15 @@ def test_a_table_that_cannot_be_used_is_one_line(
     assert reason in line
 
 
+def test_a_launcher_that_fails_is_named(tmp_path: Path) -> None:
+    launcher = tmp_path / "mpirun"
+    launcher.write_text("#!/bin/sh\nexit 1\n")
+    launcher.chmod(0o755)
+    known = {"PATH": f"{tmp_path}:/bin", "TUNER_CACHE": str(tmp_path / "cache")}
+    _, _, errors = ended(tmp_path, "--table", "any.json", "--", "sh", "-c", "echo ran", **known)
+    assert f"`{launcher} --version` names no MPI that tuner knows" in errors
+
+
 def test_a_static_program_runs_without_the_table(tmp_path: Path) -> None:
     (tmp_path / "x.c").write_text("int main(void) { return 5; }\n", encoding="utf-8")
     subprocess.run(["cc", "-static", "-o", "static", "x.c"], cwd=tmp_path, check=True)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     MAX_KINDS = 4096,     /* of calls; those of further kinds are counted together */
@@ -265,6 +266,8 @@ void write_record(void)
         try_guidelines(NULL, NULL, 0, channel);
     } else {
         struct kind *sums = calloc(MAX_KINDS, sizeof *sums);
+        if (access(getenv("TUNER_RECORD"), F_OK) == 0)
+            say("the command runs several MPI programs: the record is that of the last one");
         FILE *file = fopen(getenv("TUNER_RECORD"), "w");
         write_ranks(file, summary, sums);
         if (!file || fflush(file))
