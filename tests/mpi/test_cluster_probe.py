@@ -33,10 +33,7 @@ before, after = forcing.hooks(settings)
 before()
 comm.Bcast(np.zeros(80000, np.uint8), 0)
 after()
-import ctypes
-from tuner.runtime.control_variables import loaded_library
 forcing.release()
-ctypes.CDLL(str(loaded_library())).MPI_T_finalize()
 """
 
 EXCHANGE = """

@@ -238,17 +238,14 @@ def test_arguments_that_cannot_be_used(
 
 
 FORCED = """
-import ctypes, json, sys
+import json, sys
 import numpy as np
 from mpi4py import MPI
 from tuner.runtime.algorithm_control import AlgorithmControl
-from tuner.runtime.control_variables import loaded_library
 forcing = AlgorithmControl("openmpi", MPI.COMM_WORLD)
 comm = forcing.communicator(json.loads(sys.argv[1]))
 comm.Bcast(np.zeros(80000, np.uint8), 0)
 forcing.release()
-# The monitor reports when the library is torn down, which an open tool interface prevents.
-ctypes.CDLL(str(loaded_library())).MPI_T_finalize()
 """
 
 

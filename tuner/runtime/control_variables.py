@@ -6,6 +6,7 @@ that mpi4py uses, whatever its file is called.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import re
 from collections.abc import Callable
@@ -86,6 +87,9 @@ class ControlVariables:
         code = self._mpi.MPI_T_init_thread(level, ctypes.byref(ctypes.c_int()))
         if code != 0:
             raise InputError(f"the MPI tool interface cannot be initialised (error {code})")
+        # While it is open Open MPI stays connected to the launcher, which takes a spawned program
+        # for one that has died, and ends its parents.
+        atexit.register(self._mpi.MPI_T_finalize)
 
     def read(self, name: str) -> int | str:
         """Return the variable's present value; raises InputError for an unknown name."""

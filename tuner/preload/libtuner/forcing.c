@@ -26,6 +26,7 @@ struct variable {
 };
 
 struct plan *plans;
+static bool has_variables;         /* whether the library's variables can be used */
 static struct variable *variables; /* by setting */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -146,8 +147,8 @@ bool start_plans(void)
     variables = calloc(table.n_settings + 1, sizeof *variables);
     plans = calloc(n, sizeof *plans);
     int32_t *actions = calloc(n, sizeof *actions);
-    int is_complete = variables && plans && actions
-                      && MPI_T_init_thread(thread_level, &provided) == MPI_SUCCESS;
+    has_variables = MPI_T_init_thread(thread_level, &provided) == MPI_SUCCESS;
+    int is_complete = variables && plans && actions && has_variables;
     library_allreduce(&is_complete, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     for (size_t i = 0; is_complete && i < n; i++) {
         const struct choice *choice = &table.choices[i];
@@ -161,6 +162,15 @@ bool start_plans(void)
         plans[i].action = actions[i]; /* the least: LEAVE where one rank cannot */
     free(actions);
     return is_complete;
+}
+
+/* Give up the variables, before MPI_Finalize: Open MPI would not end its connection to the launcher,
+ * which takes a spawned program for one that has died, and ends its parents. */
+void end_plans(void)
+{
+    if (has_variables)
+        MPI_T_finalize();
+    has_variables = false;
 }
 
 /* Write the variables that are read when a communicator is created, or their usual values. */

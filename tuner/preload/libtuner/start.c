@@ -329,6 +329,7 @@ static int finalize(void)
         end_packing();
         is_started = false;
     }
+    end_plans();
     return library_Finalize();
 }
 

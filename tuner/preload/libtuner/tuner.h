@@ -214,6 +214,7 @@ struct plan {
 };
 extern struct plan *plans; /* by choice */
 bool start_plans(void);
+void end_plans(void);
 MPI_Comm duplicate_forced(MPI_Comm comm, const struct choice *choice);
 int call_forced(struct call *call, struct communicator *known, const struct plan *plan);
 
