@@ -7,11 +7,15 @@ Both depend only on the chunks, so they are settled here, once for all sizes of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+import numpy as np
+
+from tuner.base.errors import ScheduleError
 from tuner.core.schedule import NO_REDUCTION, Schedule
 
 MAX_ROUNDS_AHEAD = 8  # rounds that a send may last before its rank waits for it
@@ -201,7 +205,10 @@ class _RankPlan:
 class SchedulePlan:
     """The instructions of all ranks of a schedule.
 
-    ranks           instructions of each rank
+    ranks           instructions of each rank; those of rank 0 alone where the others turn
+    chunk_step      where ranks turn: how many chunks the instructions of a rank lie above those of
+                    the rank below it, modulo the number of chunks; None where they do not. Peers
+                    lie one rank above.
     n_requests      most messages that one rank has in progress at once
     n_slots         most parts that one rank has set aside at once
     slot_chunks     chunks that are set aside at once at most
@@ -211,6 +218,7 @@ class SchedulePlan:
     """
 
     ranks: tuple[tuple[Instruction, ...], ...]
+    chunk_step: int | None
     n_requests: int
     n_slots: int
     slot_chunks: int
@@ -218,26 +226,63 @@ class SchedulePlan:
     shifts: bool
 
 
-def plan_schedule(schedule: Schedule) -> SchedulePlan:
-    """Return the instructions of every rank of a schedule."""
-    plans = [_RankPlan(rank) for rank in range(schedule.p)]
+def plan_schedule(schedule: Schedule, max_transfers: float = math.inf) -> SchedulePlan:
+    """Return the instructions of every rank of a schedule.
+
+    Raises ScheduleError for more transfers between ranks that do not turn.
+    """
+    step = _chunk_step(schedule)
+    if step is None and sum(map(len, schedule.rounds())) > max_transfers:
+        raise ScheduleError(f"{schedule} has more than {max_transfers} transfers")
+    plans = [_RankPlan(rank) for rank in range(schedule.p if step is None else 1)]
     n_chunks, scratch, shifts = schedule.n_chunks, False, False
     for r in schedule.rounds():
+        planned = r if step is None else r.select((r.src == 0) | (r.dst == 0))
         rows = dict[int, list[_Row]]()
-        for row in map(_Row._make, zip(*(column.tolist() for column in r.columns), strict=True)):
+        columns = (column.tolist() for column in planned.columns)
+        for row in map(_Row._make, zip(*columns, strict=True)):
             for rank in {row.src, row.dst}:
                 rows.setdefault(rank, []).append(row)
         scratch |= bool((r.src_chunk >= n_chunks).any() or (r.dst_chunk >= n_chunks).any())
         shifts |= bool(((r.src_chunk - r.dst_chunk) % n_chunks).any())
-        for rank, own in rows.items():
-            plans[rank].add_round(own)
+        for plan in plans:
+            if plan.rank in rows:
+                plan.add_round(rows[plan.rank])
     for plan in plans:
         plan.finish()
     return SchedulePlan(
         tuple(tuple(plan.instructions) for plan in plans),
+        step,
         max(plan.n_requests for plan in plans),
         max(plan.n_slots for plan in plans),
         max(plan.slot_chunks for plan in plans),
         scratch,
         shifts,
     )
+
+
+def _chunk_step(schedule: Schedule) -> int | None:
+    """Return `SchedulePlan.chunk_step`.
+
+    Ranks turn where in each round the transfers from a rank, in their order, are those from rank 0
+    with all ranks that much higher and all chunks so many steps, and those to a rank likewise.
+    """
+    p, n_chunks, step = schedule.p, schedule.n_chunks, -1
+    ranks = np.arange(p)[:, None]
+    if p == 1 or schedule.collective.is_rooted:
+        return None
+    for r in schedule.rounds():
+        for rank, peer, chunk in ((r.src, r.dst, r.src_chunk), (r.dst, r.src, r.dst_chunk)):
+            order = np.argsort(rank, kind="stable")
+            if len(r) % p or (rank[order].reshape(p, -1) != ranks).any():
+                return None
+            peers, chunks, counts, codes = (
+                column[order].reshape(p, -1) for column in (peer, chunk, r.count, r.reduce)
+            )
+            if step < 0:
+                step = int(chunks[1, 0] - chunks[0, 0]) % n_chunks
+            own = (chunks - step * ranks) % n_chunks
+            turned = ((peers - ranks) % p, own, chunks // n_chunks, counts, codes)
+            if any((column != column[0]).any() for column in turned):
+                return None
+    return max(step, 0)

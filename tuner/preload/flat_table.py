@@ -11,7 +11,7 @@ The declarations of the C library are made from the same records (`tuner.preload
                     communicator is created, or what their present value must (not) be; or a hint
                     for that communicator
     variants        a schedule for sizes from `start_bytes` on
-    programs        the instructions of one rank for one root
+    programs        the instructions of one rank for one root; of rank 0 where `turns` is set
     instructions    see `tuner.core.rank_plan`
     notes           why rules are left to the library
     strings         texts that end with a zero
@@ -53,6 +53,7 @@ from tuner.mpi_libraries.profiles import profile_of
 MAGIC = 0x4C424154524E5554  # "TUNRTABL" in little-endian order
 FORCED_CALL_S = 1e-7  # upper bound of writing variables around a call: tests/bench/preload.py
 MAX_INSTRUCTIONS = 4_000_000  # of one table: 96 MB
+TRANSFER_INSTRUCTIONS = 4  # a send, a receive, and a wait for each
 MAX_EXACT_SEGMENTS = 16  # beyond, a schedule has some numbers of segments only
 SEGMENT_STEPS = 4  # from one of those numbers to its double
 MAX_SEGMENTS = 128
@@ -93,6 +94,8 @@ RECORDS: dict[str, list[tuple[Any, ...]]] = {
         ("first_program", "u4"),
         ("n_roots", "u4"),
         ("rotates", "u4"),
+        ("turns", "u4"),
+        ("chunk_step", "u4"),
         ("shifts", "u4"),
         ("uses_scratch", "u4"),
         ("keeps_order", "u4"),
@@ -301,11 +304,14 @@ class _Flattener:
                 collective, choice.algorithm, p, root=root, nbytes=nbytes, params=choice.params
             )
 
+        def planned(root: int) -> SchedulePlan:
+            return plan_schedule(built(root), MAX_INSTRUCTIONS // TRANSFER_INSTRUCTIONS)
+
         schedule, first = built(0), len(self._rows["program"])
-        plans = [plan_schedule(schedule)]
-        rotates = collective.is_rooted and _rotates(plans[0], plan_schedule(built(p - 1)))
+        plans = [planned(0)]
+        rotates = collective.is_rooted and _rotates(plans[0], planned(p - 1))
         if collective.is_rooted and not rotates:
-            plans += [plan_schedule(built(root)) for root in range(1, p)]
+            plans += map(planned, range(1, p))
         for plan in plans:
             self._add_programs(plan)
         roots = (0, p - 1) if rotates else range(len(plans))
@@ -319,6 +325,8 @@ class _Flattener:
             first,
             len(plans),
             rotates,
+            plans[0].chunk_step is not None,
+            plans[0].chunk_step or 0,
             any(plan.shifts for plan in plans),
             any(plan.uses_scratch for plan in plans),
             ordered,

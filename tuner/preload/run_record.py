@@ -143,7 +143,6 @@ class RunRecord:
         return self.seconds / max(self.ranks, 1)
 
     def summary(self) -> dict[str, object]:
-        """Return the record as JSON takes it."""
         return {**asdict(self), "run_seconds": self.run_seconds, "share": self.share}
 
     def summaries(self) -> list[CallSummary]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.calls import ALL, every_schedule, inputs, matrix_product
+from tuner.algorithms import build
 from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.core.interpret import interpret
@@ -111,13 +112,42 @@ class Player:
         queue.append(self.requests[request])
 
 
+MESSAGES = (InstructionKind.SEND, InstructionKind.RECEIVE, InstructionKind.RECEIVE_ASIDE)
+SLOT_SOURCES = (
+    InstructionKind.RECEIVE_ASIDE,
+    InstructionKind.COPY_BACK,
+    InstructionKind.REDUCE_BACK,
+)
+
+
+def turned(step: Instruction, rank: int, schedule: Schedule, chunk_step: int) -> Instruction:
+    """The instruction of a rank for one of rank 0."""
+    p, n = schedule.p, schedule.n_chunks
+
+    def chunk(planned: int) -> int:
+        return planned if planned < 0 else planned // n * n + (planned + rank * chunk_step) % n
+
+    return step._replace(
+        source=step.source if step.kind in SLOT_SOURCES else chunk(step.source),
+        target=step.target if step.kind is InstructionKind.SET_ASIDE else chunk(step.target),
+        peer=(step.peer + rank) % p if step.kind in MESSAGES else step.peer,
+    )
+
+
+def program(schedule: Schedule, plan: SchedulePlan, rank: int) -> tuple[Instruction, ...]:
+    if plan.chunk_step is None:
+        return plan.ranks[rank]
+    (first,) = plan.ranks
+    return tuple(turned(step, rank, schedule, plan.chunk_step) for step in first)
+
+
 def run(
     schedule: Schedule, plan: SchedulePlan, buffers: list[AnyArray], seed: int
 ) -> list[AnyArray]:
     """Let all ranks carry out their instructions, each at random speed."""
     network, generator = Network(), random.Random(seed)
     players = [Player(schedule, r, buffer, network) for r, buffer in enumerate(buffers)]
-    running = {r: player.play(plan.ranks[r]) for r, player in enumerate(players)}
+    running = {r: player.play(program(schedule, plan, r)) for r, player in enumerate(players)}
     while running:
         for rank in generator.sample([*running], len(running)):
             if next(running[rank], running) is running:
@@ -142,6 +172,42 @@ def test_ranks_do_what_the_schedule_means(collective: Collective, name: str, p: 
             found = run(schedule, plan, buffers, seed)
             for mine, wanted in zip(found, expected, strict=True):
                 np.testing.assert_array_equal(mine, wanted)
+
+
+@pytest.mark.parametrize(
+    ("collective", "name", "chunk_step"),
+    [
+        (Collective.ALLREDUCE, "ring", 1),
+        (Collective.ALLREDUCE, "segmented_ring", 2),
+        (Collective.ALLGATHER, "ring", 1),
+        (Collective.BARRIER, "dissemination", 0),
+        (Collective.ALLREDUCE, "recursive_doubling", None),
+        (Collective.ALLGATHER, "bruck", None),
+        (Collective.BCAST, "binomial", None),
+    ],
+)
+def test_ranks_that_turn_share_the_instructions_of_rank_0(
+    collective: Collective, name: str, chunk_step: int | None
+) -> None:
+    segment = {"segment": 1024} if name == "segmented_ring" else {}
+    plan = plan_schedule(build(collective, name, 6, nbytes=2 * 6 * 1024, params=segment))
+    assert plan.chunk_step == chunk_step
+    assert len(plan.ranks) == (6 if chunk_step is None else 1)
+
+
+def test_ranks_whose_transfers_differ_in_one_place_do_not_turn() -> None:
+    ring = Round.of([0, 1, 2], [1, 2, 0], [0, 1, 2])
+    assert plan_schedule(make_schedule(Collective.ALLGATHER, 3, 3, [ring])).chunk_step == 1
+    for other in (
+        Round.of([0, 1, 2], [1, 2, 0], [0, 1, 1]),
+        Round.of([0, 1, 2], [1, 2, 0], [0, 1, 5]),
+        Round.of([0, 1, 2], [1, 0, 2], [0, 1, 2]),
+        Round.of([0, 1, 2], [1, 2, 0], [0, 1, 2], count=[2, 2, 1]),
+        Round.of([0, 1, 2], [1, 2, 0], [0, 1, 2], reduce=[1, 1, 2]),
+        Round.of([0, 1], [1, 2], [0, 1]),
+    ):
+        schedule = make_schedule(Collective.ALLGATHER, 3, 3, [ring, other])
+        assert plan_schedule(schedule).chunk_step is None
 
 
 def test_a_send_may_last_while_its_source_is_unchanged() -> None:

@@ -19,7 +19,9 @@ struct run {
     MPI_Datatype datatype;
     MPI_Op op;
     bool commutes;
-    int shift, tag;
+    int shift; /* by which the peers of the program are turned */
+    int turn;  /* by which its chunks are */
+    int tag;
 };
 
 /* Divide the vector into chunks, as Schedule.chunk_sizes does. */
@@ -44,16 +46,23 @@ static int64_t offset_of(const struct run *run, int64_t chunk)
     return chunk * run->shorter + (chunk < run->longer ? chunk : run->longer) * run->more;
 }
 
-static char *address_of(const struct run *run, int64_t chunk)
+/* Return the chunk of this rank for one of the program; it stays in the buffer or in scratch. */
+static int64_t turned(const struct run *run, int64_t chunk)
 {
-    const int64_t n = run->variant->n_chunks;
+    const int64_t n = run->variant->n_chunks, first = chunk < n ? 0 : n;
+    return run->turn ? first + (chunk - first + run->turn) % n : chunk;
+}
+
+static char *address_of(const struct run *run, int64_t planned)
+{
+    const int64_t n = run->variant->n_chunks, chunk = turned(run, planned);
     return chunk < n ? run->buffer + (size_t)offset_of(run, chunk) * run->unit
                      : run->scratch + (size_t)offset_of(run, chunk - n) * run->unit;
 }
 
-static int64_t units_of(const struct run *run, int64_t chunk, int64_t chunks)
+static int64_t units_of(const struct run *run, int64_t planned, int64_t chunks)
 {
-    const int64_t first = chunk % run->variant->n_chunks;
+    const int64_t first = turned(run, planned) % run->variant->n_chunks;
     return offset_of(run, first + chunks) - offset_of(run, first);
 }
 
@@ -146,13 +155,16 @@ static int run_instructions(const struct run *run, const struct program *program
     return failure;
 }
 
-/* Return the program of this rank, and by how much its peers are turned. */
+/* Return the program of this rank, and by how much its peers and chunks are turned. */
 static const struct program *program_of(struct run *run, int root)
 {
     const struct variant *variant = run->variant;
     const int rank = run->known->rank, size = run->known->size;
     const struct program *programs = &table.programs[variant->first_program];
-    run->shift = variant->rotates ? root : 0;
+    run->shift = variant->turns ? rank : variant->rotates ? root : 0;
+    run->turn = variant->turns ? (int)((int64_t)rank * variant->chunk_step % variant->n_chunks) : 0;
+    if (variant->turns)
+        return programs;
     if (variant->rotates)
         return &programs[(rank + size - root) % size];
     return &programs[(variant->n_roots > 1 ? root : 0) * size + rank];
