@@ -137,7 +137,6 @@ class ProbeMonitor:
 
     @property
     def elapsed(self) -> float:
-        """The seconds since the monitor was made."""
         return time.monotonic() - self._begin
 
     def handle_line(self, text: str) -> float | None:

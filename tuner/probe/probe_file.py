@@ -26,7 +26,7 @@ from tuner.mpi_libraries.default_algorithms import DEFAULT_ALGORITHMS_KEY
 from tuner.probe.all_pairs import describe_slow_pairs
 from tuner.probe.monitor import ProbeMonitor
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.sentinels import describe_instability, describe_oversubscription
+from tuner.probe.sentinels import describe_instability
 
 BEGAN_KEY = "began"  # of a run: its start, in seconds since the epoch
 SPENT_KEY = "spent"  # of a run: the seconds taken before
@@ -171,7 +171,6 @@ class ProbeFile:
             *monitor.notes,
             *describe_instability(series),
             *describe_slow_pairs(series, self.plan.hosts),
-            *(describe_oversubscription(series, self.cluster.cores) if self.plan.hosts else ()),
         ]
         if names:
             larger = " with a larger --budget" if self._retry_skipped is None else ""

@@ -1,4 +1,4 @@
-"""Detect conditions under which the times of a probe say little: drift, noise, too few cores."""
+"""Detect drift and noise of a machine from reference points repeated through a probe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.base.statistics import relative_half_width
-from tuner.base.units import format_size, plural
+from tuner.base.units import format_size
 from tuner.core.measurement import Measurement
 
 MAX_DRIFT = 0.05  # relative change from the first to the last sentinels that is reported
@@ -27,17 +27,6 @@ def describe_instability(series: Sequence[Measurement]) -> list[str]:
     middle = float(np.median(medians))
     what = f"{found[0].subject} messages of {format_size(found[0].nbytes)}"
     return [*_drift(medians, what), *_outliers(medians, middle, what), *_noise(found, what)]
-
-
-def describe_oversubscription(series: Sequence[Measurement], cores: int) -> list[str]:
-    """Return a sentence where more ranks than cores were measured on a host."""
-    ranks = max((one.ppn for one in series), default=0)
-    if ranks <= cores:
-        return []
-    return [
-        f"{ranks} ranks share {plural(cores, 'core')} of a host: their times are mostly waits for a"
-        " core, and hold for no other load or settings; measure fewer (--ppn)"
-    ]
 
 
 def _drift(medians: np.ndarray, subject: str) -> list[str]:

@@ -152,7 +152,6 @@ class ProbeSession:
         )
 
     def close(self) -> None:
-        """Free every communicator."""
         if self._device_probe is not None:
             self._device_probe.release()
         self._release_schedules()

@@ -44,7 +44,7 @@ from tuner.probe.probe_spec import (
     shapes_to_measure,
 )
 from tuner.probe.rank_layout import RankLayout
-from tuner.probe.sentinels import describe_instability, describe_oversubscription
+from tuner.probe.sentinels import describe_instability
 
 EIGHT = Hosts(tuple(f"node{n}" for n in range(8)))
 REQUEST = ProbeSpec("openmpi", EIGHT, 2, sizes=(1024, 2**18))
@@ -383,15 +383,6 @@ def test_sentinels_say_when_a_machine_drifts_or_is_too_noisy(
 ) -> None:
     said = " ".join(describe_instability(series))
     assert (word in said) if word else said == ""
-
-
-def test_more_ranks_than_cores_of_a_host_are_said() -> None:
-    series = sentinels([1e-3] * 2)
-    crowded = [replace(one, nodes=1, ppn=4, p=4) for one in series]
-    assert describe_oversubscription(series, cores=2) == []
-    assert describe_oversubscription(crowded, cores=4) == []
-    (said,) = describe_oversubscription([*series, *crowded], cores=2)
-    assert said.startswith("4 ranks share 2 cores of a host: ")
 
 
 HERE = Cluster("node", 8, 4, "some", 2**30)

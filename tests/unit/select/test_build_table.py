@@ -174,6 +174,22 @@ def test_algorithms_that_the_library_lacks_are_named(
     assert "binomial" not in said
 
 
+def test_more_ranks_than_cores_on_a_node_are_said(
+    topology: Topology, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = measured(topology, (2, 4))
+    c, flat = tmp_path / "c.json", tmp_path / "flat.yaml"
+    write_calibration(CALIBRATION, c)
+    flat.write_text(FLAT)
+    for cores in (1, 0):
+        crowded = replace(made, cluster=replace(made.cluster, cores=cores))
+        m = measurements_file(tmp_path / f"{cores}.ndjson", crowded)
+        words = ["tune", "--measurements", str(m), "--calibration", str(c)]
+        assert main([*words, "--topology", str(flat), "--out", str(tmp_path / "table.json")]) == 0
+        sentence = "come from more ranks than a node has cores (0)"
+        assert (sentence in " ".join(capsys.readouterr().err.split())) == (cores == 0)
+
+
 def test_shapes_without_rules_are_named_and_so_is_what_comes_next(
     topology: Topology, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

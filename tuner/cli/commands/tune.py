@@ -31,6 +31,7 @@ from tuner.core.table import LIBRARY, TuningTable, table_record, write_table
 from tuner.launch import Launcher
 from tuner.probe.monitor import forward_progress
 from tuner.probe.probe_spec import ProbeShape, ProbeSpec
+from tuner.report.cautions import table_cautions
 from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints, constraints_from_options
 from tuner.select.dataset import BATCHES_KEY, Observation, measured_pairs
@@ -149,7 +150,7 @@ def run(options: argparse.Namespace) -> None:
     write_table(table, options.out)
     if not options.json:
         print_rules(table)
-    for caution in (*cautions, *_without_rules(table, shapes)):
+    for caution in (*cautions, *_without_rules(table, shapes), *table_cautions(table)):
         warn(caution)
     print_result(
         options.json,
