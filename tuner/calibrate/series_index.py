@@ -70,11 +70,9 @@ class SeriesIndex:
         return Bootstrap(math.hypot(drift, LAUNCH_RELATIVE_SD if len(launches) == 1 else 0.0))
 
     def median(self, launches: LaunchSeries) -> FloatArray:
-        """Return the resampled median in seconds."""
         return self.bootstrap.median(launches)
 
     def midmean(self, launches: LaunchSeries) -> FloatArray:
-        """Return the resampled midmean in seconds."""
         return self.bootstrap.midmean(launches)
 
     @cached_property

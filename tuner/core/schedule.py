@@ -222,7 +222,6 @@ class ColumnMap:
         self._known: dict[int, tuple[Int32Array, Int32Array]] = {}  # by id; it holds the column
 
     def __call__(self, column: Int32Array) -> Int32Array:
-        """Return the result as a read-only column."""
         if id(column) not in self._known:
             self._known[id(column)] = column, _as_column(self._function(column))
         return self._known[id(column)][1]

@@ -47,7 +47,6 @@ class Diagnosis:
 
     @property
     def is_usable(self) -> bool:
-        """Return whether something can be measured."""
         return not any(problem.fatal for problem in self.problems)
 
     @classmethod

@@ -81,7 +81,6 @@ class EmulatedCluster:
 
     @property
     def directory(self) -> Path:
-        """The directory of its files while it is up."""
         return _directory(self.cluster_id)
 
     @property

@@ -136,7 +136,6 @@ class InspectorFile:
         return _collective(number, communicator, rank, call)
 
     def _begin(self, number: int, content: Mapping[str, Any]) -> None:
-        """Start the batch that this line announces."""
         self._require_complete(number)
         stats = _mapping(content, "dump_stats", number)
         counts = {

@@ -77,7 +77,6 @@ class Launcher:
 
     @property
     def profile(self) -> LibraryProfile:
-        """The facts of its library."""
         return PROFILES[self.library]
 
     @property
@@ -253,7 +252,6 @@ class MultiHostLauncher:
 
     @property
     def python(self) -> Path:
-        """The interpreter of the ranks."""
         return self.launcher.python
 
     def run(

@@ -90,11 +90,9 @@ class LibraryProfile:
 
     @property
     def title(self) -> str:
-        """The name in sentences."""
         return TITLES[self.name]
 
     def environment(self, settings: Mapping[str, Any]) -> dict[str, str]:
-        """Return settings as environment variables."""
         return {self.settings_prefix + name: str(value) for name, value in settings.items()}
 
     def setting_words(self, settings: Mapping[str, str]) -> list[str]:

@@ -54,7 +54,6 @@ class AxisPlot:
 
     @property
     def name(self) -> str:
-        """Name of the file, without suffix."""
         return f"axis-{self.axis}-{self.collective}"
 
 

@@ -50,7 +50,6 @@ class PinnedPool:
 
     @property
     def idle_nbytes(self) -> int:
-        """The bytes that are kept for later calls."""
         return sum(memory.nbytes for memory in self._idle)
 
     @contextmanager

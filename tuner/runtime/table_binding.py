@@ -51,7 +51,6 @@ class SizeRules:
 
     @classmethod
     def from_rules(cls, rules: tuple[Rule, ...]) -> SizeRules:
-        """Build the columns from the rules of one key."""
         numbers: dict[AlgorithmChoice, int] = {}
         places = [numbers.setdefault(rule.choice, len(numbers)) for rule in rules]
         return cls([rule.start_bytes for rule in rules], list(numbers), places, rules)
@@ -87,7 +86,6 @@ class AgreedRules:
 
     @classmethod
     def from_rules(cls, rules: RulesByKey) -> AgreedRules:
-        """Build the columns of the rules of each key."""
         return cls(
             {
                 (key.collective, key.operators): SizeRules.from_rules(kept)

@@ -30,7 +30,6 @@ class Deadline:
 
     @property
     def remaining_s(self) -> float:
-        """The remaining seconds, never below zero."""
         return max(0.0, self._end - time.monotonic())
 
     def run(self, function: Callable[[], T], subject: str) -> T:

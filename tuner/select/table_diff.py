@@ -136,7 +136,6 @@ class EvidenceChange:
 
     @property
     def reason(self) -> str:
-        """Return the evidence of both tables in words."""
         was, now = (_describe_basis(rule) for rule in (self.before, self.after))
         told = f"now {now}, was {was}" if self.has_other_basis else f"{now} in both tables, anew"
         if self.after.choice.is_default:

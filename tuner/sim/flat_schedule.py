@@ -34,7 +34,6 @@ class FlatSchedule:
     pattern: IntArray
 
     def select(self, mask: BoolArray) -> FlatSchedule:
-        """Return the rows where `mask` is true."""
         if mask.all():
             return self
         return FlatSchedule(*(getattr(self, column.name)[mask] for column in fields(self)))

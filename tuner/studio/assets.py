@@ -47,7 +47,6 @@ class Asset:
 
     @cached_property
     def compressed(self) -> bytes:
-        """The content as gzip."""
         return gzip.compress(self.content, mtime=0)
 
 

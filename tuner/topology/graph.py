@@ -174,7 +174,6 @@ class RouteGraph:
 
     @cached_property
     def _trunks(self) -> IntArray:
-        """The links between unattached vertices."""
         up = self._leaf_attachments[1]
         return np.flatnonzero((up[self.source] < 0) & (up[self.target] < 0))
 

@@ -78,7 +78,6 @@ class CallTimes:
 
     @property
     def world(self) -> Group:
-        """The group of all ranks."""
         return Group(self.placement.p)
 
     @property

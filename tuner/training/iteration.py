@@ -67,7 +67,6 @@ class PredictedIteration:
 
     @property
     def rate(self) -> float:
-        """Samples per second of all ranks."""
         return self.samples / self.seconds
 
     @property

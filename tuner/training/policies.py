@@ -101,7 +101,6 @@ class FastestKnown:
                 yield TimedAlgorithm(name, of_nccl.seconds(collective, name, call.nbytes))
 
     def _of_schedules(self, call: Call, times: CallTimes) -> Iterator[TimedAlgorithm]:
-        """Yield those that are worth a simulation."""
         predict = times.simulated if self.names else partial(times.extrapolated, MOST_NODES)
         for choice in self._worth_trying(call, times):
             seconds = _seconds_if_possible(predict, call, choice)

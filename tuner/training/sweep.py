@@ -74,7 +74,6 @@ class SweepResult:
 
     @property
     def fastest(self) -> SweepPoint:
-        """The configuration with the largest rate."""
         return max(self.points, key=lambda point: point.rate)
 
     @property

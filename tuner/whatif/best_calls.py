@@ -73,7 +73,6 @@ class BestCalls:
         return BestCalls(self.found.copy())
 
     def add(self, one: PricedTask) -> None:
-        """Take the times of a task into account."""
         columns = (one.calls, one.sizes, one.places, one.seconds)
         for call, index, place, seconds in zip(*columns, strict=True):
             if not seconds:

@@ -155,7 +155,6 @@ class LiveStudy:
         return len(numbers), found
 
     def names(self, numbers: Iterable[int]) -> list[str]:
-        """Return the candidates of some tasks, sorted."""
         return sorted({str(call.candidate) for number in numbers for call in self.calls[number]})
 
     def gains(self, best: Sequence[BestTimedCall], resource: str) -> list[float | None]:

@@ -97,7 +97,6 @@ class StudyPoint:
 
     @property
     def coordinates(self) -> dict[str, AxisValue]:
-        """The values of the axes and the message size."""
         return {**self.axis_values, SIZE_AXIS: self.nbytes}
 
     def seconds(self, candidate: Candidate) -> float | None:

@@ -88,7 +88,6 @@ class LibraryPipeline:
 
     @property
     def native_file(self) -> Path:
-        """The file that the library itself reads."""
         return self.path_of(profile_of(self.name).tuning_file)
 
     @cached_property
@@ -98,7 +97,6 @@ class LibraryPipeline:
 
     @cached_property
     def table(self) -> TuningTable:
-        """The table, read once it is made."""
         return read_table(self.path_of("table.json"))
 
     def make_accepted_table(self) -> None:

@@ -31,7 +31,6 @@ class TimeLimit:
 
     @property
     def elapsed(self) -> float:
-        """Return the seconds since the command began."""
         return time.monotonic() - self._begun
 
     @property

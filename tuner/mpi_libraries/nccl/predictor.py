@@ -71,7 +71,6 @@ class NcclPredictor:
         return estimate_times(self.system, collective, nbytes)
 
     def predicted_seconds(self, collective: Collective, nbytes: int) -> dict[AlgoProto, float]:
-        """Return the predicted time of each pair."""
         return {
             way: self._predict(collective, way, model, nbytes)
             for way, model in cost_models(self._reached, collective).items()

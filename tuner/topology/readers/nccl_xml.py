@@ -116,7 +116,6 @@ class _NodeGraph:
         return drawn
 
     def attach(self, cpu: XmlElement) -> None:
-        """Attach everything below one CPU."""
         name = self.device_names[id(cpu)]
         for element in cpu.walk():
             self.cpu_of[self.device_names.get(id(element), "")] = name

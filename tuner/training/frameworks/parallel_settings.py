@@ -75,11 +75,9 @@ class ParallelSettings:
 
     @property
     def order(self) -> PipelineSchedule:
-        """The order of the steps of each stage."""
         return PipelineSchedule(self.pipeline, self.interleaved, self.schedule)
 
     def replicas(self, job: TrainingJob) -> int:
-        """Return the number of replicas of the model."""
         return job.ranks // self.replica_ranks
 
     def group(self, job: TrainingJob, dimension: str) -> Group:
@@ -113,7 +111,6 @@ class ParallelSettings:
         ]
 
     def layers_of_stage(self, model: Model, stage: int) -> list[int]:
-        """Return the layers of all chunks of a stage."""
         chunks = range(self.interleaved)
         return [at for chunk in chunks for at in self.layers_of(model, stage, chunk)]
 

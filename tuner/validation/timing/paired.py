@@ -48,12 +48,10 @@ class TimedCall:
     nbytes: int
 
     def __str__(self) -> str:
-        """Return the call as `allreduce 2x4 64KiB`."""
         return f"{self.collective} {self.nodes}x{self.ppn} {format_size(self.nbytes)}"
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The nodes and the ranks on each."""
         return self.nodes, self.ppn
 
 
