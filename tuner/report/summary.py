@@ -250,7 +250,7 @@ def _opening(changed: Sequence[Record]) -> str:
         )
     if _faster(changed):
         return f"Some calls gained, but not all changed calls taken together {figures}."
-    return f"Nothing was gained by the changed calls {figures}."
+    return f"The changed calls show no significant gain {figures}."
 
 
 def _counts(changed: Sequence[Record], total: int) -> str:

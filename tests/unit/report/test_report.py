@@ -134,7 +134,7 @@ def test_figures_count_rules_and_name_what_is_not_confirmed(result: LibraryResul
     [
         ([], "Nothing was compared"),
         ([held(1.0, algorithm="default")], "Nothing was gained and nothing lost"),
-        ([held(1.01)], "Nothing was gained by the changed calls"),
+        ([held(1.01)], "The changed calls show no significant gain"),
         ([held(1.3)] * 5, "Calls whose algorithm the table changes became 1.30 times"),
         ([held(0.8)] * 5, "Something was lost"),
         ([held(1.3), held(0.5), held(1.5)], "Some calls gained, but not all"),
