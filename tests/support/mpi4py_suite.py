@@ -36,6 +36,10 @@ EXACT_CLASS = {
     "test_objmodel.TestObjModel.testHandle",
     *(f"test_comm_topo.TestTopoWorld{dup}.{name}" for dup in ("", "Dup") for name in TOPOLOGIES),
 }
+# They start an agreement and then a barrier on one rank, and on the others the reverse. MPI wants
+# collectives in the same order on all ranks (4.1, 6.12): under a table Open MPI hangs in the
+# creation of our communicator, which the barrier begins with.
+LEFT_OUT = ("-e", "test_ulfm")
 STEPS = (0, 8, 16, 32, 64, 128, 256, 512)  # bytes from which on a table has another choice
 SHARED_CORES = {  # ranks that wait let others work, and more can be spawned than there are cores
     "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
@@ -109,14 +113,14 @@ def run_suite(
     """Run tests on ranks, under the dispatcher where there is a table.
 
     arguments   as of the suite's own main program: `-i REGEX` for some modules, `-e REGEX` for all
-                but some
+                but some; LEFT_OUT without any
     preload     variables of ranks with the preloaded library; None: without it
     """
     way = ["-m", "mpi4py"] if table is None else ["-m", "tuner.run", "--table", str(table)]
     with tempfile.TemporaryDirectory(prefix="tuner-") as place:
         run = launcher.run(
             ranks,
-            [*way, str(PROGRAM), str(directory()), place, *arguments],
+            [*way, str(PROGRAM), str(directory()), place, *(arguments or LEFT_OUT)],
             timeout=timeout,
             environment={**SHARED_CORES, **(preload or {})},
             check=False,
