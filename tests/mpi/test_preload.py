@@ -18,7 +18,7 @@ from tuner.preload.report import read_counts
 RANKS = 3
 TABLES = ("schedule", "forced")
 FOLLOWING = {"TUNER_TUNE_AFTER_US": "0", "TUNER_QUIET": "1", **SHARED_CORES}
-LEFT_FOR_DEVICES = "cannot be run on buffers in the memory of devices"
+LEFT_FOR_DEVICES = "cannot be run on buffers that may be on a device"
 COLLECTIVES, WRONG_CALLS = "collectives_program.c", "wrong_calls_program.c"
 
 

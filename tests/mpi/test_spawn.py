@@ -27,16 +27,19 @@ print("done")
 CHILD = """
 import sys
 from mpi4py import MPI
-if sys.argv[1] == "variables":
+if sys.argv[1] != "preloaded":
     from tuner.runtime.control_variables import ControlVariables
     ControlVariables()
 parent = MPI.Comm.Get_parent()
-parent.Barrier()
-parent.Disconnect()
+if parent:
+    parent.Barrier()
+    parent.Disconnect()
+if sys.argv[1] == "finalizes":
+    MPI.Finalize()
 """
 
 
-@pytest.mark.parametrize("way", ["variables", "preloaded"])
+@pytest.mark.parametrize("way", ["variables", "finalizes", "preloaded"])
 def test_ranks_outlive_what_they_spawn(launcher: Launcher, tmp_path: Path, way: str) -> None:
     parent, child = tmp_path / "parent.py", tmp_path / "child.py"
     parent.write_text(PARENT)
@@ -50,3 +53,12 @@ def test_ranks_outlive_what_they_spawn(launcher: Launcher, tmp_path: Path, way: 
         timeout=patience(),
     )
     assert run.stdout.split() == ["done", "done"]
+
+
+def test_a_program_that_finalizes_mpi_itself_ends_silently(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CHILD)
+    run = launcher.run(2, [str(program), "finalizes"], environment=SHARED_CORES, timeout=patience())
+    assert (run.stdout, run.stderr) == ("", "")

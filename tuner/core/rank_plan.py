@@ -229,11 +229,11 @@ class SchedulePlan:
 def plan_schedule(schedule: Schedule, max_transfers: float = math.inf) -> SchedulePlan:
     """Return the instructions of every rank of a schedule.
 
-    Raises ScheduleError for more transfers between ranks that do not turn.
+    Raises ScheduleError for more transfers than `max_transfers`, where ranks do not turn.
     """
     step = _chunk_step(schedule)
     if step is None and sum(map(len, schedule.rounds())) > max_transfers:
-        raise ScheduleError(f"{schedule} has more than {max_transfers} transfers")
+        raise ScheduleError(f"{schedule} has more than {max_transfers} transfers, too many to list")
     plans = [_RankPlan(rank) for rank in range(schedule.p if step is None else 1)]
     n_chunks, scratch, shifts = schedule.n_chunks, False, False
     for r in schedule.rounds():

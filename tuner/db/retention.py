@@ -50,7 +50,6 @@ class Retention:
 
     @property
     def keeps_all(self) -> bool:
-        """Return whether nothing is ever deleted."""
         return self == KEEP_ALL
 
 

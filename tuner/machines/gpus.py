@@ -45,7 +45,6 @@ class GpuSpec:
 
     @property
     def copy_rate(self) -> SourcedValue:
-        """Rate of a copy inside its memory."""
         return SourcedValue(
             self.memory_rate.value * MEMORY_EFFICIENCY / COPY_PASSES,
             "B/s",

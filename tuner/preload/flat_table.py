@@ -304,14 +304,12 @@ class _Flattener:
                 collective, choice.algorithm, p, root=root, nbytes=nbytes, params=choice.params
             )
 
-        def planned(root: int) -> SchedulePlan:
-            return plan_schedule(built(root), MAX_INSTRUCTIONS // TRANSFER_INSTRUCTIONS)
-
         schedule, first = built(0), len(self._rows["program"])
-        plans = [planned(0)]
-        rotates = collective.is_rooted and _rotates(plans[0], planned(p - 1))
+        most = MAX_INSTRUCTIONS // TRANSFER_INSTRUCTIONS
+        plans = [plan_schedule(schedule, most)]
+        rotates = collective.is_rooted and _rotates(plans[0], plan_schedule(built(p - 1), most))
         if collective.is_rooted and not rotates:
-            plans += map(planned, range(1, p))
+            plans += [plan_schedule(built(root), most) for root in range(1, p)]
         for plan in plans:
             self._add_programs(plan)
         roots = (0, p - 1) if rotates else range(len(plans))

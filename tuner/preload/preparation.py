@@ -122,7 +122,7 @@ def library_for(command: Sequence[str]) -> tuple[PreloadLibrary, KnownLauncher]:
     if launcher is None:
         found = shutil.which("mpirun") or shutil.which("mpiexec")
         raise InputError(
-            f"`{found} --version` names no MPI that tuner knows"
+            f"`{found} --version` names no MPI that is known: put that of your MPI first in PATH"
             if found
             else "neither mpirun nor mpiexec was found: add the bin directory of your MPI to PATH"
         )

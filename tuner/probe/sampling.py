@@ -72,5 +72,4 @@ class TimeBudget:
         return max(share, 0.0)
 
     def spend(self, seconds: float) -> None:
-        """Record the seconds that a point really took."""
         self._seconds -= seconds

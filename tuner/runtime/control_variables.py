@@ -68,6 +68,23 @@ def loaded_library() -> Path:
     return Path(info.file.decode()).resolve()
 
 
+def _call_before_mpi_ends(close: Callable[[], int]) -> None:
+    """Close the tool interface once, in MPI_Finalize or before Python ends without that.
+
+    While it is open, Open MPI would keep its connection to the launcher, which would take a spawned
+    program for one that has died, and end its parents.
+    """
+    closing = iter([close])
+
+    def close_once(*_: Any) -> None:
+        for function in closing:
+            function()
+
+    if MPI.Is_initialized():  # the attributes of COMM_SELF are the first that MPI deletes
+        MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=close_once), None)
+    atexit.register(lambda: MPI.Is_finalized() or close_once())
+
+
 class ControlVariables:
     """An interface to the library's control variables by name.
 
@@ -87,9 +104,7 @@ class ControlVariables:
         code = self._mpi.MPI_T_init_thread(level, ctypes.byref(ctypes.c_int()))
         if code != 0:
             raise InputError(f"the MPI tool interface cannot be initialised (error {code})")
-        # While it is open Open MPI stays connected to the launcher, which takes a spawned program
-        # for one that has died, and ends its parents.
-        atexit.register(self._mpi.MPI_T_finalize)
+        _call_before_mpi_ends(self._mpi.MPI_T_finalize)
 
     def read(self, name: str) -> int | str:
         """Return the variable's present value; raises InputError for an unknown name."""

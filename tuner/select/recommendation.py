@@ -41,7 +41,6 @@ class Recommender:
         self._winners = list(fastest.values())
 
     def choose(self, point: CallPoint, candidates: Sequence[AlgorithmChoice]) -> AlgorithmChoice:
-        """Return one of the candidates, or the default."""
         if not self._mode.follow_posterior:
             return AlgorithmChoice()
         found = self._model.posterior(point, candidates)

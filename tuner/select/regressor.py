@@ -151,7 +151,6 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> FloatArray:
-        """Return the expected y, (n,)."""
         return self.predict_joint(X)[0]
 
     @single_threaded_blas

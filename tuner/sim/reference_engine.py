@@ -247,6 +247,5 @@ class SharedNetwork:
             self.clock.schedule_at(self.clock.now + seconds, partial(self._complete_send, transfer))
 
     def _complete_send(self, transfer: TransferState) -> None:
-        """Let the sender go on."""
         transfer.send_completed = self.clock.now
         transfer.sent.succeed()

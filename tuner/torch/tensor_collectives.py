@@ -115,7 +115,6 @@ class TensorCollectives:
         unflatten(flat, outputs)
 
     def scatter(self, output: torch.Tensor, parts: Tensors, root: int) -> None:
-        """Give each rank one tensor of the root."""
         result = self._writable(output)
         given = array_of(flattened(parts)) if self.rank == root else None
         self.comm.Scatter(given, array_of(result), root)

@@ -103,12 +103,10 @@ class Model:
 
     @cached_property
     def forward(self) -> float:
-        """Work of the forward pass per sample."""
         return sum(layer.forward for layer in self.layers)
 
     @cached_property
     def backward(self) -> float:
-        """Work of the backward pass per sample."""
         return sum(layer.backward for layer in self.layers)
 
     @property

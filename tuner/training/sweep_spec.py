@@ -78,7 +78,6 @@ class Sweep:
 
     @cached_property
     def grid(self) -> tuple[GridPoint, ...]:
-        """The configurations, the last axis fastest."""
         return tuple(
             dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())
         )

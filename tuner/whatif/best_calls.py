@@ -55,7 +55,6 @@ class PricedTask:
     seconds: tuple[float | None, ...]
 
     def record(self) -> dict[str, Any]:
-        """Return what clients are sent, as JSON data."""
         return {name: value for name, value in vars(self).items() if name != "calls"}
 
 

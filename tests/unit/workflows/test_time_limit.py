@@ -26,7 +26,7 @@ from tests.support.budgets import (
 from tests.support.designs import candidates as candidates_of_grid
 from tests.support.designs import simulated
 from tests.support.ranks import Ranks
-from tests.support.waiting import be_slow
+from tests.support.waiting import be_slow, patience
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.core.calibration import PathCost, calibration_from_record, calibration_record
@@ -346,10 +346,11 @@ def test_a_short_budget_measures_calls_without_messages_and_a_longer_one_message
 def test_a_simulation_that_cannot_be_compiled_at_once(
     second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert not active_tuning.compile_within(patience(60))  # so that it takes no time below
     answers = iter(["no time was left to compile", second])
     monkeypatch.setattr(active_tuning, "compile_within", lambda *_: next(answers))
     large = replace(TWO, sizes=(1024, 1 << 20))
-    found, listener = tuned(tmp_path / "m.ndjson", Ranks(), 60.0, large)
+    found, listener = tuned(tmp_path / "m.ndjson", Ranks(), patience(60), large)
     sizes = [one.nbytes for one in found.measurements.series if one.kind == "collective"]
     assert {1024, 1 << 20} <= set(sizes)
     assert sizes[0] == 1024

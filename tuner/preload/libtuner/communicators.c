@@ -281,8 +281,8 @@ static MPI_Comm communicator_for(struct communicator *known, const struct choice
 
 /* Set up a choice on a communicator; collective. Returns its state, the same on all ranks.
  * `has_device` says whether buffers of this rank's first call are on a device: then the library,
- * which moves data of devices without the host, makes all calls of a schedule. Those of later calls
- * are copied. */
+ * which moves data of devices without the host, makes all calls of a schedule. Device buffers of
+ * later calls are copied. */
 int set_up(struct communicator *known, const struct choice *choice, bool has_device)
 {
     if (known->messages == MPI_COMM_NULL && !prepare(known, atomic_load(&known->handle)))
@@ -293,7 +293,7 @@ int set_up(struct communicator *known, const struct choice *choice, bool has_dev
     if (binding->state == LEFT_TO_LIBRARY && known->rank == 0)
         say("%s cannot be %s: its calls on %d ranks are left to the library",
             table.strings + choice->name,
-            choice->kind == SCHEDULE_KIND ? "run on buffers in the memory of devices" : "forced",
+            choice->kind == SCHEDULE_KIND ? "run on buffers that may be on a device" : "forced",
             known->size);
     return binding->state;
 }

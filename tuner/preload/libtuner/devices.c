@@ -10,26 +10,17 @@
 #include <link.h>
 #include <stdint.h>
 
-enum { MEMORY_TYPE = 2 }; /* CU_ and HIP_POINTER_ATTRIBUTE_MEMORY_TYPE */
+enum { MEMORY_TYPE = 2 }; /* CU_POINTER_ATTRIBUTE_MEMORY_TYPE */
+enum { HOST_TYPE = 1 };   /* CU_MEMORYTYPE_HOST; those of devices are greater */
 enum { DEVICE_TAG = 2 };  /* of messages from this rank to itself; schedules have another */
 
-struct driver {
-    const char *library;
-    const char *query; /* NULL where it answers only to whoever has made its contexts */
-    int host;          /* type of the host's memory; those of devices are greater */
-};
-/* CUmemorytype; hipMemoryType, which ROCm 6 has renumbered; Level Zero. */
-static const struct driver drivers[] = {
-    {"libcuda.so.1", "cuPointerGetAttribute", 1},
-    {"libamdhip64.so.7", "hipPointerGetAttribute", 1},
-    {"libamdhip64.so.6", "hipPointerGetAttribute", 1},
-    {"libamdhip64.so.5", "hipPointerGetAttribute", 0},
-    {"libze_loader.so.1", NULL, 0},
-};
+/* Drivers that cannot be asked: HIP remembers what is no address of a device as an error of the
+ * program, and Level Zero answers only to whoever has made its contexts. */
+static const char *const silent_drivers[] = {"libamdhip64.so.7", "libamdhip64.so.6",
+                                             "libamdhip64.so.5", "libze_loader.so.1"};
 
 typedef int query_function(void *value, int attribute, uintptr_t address);
 static _Atomic(query_function *) query; /* NULL without devices */
-static atomic_int host_type;
 static atomic_ullong n_loaded; /* libraries that had been loaded when a driver was looked for */
 
 static int read_loaded(struct dl_phdr_info *info, size_t size, void *loaded)
@@ -43,45 +34,37 @@ static int read_loaded(struct dl_phdr_info *info, size_t size, void *loaded)
 static int suspect(void *value, int attribute, uintptr_t address)
 {
     (void)attribute, (void)address;
-    *(int *)value = 1;
+    *(int *)value = HOST_TYPE + 1;
     return 0;
 }
 
 static void find_driver(void)
 {
-    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
-        void *library = dlopen(drivers[i].library, RTLD_LAZY | RTLD_NOLOAD);
-        if (!library)
-            continue;
-        const char *name = drivers[i].query;
-        query_function *found = name ? (query_function *)dlsym(library, name) : suspect;
-        if (found) {
-            atomic_store(&host_type, drivers[i].host);
-            atomic_store(&query, found);
-            return;
-        }
-    }
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (library)
+        atomic_store(&query, (query_function *)dlsym(library, "cuPointerGetAttribute"));
+    for (size_t i = 0; i < sizeof silent_drivers / sizeof *silent_drivers; i++)
+        if (dlopen(silent_drivers[i], RTLD_LAZY | RTLD_NOLOAD))
+            atomic_store(&query, suspect);
 }
 
 static bool is_on_device(query_function *ask, const void *buffer)
 {
     int type = 0;
     return buffer && buffer != MPI_IN_PLACE && ask(&type, MEMORY_TYPE, (uintptr_t)buffer) == 0
-           && type > atomic_load(&host_type);
+           && type > HOST_TYPE;
 }
 
 /* Find out which buffers of a call are on a device. */
 void find_devices(struct call *call)
 {
-    query_function *ask = atomic_load(&query);
-    if (!ask) {
-        unsigned long long loaded = 0;
-        dl_iterate_phdr(read_loaded, &loaded);
-        if (loaded == atomic_exchange(&n_loaded, loaded))
-            return;
+    unsigned long long loaded = 0;
+    dl_iterate_phdr(read_loaded, &loaded);
+    if (loaded != atomic_load(&n_loaded)) {
         find_driver();
-        ask = atomic_load(&query);
+        atomic_store(&n_loaded, loaded); /* threads that come meanwhile look for it, too */
     }
+    query_function *ask = atomic_load(&query);
     call->sends_from_device = ask && is_on_device(ask, call->send);
     call->receives_on_device = ask && is_on_device(ask, call->receive);
 }

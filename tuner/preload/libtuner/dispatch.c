@@ -33,8 +33,8 @@ static bool waits(struct communicator *known, const struct rule *rule)
 }
 
 /* Return whether a choice is ready for a call, after setting it up where that pays; collective. */
-static bool is_ready(struct communicator *known, const struct rule *rule, int action,
-                     bool has_device)
+static bool is_ready(struct call *call, struct communicator *known, const struct rule *rule,
+                     int action)
 {
     if (action == FORCE_HERE)
         return true;
@@ -43,9 +43,13 @@ static bool is_ready(struct communicator *known, const struct rule *rule, int ac
     int state = known->bindings ? known->bindings[rule->choice].state : UNTRIED;
     if (state == UNTRIED && action == FORCE_ON_DUPLICATE && thread_level == MPI_THREAD_MULTIPLE)
         return false; /* a communicator that another thread is creating would be forced, too */
-    return (state == UNTRIED ? set_up(known, &table.choices[rule->choice], has_device)
-                             : state)
-           == READY;
+    if (state == LEFT_TO_LIBRARY)
+        return false;
+    if (action == RUN_SCHEDULE && collectives[call->collective].has_data)
+        find_devices(call);
+    const bool has_device = call->sends_from_device || call->receives_on_device;
+    return state == READY
+           || set_up(known, &table.choices[rule->choice], has_device) == READY;
 }
 
 /* Set up what cannot be set up once the program has threads; collective over MPI_COMM_WORLD. */
@@ -110,9 +114,7 @@ int follow(struct call *call, struct communicator *known, const struct rule *rul
     const bool looks = plan->action == RUN_SCHEDULE || !collectives[call->collective].reduces;
     if (looks && !is_sound(call, known))
         return call->library(call);
-    if (plan->action == RUN_SCHEDULE)
-        find_devices(call);
-    if (!is_ready(known, rule, plan->action, call->sends_from_device || call->receives_on_device))
+    if (!is_ready(call, known, rule, plan->action))
         return call->library(call);
     const MPI_Comm comm = call->comm;
     int code = NOT_APPLICABLE;

@@ -164,8 +164,8 @@ bool start_plans(void)
     return is_complete;
 }
 
-/* Give up the variables, before MPI_Finalize: Open MPI would not end its connection to the launcher,
- * which takes a spawned program for one that has died, and ends its parents. */
+/* Give up the variables, before MPI_Finalize: Open MPI would otherwise keep its connection to the
+ * launcher, which would take a spawned program for one that has died, and end its parents. */
 void end_plans(void)
 {
     if (has_variables)

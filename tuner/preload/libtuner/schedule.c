@@ -209,6 +209,14 @@ static int run_on(struct communicator *known, struct run *run, char *whole, int 
     return run_instructions(run, program);
 }
 
+/* Run the schedule after the rank has given its data with this code, also where that has failed:
+ * other ranks wait for its messages. Returns the first error. */
+static int run_after(int given, struct communicator *known, struct run *run, char *whole, int root)
+{
+    const int code = run_on(known, run, whole, root);
+    return given ? given : code;
+}
+
 static const struct variant *variant_for(const struct choice *choice, uint64_t nbytes)
 {
     const struct variant *first = &table.variants[choice->first_variant];
@@ -280,7 +288,7 @@ static size_t bytes_of(const struct data *data)
 static int give(const struct communicator *known, const struct data *from, char *into)
 {
     const size_t nbytes = bytes_of(from);
-    if (from->is_on_device)
+    if (nbytes && from->is_on_device)
         return copy_by_message(known, from->buffer, from->count, from->datatype, into,
                                (MPI_Count)nbytes, MPI_PACKED);
     if (!has_bytes(from))
@@ -294,7 +302,7 @@ static int give(const struct communicator *known, const struct data *from, char 
 static int take(const struct communicator *known, const char *from, const struct data *into)
 {
     const size_t nbytes = bytes_of(into);
-    if (into->is_on_device)
+    if (nbytes && into->is_on_device)
         return copy_by_message(known, from, (MPI_Count)nbytes, MPI_PACKED, into->buffer,
                                into->count, into->datatype);
     if (!has_bytes(into))
@@ -315,10 +323,12 @@ static int broadcast(struct call *call, struct communicator *known, const struct
     if (!run.variant)
         return NOT_APPLICABLE;
     char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], nbytes);
-    int code = whole || nbytes == 0 ? MPI_SUCCESS : MPI_ERR_NO_MEM;
-    if (!is_here && is_source && code == MPI_SUCCESS)
+    int code = MPI_SUCCESS;
+    if (!whole && nbytes)
+        return MPI_ERR_NO_MEM;
+    if (!is_here && is_source)
         code = give(known, &data, whole);
-    code = code ? code : run_on(known, &run, whole, call->root);
+    code = run_after(code, known, &run, whole, call->root);
     if (!is_here && !is_source && code == MPI_SUCCESS)
         code = take(known, whole, &data);
     return code;
@@ -341,12 +351,14 @@ static int move(struct call *call, struct communicator *known, const struct choi
     const struct data received = received_data(call, record->scatters ? 1 : known->size);
     const bool is_here = takes && !record->scatters && has_bytes(&received);
     char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], (size_t)nbytes);
-    int code = whole || nbytes == 0 ? MPI_SUCCESS : MPI_ERR_NO_MEM;
-    if (code == MPI_SUCCESS && gives && call->send == MPI_IN_PLACE && !record->scatters)
+    int code = MPI_SUCCESS;
+    if (!whole && nbytes)
+        return MPI_ERR_NO_MEM;
+    if (gives && call->send == MPI_IN_PLACE && !record->scatters)
         code = is_here ? MPI_SUCCESS : give(known, &received, whole);
-    else if (code == MPI_SUCCESS && gives)
+    else if (gives)
         code = give(known, &sent, record->scatters ? whole : whole + own);
-    code = code ? code : run_on(known, &run, whole, call->root);
+    code = run_after(code, known, &run, whole, call->root);
     if (code || !takes || call->receive == MPI_IN_PLACE)
         return code;
     return take(known, record->scatters ? whole + own : whole, &received);
@@ -356,7 +368,7 @@ static int move(struct call *call, struct communicator *known, const struct choi
 static int copy_elements(const struct communicator *known, const void *from, void *into,
                          MPI_Count count, const struct run *run, bool is_on_device)
 {
-    if (is_on_device)
+    if (count && is_on_device)
         return copy_by_message(known, from, count, run->datatype, into, count, run->datatype);
     if (count && from != into)
         memcpy(into, from, (size_t)count * run->unit);
@@ -388,7 +400,7 @@ static int combine(struct call *call, struct communicator *known, const struct c
         return MPI_ERR_NO_MEM;
     int code = copy_elements(known, operand, whole, run.count, &run,
                              is_in_place ? on_device : call->sends_from_device);
-    code = code ? code : run_on(known, &run, whole, call->root);
+    code = run_after(code, known, &run, whole, call->root);
     if (code || !takes || is_here)
         return code;
     char *result = record->scatters ? whole + nbytes / (size_t)blocks * (size_t)known->rank : whole;

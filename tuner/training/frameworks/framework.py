@@ -19,7 +19,6 @@ class Framework(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Values of the settings by name."""
         return {name: getattr(self, name) for name in declared_settings(type(self))}
 
     @property

@@ -120,5 +120,4 @@ class ImageNetwork:
         self.layers.append(ModelLayer(name, forward, backward, tuple(tensors), output.elements))
 
     def model(self, name: str) -> Model:
-        """Return the model with the layers added so far."""
         return Model(name, tuple(self.layers))
