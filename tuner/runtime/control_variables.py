@@ -77,12 +77,12 @@ def _call_before_mpi_ends(close: Callable[[], int]) -> None:
     closing = iter([close])
 
     def close_once(*_: Any) -> None:
-        for function in closing:
+        for function in closing if not MPI.Is_finalized() else ():
             function()
 
     if MPI.Is_initialized():  # the attributes of COMM_SELF are the first that MPI deletes
         MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=close_once), None)
-    atexit.register(lambda: MPI.Is_finalized() or close_once())
+    atexit.register(close_once)
 
 
 class ControlVariables:

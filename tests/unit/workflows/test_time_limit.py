@@ -47,6 +47,7 @@ from tuner.select.constraints import Constraints
 from tuner.select.dataset import CallPoint as Call
 from tuner.select.experiment_design import ExperimentDesign
 from tuner.select.simulated_times import Simulator
+from tuner.sim.warmup import compile_within
 from tuner.topology import Topology
 from tuner.workflows import active_tuning, time_limit
 from tuner.workflows.active_tuning import StoppingRule, run_active_tuning
@@ -346,7 +347,7 @@ def test_a_short_budget_measures_calls_without_messages_and_a_longer_one_message
 def test_a_simulation_that_cannot_be_compiled_at_once(
     second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not active_tuning.compile_within(patience(60))  # so that it takes no time below
+    assert not compile_within(patience(60))  # so that it takes no time below
     answers = iter(["no time was left to compile", second])
     monkeypatch.setattr(active_tuning, "compile_within", lambda *_: next(answers))
     large = replace(TWO, sizes=(1024, 1 << 20))
