@@ -74,11 +74,11 @@ def _call_before_mpi_ends(close: Callable[[], int]) -> None:
     While it is open, Open MPI would keep its connection to the launcher, which would take a spawned
     program for one that has died, and end its parents.
     """
-    closing = iter([close])
+    closing = [close]
 
     def close_once(*_: Any) -> None:
-        for function in closing if not MPI.Is_finalized() else ():
-            function()
+        while closing and not MPI.Is_finalized():
+            closing.pop()()
 
     if MPI.Is_initialized():  # the attributes of COMM_SELF are the first that MPI deletes
         MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=close_once), None)
