@@ -29,6 +29,7 @@ class DeviceLink:
     count: int = 1
 
     def links(self) -> tuple[Link, Link]:
+        """Return one link per direction."""
         capacity, latency = self.link_type.rate.value * self.count, self.link_type.latency.value
         return (
             Link(self.a, self.b, capacity, latency, self.link_type.kind, self.count),

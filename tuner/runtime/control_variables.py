@@ -68,7 +68,7 @@ def loaded_library() -> Path:
     return Path(info.file.decode()).resolve()
 
 
-def _call_before_mpi_ends(close: Callable[[], int]) -> None:
+def _close_before_mpi_ends(close: Callable[[], int]) -> None:
     """Close the tool interface once, in MPI_Finalize or before Python ends without that.
 
     While it is open, Open MPI would keep its connection to the launcher, which would take a spawned
@@ -104,7 +104,7 @@ class ControlVariables:
         code = self._mpi.MPI_T_init_thread(level, ctypes.byref(ctypes.c_int()))
         if code != 0:
             raise InputError(f"the MPI tool interface cannot be initialised (error {code})")
-        _call_before_mpi_ends(self._mpi.MPI_T_finalize)
+        _close_before_mpi_ends(self._mpi.MPI_T_finalize)
 
     def read(self, name: str) -> int | str:
         """Return the variable's present value; raises InputError for an unknown name."""

@@ -90,6 +90,7 @@ class SimulationClock(simpy.Environment):
     def schedule_at(
         self, time: float, action: Callable[[], object], priority: int = NORMAL_PRIORITY
     ) -> None:
+        """Call `action` at exactly `time`."""
         event = simpy.Event(self)
         event.callbacks.append(partial(_call, action))
         event._ok, event._value = True, None
