@@ -2,7 +2,7 @@
  * code computes on the host's.
  *
  * The driver of the devices says where an address is. It may be loaded at any time, so that it is
- * looked for again whenever the process has loaded anything; without a driver there are no devices. */
+ * looked for again whenever the process has loaded anything; without one there are no devices. */
 
 #include "tuner.h"
 
@@ -69,8 +69,8 @@ void find_devices(struct call *call)
     call->receives_on_device = ask && is_on_device(ask, call->receive);
 }
 
-/* Copy between a buffer on a device and one on the host, as the library does: in a message from this
- * rank to itself. A message of MPI_PACKED has any signature. */
+/* Copy between a buffer on a device and one on the host, as the library does: in a message from
+ * this rank to itself. A message of MPI_PACKED has any signature. */
 int copy_by_message(const struct communicator *known, const void *from, MPI_Count count,
                     MPI_Datatype datatype, void *into, MPI_Count into_count,
                     MPI_Datatype into_datatype)
