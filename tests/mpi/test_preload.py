@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from tests.support.mpi4py_suite import SHARED_CORES
 from tests.support.mpich_suite import preload_tables
-from tests.support.preload import SUPPORT, compiled, preload_environment
+from tests.support.preload import compiled, device_driver, preload_environment
 from tests.support.waiting import patience
 from tuner.launch import Launcher
 from tuner.preload.report import read_counts
@@ -126,9 +125,7 @@ def test_buffers_on_devices(
 ) -> None:
     launcher: Launcher = request.getfixturevalue(library)
     program = compiled(launcher, "preload_devices.c", tmp_path)
-    driver = tmp_path / "driver.so"  # found by the name that it has inside
-    options = ["-shared", "-fPIC", f"-Wl,-soname,{driver_name}"]
-    subprocess.run(["cc", *options, SUPPORT / "device_driver.c", "-o", driver], check=True)
+    driver = device_driver(tmp_path, driver_name)
     table = preload_tables(launcher.version(), RANKS)["schedule"]
     environment = {**preload_environment(launcher, table, tmp_path), **FOLLOWING}
     environment["TUNER_QUIET"] = ""

@@ -34,6 +34,14 @@ def compiled(launcher: Launcher, source: str, folder: Path, compiler: Path | Non
     return target
 
 
+def device_driver(folder: Path, name: str) -> Path:
+    """Return the library device_driver.c, which has the name of a driver inside."""
+    target = folder / "driver.so"
+    options = ["-shared", "-fPIC", f"-Wl,-soname,{name}"]
+    subprocess.run(["cc", *options, SUPPORT / "device_driver.c", "-o", target], check=True)
+    return target
+
+
 def preload_environment(
     launcher: Launcher,
     table: TuningTable,

@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.support.mpi4py_suite import SHARED_CORES
-from tests.support.preload import SUPPORT, compiled
+from tests.support.preload import SUPPORT, compiled, device_driver
 from tests.support.waiting import patience
 from tuner.launch import Launcher
 from tuner.launch.failures import CompletedRun
@@ -80,6 +80,7 @@ class Situation:
     prints          what is in the program's output
     says            what is on standard error
     libraries       those in which it makes a difference
+    driver          name of a driver of devices, which is FOLDER/driver.so
     """
 
     program: str
@@ -91,6 +92,7 @@ class Situation:
     prints: str = "No Errors"
     says: str = ""
     libraries: tuple[str, ...] = ("openmpi", "mpich")
+    driver: str = ""
 
     def run(
         self, launcher: Launcher, preload: str, folder: Path, under: tuple[str, ...] = ()
@@ -103,6 +105,8 @@ class Situation:
         def filled(text: str) -> str:
             return text.replace("FOLDER", str(folder))
 
+        if self.driver:
+            device_driver(folder, self.driver)
         command = [*map(filled, under), str(compiled(launcher, self.program, folder))]
         command += map(filled, self.arguments)
         if self.on_rank_1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -56,9 +56,9 @@ def without_rules(library: str, ranks: int, path: Path) -> None:
     write_flat_table(table, path)
 
 
-def with_evidence(library: str, ranks: int, path: Path) -> None:
-    """Write a table whose rule says how much time it saves."""
-    evidence = Evidence("measured", (64,), (1e-5,), (2e-5,), gain_ci95=(1.5, 2.5))
+def with_evidence(library: str, ranks: int, path: Path, saved: float = 1e-5) -> None:
+    """Write a table whose rule says how much time a call saves, in seconds."""
+    evidence = Evidence("measured", (64,), (saved,), (2 * saved,), gain_ci95=(1.5, 2.5))
     rule = Rule(RuleKey(Collective.BCAST, 1, ranks), 0, math.inf, BINOMIAL, evidence)
     write_flat_table(TuningTable(CLUSTER, library, (rule,)), path)
 
@@ -231,6 +231,9 @@ GUIDELINES = Situation(
     prints="done",
 )
 
+DEVICES = Situation(
+    "preload_devices.c", ("FOLDER/driver.so", "late"), write_table=SCHEDULE, driver="libcuda.so.1"
+)
 SITUATIONS = {
     "all collectives, schedules": replace(COLLECTIVES, write_table=SCHEDULE),
     "all collectives, forced": replace(COLLECTIVES, write_table=FORCED),
@@ -244,6 +247,11 @@ SITUATIONS = {
     "calls": CALLS,
     "calls, recorded with a table": recording(CALLS),
     "copies within a rank": replace(CALLS, write_table=with_copies),
+    "buffers on devices": DEVICES,
+    "buffers on devices at first": replace(
+        DEVICES, arguments=("FOLDER/driver.so", "first"), says="cannot be run on buffers"
+    ),
+    "devices that cannot be asked": replace(DEVICES, driver="libze_loader.so.1"),
     "irregular nodes": Situation(
         "preload_layouts.c",
         ("0,1,2", "0,2,1,3", "0,1,3,2"),
@@ -286,6 +294,9 @@ SITUATIONS = {
     "quiet": replace(CALLS, environment={"TUNER_QUIET": "1"}),
     "no rules": replace(CALLS, write_table=without_rules, says="no call followed the table"),
     "evidence": replace(CALLS, write_table=with_evidence, says="by its evidence that saved"),
+    "evidence of seconds": replace(
+        CALLS, write_table=partial(with_evidence, saved=1.0), says="by its evidence that saved"
+    ),
     "neither table nor record": replace(CALLS, write_table=None),
     "no file": replace(
         CALLS, environment={"TUNER_FLAT_TABLE": "/no/such"}, says=f"{LEFT}rank 0: /no/such: No such"

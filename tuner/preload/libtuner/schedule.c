@@ -210,9 +210,12 @@ static int run_on(struct communicator *known, struct run *run, char *whole, int 
 }
 
 /* Run the schedule after the rank has given its data with this code, also where that has failed:
- * other ranks wait for its messages. Returns the first error. */
+ * other ranks wait for its messages. Without memory for the vector, which is NULL then, it cannot.
+ * Returns the first error. */
 static int run_after(int given, struct communicator *known, struct run *run, char *whole, int root)
 {
+    if (!whole && run->count && run->unit)
+        return MPI_ERR_NO_MEM;
     const int code = run_on(known, run, whole, root);
     return given ? given : code;
 }
@@ -324,9 +327,7 @@ static int broadcast(struct call *call, struct communicator *known, const struct
         return NOT_APPLICABLE;
     char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], nbytes);
     int code = MPI_SUCCESS;
-    if (!whole && nbytes)
-        return MPI_ERR_NO_MEM;
-    if (!is_here && is_source)
+    if (whole && !is_here && is_source)
         code = give(known, &data, whole);
     code = run_after(code, known, &run, whole, call->root);
     if (!is_here && !is_source && code == MPI_SUCCESS)
@@ -352,11 +353,9 @@ static int move(struct call *call, struct communicator *known, const struct choi
     const bool is_here = takes && !record->scatters && has_bytes(&received);
     char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], (size_t)nbytes);
     int code = MPI_SUCCESS;
-    if (!whole && nbytes)
-        return MPI_ERR_NO_MEM;
-    if (gives && call->send == MPI_IN_PLACE && !record->scatters)
+    if (whole && gives && call->send == MPI_IN_PLACE && !record->scatters)
         code = is_here ? MPI_SUCCESS : give(known, &received, whole);
-    else if (gives)
+    else if (whole && gives)
         code = give(known, &sent, record->scatters ? whole : whole + own);
     code = run_after(code, known, &run, whole, call->root);
     if (code || !takes || call->receive == MPI_IN_PLACE)
@@ -396,9 +395,9 @@ static int combine(struct call *call, struct communicator *known, const struct c
     const bool is_here = takes && !record->scatters && !on_device;
     char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], nbytes);
     const void *operand = is_in_place ? call->receive : call->send;
-    if (!whole && nbytes)
-        return MPI_ERR_NO_MEM;
-    int code = copy_elements(known, operand, whole, run.count, &run,
+    int code = MPI_SUCCESS;
+    if (whole)
+        code = copy_elements(known, operand, whole, run.count, &run,
                              is_in_place ? on_device : call->sends_from_device);
     code = run_after(code, known, &run, whole, call->root);
     if (code || !takes || is_here)
