@@ -107,7 +107,7 @@ def run_suite(
     ranks: int,
     table: Path | None,
     *arguments: str,
-    timeout: float = patience(90),
+    timeout: float = patience(300),
     preload: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Run tests on ranks, under the dispatcher where there is a table.
