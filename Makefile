@@ -67,8 +67,8 @@ test-mpi4py: .venv/dev-ready .venv-mpich/ready
 	@$(BIN)/python -m tests.support.mpi4py_suite
 	@$(BIN)/pytest -rs tests/mpi4py_suite
 
-# MPICH's own test suite, of C programs, under native files, the preloaded library and neither; about
-# an hour on two cores. apt-get gets it from Debian, with lists of its own; without Debian or network it is skipped.
+# MPICH's own test suite, of C programs, under native files, the preloaded library and neither; an hour
+# and a half on two cores. apt-get gets it from Debian, with lists of its own; without Debian or network it is skipped.
 test-mpich-suite: .venv/dev-ready .venv-mpich/ready
 	@-$(BIN)/python -m tests.support.mpich_suite
 	@$(BIN)/pytest -rs tests/mpich_suite

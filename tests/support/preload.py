@@ -35,7 +35,7 @@ def compiled(launcher: Launcher, source: str, folder: Path, compiler: Path | Non
 
 
 def device_driver(folder: Path, name: str) -> Path:
-    """Return the library device_driver.c, which has the name of a driver inside."""
+    """Compile device_driver.c to a library that programs find by the name of a driver."""
     target = folder / "driver.so"
     options = ["-shared", "-fPIC", f"-Wl,-soname,{name}"]
     subprocess.run(["cc", *options, SUPPORT / "device_driver.c", "-o", target], check=True)
