@@ -18,11 +18,14 @@ class Held(Enum):
     WHOLE = auto()
     WHOLE_AT_ROOT = auto()  # other ranks hold nothing
     BLOCK = auto()  # rank r the r-th of p equal runs of chunks
+    FOR_EACH = auto()  # in scratch, a block for each rank: the r-th run of chunks for rank r
+    FROM_EACH = auto()  # a block from each rank: the r-th run of chunks from rank r
     ARRIVAL = auto()  # no data: ranks know of their own arrival, and after the call of all arrivals
 
     def includes(self, other: Held) -> bool:
         """Return whether ranks that hold this also hold the other part."""
-        return self is other or (self is Held.WHOLE and other is not Held.ARRIVAL)
+        parts = Held.WHOLE, Held.WHOLE_AT_ROOT, Held.BLOCK
+        return self is other or (self is Held.WHOLE and other in parts)
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Collective(StrEnum):
     ALLGATHER = "allgather"
     GATHER = "gather"
     SCATTER = "scatter"
+    ALLTOALL = "alltoall"
     BARRIER = "barrier"
 
     @property
@@ -104,7 +108,8 @@ class Collective(StrEnum):
     @property
     def has_blocks(self) -> bool:
         """Return whether chunks belong to ranks: rank r owns the r-th of p equal runs of chunks."""
-        return Held.BLOCK in (self.spec.before, self.spec.after)
+        blocks = Held.BLOCK, Held.FOR_EACH, Held.FROM_EACH
+        return self.spec.before in blocks or self.spec.after in blocks
 
     @property
     def moves_blocks(self) -> bool:
@@ -188,5 +193,8 @@ _SPECS = {
     Collective.ALLGATHER: CollectiveSpec("Allgather", Held.BLOCK, Held.WHOLE),
     Collective.GATHER: CollectiveSpec("Gather", Held.BLOCK, Held.WHOLE_AT_ROOT),
     Collective.SCATTER: CollectiveSpec("Scatter", Held.WHOLE_AT_ROOT, Held.BLOCK),
+    Collective.ALLTOALL: CollectiveSpec(
+        "Alltoall", Held.FOR_EACH, Held.FROM_EACH, spellings=("alltoallpersonalizedexchange",)
+    ),
     Collective.BARRIER: CollectiveSpec("Barrier", Held.ARRIVAL, Held.ARRIVAL),
 }

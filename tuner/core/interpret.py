@@ -11,6 +11,7 @@ import numpy as np
 
 from tuner.base.arrays import AnyArray
 from tuner.base.errors import ScheduleError
+from tuner.core.collective import Held
 from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Schedule
 
 Operator = Callable[[AnyArray, AnyArray], AnyArray]
@@ -21,21 +22,30 @@ def interpret(
 ) -> list[AnyArray]:
     """Run a schedule and return every rank's buffer after the call.
 
-    buffers     one per rank, each of shape (count, ...): an element may have inner dimensions
+    buffers     what each rank gives, each of shape (count, ...): an element may have inner
+                dimensions
     op          op(left, right) of two arrays of elements; need not be commutative
 
     Raises ScheduleError when a chunk would move to a slot of another size.
     """
     count = len(buffers[0])
     offsets = schedule.offsets(count)
-    memory = [np.concatenate([buffer, np.zeros_like(buffer)]) for buffer in buffers]
+    place = int(schedule.collective.spec.before is Held.FOR_EACH)
+    memory = []
+    for buffer in buffers:
+        parts = [np.zeros_like(buffer)] * (1 + schedule.scratch_buffers)
+        memory.append(np.concatenate([*parts[:place], buffer, *parts[place + 1 :]]))
+
+    def begin(chunk: int) -> int:
+        return int(chunk // schedule.n_chunks * count + offsets[chunk % schedule.n_chunks])
 
     def window(first: int, chunks: int) -> slice:
-        shift = count if first >= schedule.n_chunks else 0
-        first %= schedule.n_chunks
-        return slice(offsets[first] + shift, offsets[first + chunks] + shift)
+        last = first + chunks - 1
+        size = offsets[last % schedule.n_chunks + 1] - offsets[last % schedule.n_chunks]
+        return slice(begin(first), begin(last) + size)
 
     for r in schedule.rounds():
+        r = r.consecutive()
         rows = list(zip(*(column.tolist() for column in r.columns), strict=True))
         sent = [memory[src][window(first, n)].copy() for src, _, first, _, n, _ in rows]
         for arriving, (_, dst, _, into, n, reduce) in zip(sent, rows, strict=True):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,6 +30,26 @@ DST_OP_ARRIVING = 1
 ARRIVING_OP_DST = 2
 
 
+class Runs(NamedTuple):
+    """Places of chunks that do not follow one another: runs of consecutive chunks at equal steps.
+
+    length      chunks of a run
+    step        chunks from the beginning of a run to that of the next; may be negative
+    modulus     chunks are counted round rings of so many: chunk `modulus` is followed by chunk 0
+    """
+
+    length: int
+    step: int
+    modulus: int
+
+    def places(self, first: IntArray, within: IntArray) -> IntArray:
+        """Return the chunk that comes `within` chunks after the first; arrays of one shape."""
+        ring = first // self.modulus * self.modulus
+        offset = within // self.length * self.step + within % self.length
+        place: IntArray = ring + (first - ring + offset) % self.modulus
+        return place
+
+
 @dataclass(frozen=True, eq=False)
 class Round:
     """Transfers of one round as parallel read-only arrays, all of shape (transfers,).
@@ -38,6 +59,9 @@ class Round:
     dst_chunk   first chunk at the destination
     count       consecutive chunks that travel as one message
     reduce      NO_REDUCTION, DST_OP_ARRIVING or ARRIVING_OP_DST
+
+    src_runs, dst_runs  where the chunks of every row are instead, if they are not consecutive; only
+                        where all rows are local copies
     """
 
     src: Int32Array
@@ -46,6 +70,8 @@ class Round:
     dst_chunk: Int32Array
     count: Int32Array
     reduce: Int32Array
+    src_runs: Runs | None = field(default=None, kw_only=True)
+    dst_runs: Runs | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(
@@ -56,6 +82,9 @@ class Round:
         dst_chunk: ArrayLike | None = None,
         count: ArrayLike = 1,
         reduce: ArrayLike = NO_REDUCTION,
+        *,
+        src_runs: Runs | None = None,
+        dst_runs: Runs | None = None,
     ) -> Round:
         """Make a round from columns or scalars, broadcast together.
 
@@ -63,7 +92,8 @@ class Round:
         """
         dst_chunk = src_chunk if dst_chunk is None else dst_chunk
         columns = np.broadcast_arrays(src, dst, src_chunk, dst_chunk, count, reduce)
-        return cls(*(_as_column(column) for column in columns))
+        made = (_as_column(column) for column in columns)
+        return cls(*made, src_runs=src_runs, dst_runs=dst_runs)
 
     def __len__(self) -> int:
         return len(self.src)
@@ -76,7 +106,30 @@ class Round:
     def select(self, rows: ArrayLike) -> Round:
         """Return the given rows (indices or mask) as a round."""
         rows = np.asarray(rows)
-        return Round(*(_read_only(column[rows]) for column in self.columns))
+        columns = (_read_only(column[rows]) for column in self.columns)
+        return Round(*columns, src_runs=self.src_runs, dst_runs=self.dst_runs)
+
+    def consecutive(self) -> Round:
+        """Return the same transfers in rows of consecutive chunks, without runs."""
+        return self.pieces()[0]
+
+    def pieces(self) -> tuple[Round, IntArray]:
+        """Return the same transfers in rows of consecutive chunks, and the row that each is of."""
+        if self.src_runs is None and self.dst_runs is None:
+            return self, np.arange(len(self))
+        row = np.repeat(np.arange(len(self)), self.count)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(self.count) - self.count, self.count)
+        source, target = (
+            first[row] + within
+            if runs is None
+            else runs.places(first[row].astype(np.int64), within)
+            for first, runs in ((self.src_chunk, self.src_runs), (self.dst_chunk, self.dst_runs))
+        )
+        steps = (np.diff(column, prepend=-1) for column in (row, source - within, target - within))
+        begins = np.flatnonzero(np.any([step != 0 for step in steps], axis=0))
+        count, row = np.diff(begins, append=len(row)), row[begins]
+        made = Round.of(self.src[row], self.dst[row], source[begins], target[begins], count)
+        return made, row
 
 
 def _as_column(values: AnyArray) -> Int32Array:
@@ -98,8 +151,10 @@ def _read_only(column: Int32Array) -> Int32Array:
 class Schedule:
     """The transfers of every rank in one call of a collective.
 
-    Chunks [0, n_chunks) are the user's buffer, [n_chunks, 2 n_chunks) are scratch. `make_rounds`
+    Chunks [0, n_chunks) are the user's buffer, those from n_chunks on are scratch. `make_rounds`
     returns a fresh iterable of the rounds each time, so that rounds may be produced lazily.
+
+    scratch_buffers     scratch has as many chunks as this many of the user's buffers
 
     staged              scratch is in host memory, whatever memory the user's buffer is in
     in_network          rows of a round with one source and the same chunks are one message that the
@@ -122,6 +177,7 @@ class Schedule:
     in_network: bool = False
     fire_and_forget: bool = False
     segment_bytes: int = 0
+    scratch_buffers: int = 1
 
     def __post_init__(self) -> None:
         if self.p < 1 or self.n_chunks < 1 or not 0 <= self.root < self.p:
@@ -157,6 +213,14 @@ class Schedule:
         chunk = np.arange(self.n_chunks + 1)
         first: IntArray = chunk * shorter + np.minimum(chunk, longer) * more
         return first
+
+    def elements(
+        self, chunk: IntArray, chunks: IntArray, count: int, itemsize: int = 1
+    ) -> IntArray:
+        """Return the elements of consecutive chunks, `chunks` of them from `chunk` on."""
+        shorter, more, longer = self.chunk_sizes(count, itemsize)
+        first: IntArray = chunks * shorter
+        return first + np.clip(longer - chunk % self.n_chunks, 0, chunks) * more
 
     def owner(self, chunk: IntArray) -> IntArray:
         """Return the ranks that own the chunks in a collective with blocks."""

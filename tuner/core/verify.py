@@ -91,11 +91,11 @@ class _ContributorSets:
 
 
 class _Replay:
-    """A replay of a schedule, with the state of all slots as flat arrays of p * 2 n_chunks."""
+    """A replay of a schedule, with the state of all slots as flat arrays of p * slots."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self.slots = 2 * schedule.n_chunks
+        self.slots = (1 + schedule.scratch_buffers) * schedule.n_chunks
         self.contributor_sets = _ContributorSets(schedule.p, once=schedule.collective.has_data)
         self.origin = np.full(schedule.p * self.slots, -1, dtype=np.int64)
         self.contributors_of = np.full(schedule.p * self.slots, -1, dtype=np.int64)
@@ -108,8 +108,9 @@ class _Replay:
         self.round = -1
         self.changes_chunk_index = self.uses_scratch = False
         self.transfers = 0
-        rank, chunk = np.nonzero(_held(schedule, schedule.collective.spec.before))
-        held = rank * self.slots + chunk
+        before = schedule.collective.spec.before
+        rank, chunk = np.nonzero(_held(schedule, before))
+        held = rank * self.slots + chunk + (before is Held.FOR_EACH) * schedule.n_chunks
         self.origin[held] = chunk
         self.contributors_of[held] = self.contributor_sets.encode_range(rank, rank + 1)
 
@@ -123,11 +124,17 @@ class _Replay:
     def apply_round(self, r: Round) -> None:
         self.round += 1
         self.transfers += len(r)
+        if (r.src_runs or r.dst_runs) and ((r.src != r.dst) | (r.reduce != NO_REDUCTION)).any():
+            raise self.make_error("only local copies can be of chunks that are not consecutive")
+        r = r.consecutive()
         self._check_ranges(r)
         read, written, reduce = self._slots(r)
         origin = self.origin[read]
         if origin.min() < 0:
             raise self.make_error(f"{self.describe(read[origin < 0][0])} is sent but not held")
+        chunk, n = written % self.slots, self.schedule.n_chunks
+        if self.schedule.collective.spec.before is Held.FOR_EACH and (chunk // n == 1).any():
+            raise self.make_error("what a rank gives is overwritten")
         plain = reduce == NO_REDUCTION
         self._check_hazards(read, written, plain)
         who = self.contributors_of[read]
@@ -138,14 +145,14 @@ class _Replay:
         self.contributors_of[written[plain]] = who[plain]
 
     def _check_ranges(self, r: Round) -> None:
-        n, p = self.schedule.n_chunks, self.schedule.p
+        n, p, slots = self.schedule.n_chunks, self.schedule.p, self.slots
         if min(r.src.min(), r.dst.min()) < 0 or max(r.src.max(), r.dst.max()) >= p:
             raise self.make_error(f"a transfer names a rank outside 0..{p - 1}")
         if r.count.min() < 1 or r.reduce.min() < NO_REDUCTION or r.reduce.max() > ARRIVING_OP_DST:
             raise self.make_error("a transfer has no chunks or an unknown kind of reduction")
         for start in (r.src_chunk, r.dst_chunk)[: 1 if r.dst_chunk is r.src_chunk else 2]:
             last = start.astype(np.int64) + r.count - 1
-            if start.min() < 0 or last.max() >= 2 * n or (start // n != last // n).any():
+            if start.min() < 0 or last.max() >= slots or ((start < n) != (last < n)).any():
                 raise self.make_error(
                     "a transfer leaves the buffer or straddles buffer and scratch"
                 )
@@ -210,9 +217,9 @@ class _Replay:
         """
         schedule = self.schedule
         rank, chunk = np.nonzero(_held(schedule, schedule.collective.spec.after))
-        slot = rank * self.slots + chunk
-        if (self.origin[slot] != chunk).any():
-            missing = slot[self.origin[slot] != chunk][0]
+        slot, origin = rank * self.slots + chunk, _origin(schedule, rank, chunk)
+        if (self.origin[slot] != origin).any():
+            missing = slot[self.origin[slot] != origin][0]
             raise self.make_error(f"at the end {self.describe(missing)} is not there")
         reduces = schedule.collective.is_reduction
         if schedule.collective.has_data and not reduces:
@@ -228,7 +235,7 @@ class _Replay:
     def _check_sources(self, slot: IntArray, chunk: IntArray) -> None:
         """Raise ScheduleError unless data that is only moved comes from the rank that owns it."""
         schedule = self.schedule
-        from_owner = schedule.collective.spec.before is Held.BLOCK
+        from_owner = schedule.collective.spec.before in (Held.BLOCK, Held.FOR_EACH)
         source = schedule.owner(chunk) if from_owner else np.full_like(chunk, schedule.root)
         wrong = self.contributors_of[slot] != self.contributor_sets.encode_range(source, source + 1)
         if wrong.any():
@@ -255,9 +262,17 @@ def _held(schedule: Schedule, held: Held) -> BoolArray:
         owner = schedule.owner(np.arange(schedule.n_chunks))
         mine: BoolArray = owner == np.arange(schedule.p)[:, None]
         return mine
-    mask = np.full((schedule.p, schedule.n_chunks), held in (Held.WHOLE, Held.ARRIVAL))
+    mask = np.full((schedule.p, schedule.n_chunks), held is not Held.WHOLE_AT_ROOT)
     mask[schedule.root] = True
     return mask
+
+
+def _origin(schedule: Schedule, rank: IntArray, chunk: IntArray) -> IntArray:
+    """Return the chunk of its source that belongs into each chunk of each rank in the end."""
+    if schedule.collective.spec.after is not Held.FROM_EACH:
+        return chunk
+    per_rank = schedule.n_chunks // schedule.p
+    return rank * per_rank + chunk % per_rank
 
 
 def verify(schedule: Schedule) -> ScheduleProperties:

@@ -19,6 +19,7 @@ from tuner.core.schedule import (
     ARRIVING_OP_DST,
     DST_OP_ARRIVING,
     Round,
+    Runs,
     Schedule,
     concat,
     make_schedule,
@@ -31,7 +32,7 @@ COLUMNS = ("src", "dst", "src_chunk", "dst_chunk", "count", "reduce")
 
 def mutant(original: Schedule, draw: st.DataObject) -> Schedule:
     """The schedule with one row dropped, doubled, or one of its six values changed."""
-    rounds = list(original.rounds())
+    rounds = [r.consecutive() for r in original.rounds()]
     where = draw.draw(st.integers(0, len(rounds) - 1))
     row = draw.draw(st.integers(0, len(rounds[where]) - 1))
     change = draw.draw(st.sampled_from(["drop", "double", *COLUMNS]))
@@ -42,9 +43,10 @@ def mutant(original: Schedule, draw: st.DataObject) -> Schedule:
     else:
         limit = {"src": original.p, "dst": original.p, "reduce": 3, "count": original.n_chunks + 1}
         values = getattr(rounds[where], change).copy()
-        values[row] = draw.draw(st.integers(0, limit.get(change, 2 * original.n_chunks) - 1))
+        chunks = (1 + original.scratch_buffers) * original.n_chunks
+        values[row] = draw.draw(st.integers(0, limit.get(change, chunks) - 1))
         rounds[where] = replace(rounds[where], **{change: values})
-    return make_schedule(original.collective, original.p, original.n_chunks, rounds, original.root)
+    return replace(original, make_rounds=lambda: rounds)
 
 
 def gives_the_right_result(made: Schedule, ordered: bool) -> bool:
@@ -90,7 +92,7 @@ def test_the_mutation_test_has_teeth() -> None:
     assert rejected == len(rounds)
 
 
-BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+BCAST, ALLREDUCE, ALLTOALL = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLTOALL
 
 
 @pytest.mark.parametrize(
@@ -106,6 +108,10 @@ BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
         (BCAST, [Round.of(0, [1, 1], 0)], "chunk 0 of rank 1 is written more than once"),
         (BCAST, [Round.of(0, 1, 0), Round.of([0, 1], [1, 2], 0)], "overwritten while it is sent"),
         (BCAST, [Round.of(0, [1, 2], [0, 0], [1, 1])], "at the end chunk 0 of rank 1"),
+        (BCAST, [Round.of(0, 1, 0, count=2, src_runs=Runs(1, 1, 2))], "only local copies"),
+        (ALLREDUCE, [Round.of(0, 0, 0, 2, reduce=1, dst_runs=Runs(1, 1, 2))], "only local copies"),
+        (ALLTOALL, [Round.of(0, 1, 3, 4)], "what a rank gives is overwritten"),
+        (ALLTOALL, [Round.of(range(3), range(3), 4, range(3))], "at the end chunk"),
         (ALLREDUCE, [Round.of(0, 1, 0, 1, reduce=1)], "another chunk's value"),
         (ALLREDUCE, [Round.of(0, 1, 0, reduce=1)] * 2, "takes a contribution twice"),
         (ALLREDUCE, [Round.of(0, 1, 0, 2, reduce=1)], "is reduced with another chunk's value"),
@@ -114,7 +120,7 @@ BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 )
 def test_mistakes_are_named(collective: Collective, rounds: list[Round], complaint: str) -> None:
     with pytest.raises(ScheduleError, match=complaint):
-        verify(make_schedule(collective, 3, 2, rounds))
+        verify(make_schedule(collective, 3, 3 if collective is ALLTOALL else 2, rounds))
 
 
 def test_operand_order_is_derived() -> None:
