@@ -76,6 +76,10 @@ def outputs(
     offsets = schedule.offsets(count)
     bounds = offsets[np.arange(p + 1) * schedule.n_chunks // p]
     shares = [slice(bounds[r], bounds[r + 1]) for r in range(p)]
+    if collective is Collective.ALLTOALL:
+        return [
+            (everything, np.concatenate([buffer[share] for buffer in buffers])) for share in shares
+        ]
     if collective.is_reduction or not collective.has_data:
         whole = reduce(op, buffers)
     elif collective in (Collective.ALLGATHER, Collective.GATHER):

@@ -3,6 +3,7 @@
 from tuner.algorithms import (
     allgather,
     allreduce,
+    alltoall,
     barrier,
     bcast,
     bine,
@@ -42,6 +43,7 @@ __all__ = [
     "algorithm_names",
     "allgather",
     "allreduce",
+    "alltoall",
     "available_capabilities",
     "barrier",
     "bcast",

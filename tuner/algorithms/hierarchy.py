@@ -26,6 +26,11 @@ from tuner.core.schedule import Round, Schedule, relabel
 MAX_ROUND_TRANSFERS = 1 << 23  # in one round, which is held in memory
 
 
+def even_group_size(p: int, group: int) -> int:
+    """Return the largest size up to `group` into groups of which p ranks can be divided."""
+    return max(size for size in range(1, min(p, group) + 1) if p % size == 0)
+
+
 @dataclass(frozen=True, eq=False)
 class Hierarchy:
     """The roles of p ranks in groups.

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tuner.algorithms import rings
+from tuner.algorithms.hierarchy import even_group_size
 from tuner.algorithms.registry import algorithm
 from tuner.algorithms.round_columns import RotatedColumn, column
 from tuner.base.arrays import Int32Array
@@ -25,7 +26,7 @@ class KRing:
     """The p ranks as a table of groups by members, with the columns that rounds share."""
 
     def __init__(self, p: int, group: int) -> None:
-        self.group_size = max(k for k in range(1, min(group, p) + 1) if p % k == 0)
+        self.group_size = even_group_size(p, group)
         self.n_groups = p // self.group_size
         ranks = np.arange(p).reshape(self.n_groups, self.group_size)
         self.ranks, _, self.no_reduction, self.reduction = rings.ring(p)

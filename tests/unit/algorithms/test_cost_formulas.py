@@ -21,6 +21,7 @@ from tuner.topology.readers.yaml_topology import topology_from_yaml
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 GATHER, SCATTER, BARRIER = Collective.GATHER, Collective.SCATTER, Collective.BARRIER
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
+ALLTOALL = Collective.ALLTOALL
 ALPHA = 1e-6
 BETA = 1e-9
 GAMMA = 0.5e-9
@@ -29,6 +30,8 @@ Formula = Callable[[int, float, float, float], float]
 POWERS = (2, 4, 8, 16, 64)
 EVEN = (2, 4, 6, 10, 14, 32)
 ANY = (2, 3, 5, 7, 8, 11, 24)
+FULL = (*ANY, 33, 34, 64, 66)
+FOURS = (8, 12, 20, 44)  # groups of four
 LARGE = (8, 16, 32, 64)  # powers of two for which chunks end away from home
 
 
@@ -95,6 +98,26 @@ EXACT: list[tuple[Collective, str, tuple[int, ...], Formula]] = [  # a, b, g: of
     (ALLGATHER, "bine", LARGE, lambda p, a, b, g: (log2(p) + 1) * a + b),
     (GATHER, "bine", POWERS, lambda p, a, b, g: log2(p) * a + (p - 1) / p * b),
     (SCATTER, "bine", POWERS, lambda p, a, b, g: log2(p) * a + (p - 1) / p * b),
+    (ALLTOALL, "linear", ANY, lambda p, a, b, g: a + (p - 1) / p * b),
+    (ALLTOALL, "spread_out", FULL, lambda p, a, b, g: ceil((p - 1) / 32) * a + (p - 1) / p * b),
+    (ALLTOALL, "pairwise", ANY, lambda p, a, b, g: (p - 1) * a + (p - 1) / p * b),
+    (ALLTOALL, "pairwise_exchange", ANY, lambda p, a, b, g: (p - 1) * a + (p - 1) / p * b),
+    (ALLTOALL, "bruck", POWERS, lambda p, a, b, g: log2(p) * (a + b / 2)),
+    (ALLTOALL, "hypercube", POWERS, lambda p, a, b, g: log2(p) * (a + b / 2)),
+    (ALLTOALL, "node_aware", FOURS, lambda p, a, b, g: p / 4 * a + (1.75 - 4 / p) * b),
+    (
+        ALLTOALL,
+        "node_aware_bruck",
+        LARGE,
+        lambda p, a, b, g: (1 + log2(p / 4)) * a + (0.75 + log2(p / 4) / 2) * b,
+    ),
+    (ALLTOALL, "two_level", FOURS, lambda p, a, b, g: (p / 4 + 1) * a + (10 - 16 / p) * b),
+    (
+        ALLTOALL,
+        "two_level_bruck",
+        LARGE,
+        lambda p, a, b, g: (2 + log2(p / 4)) * a + (6 + 2 * log2(p / 4)) * b,
+    ),
     (BARRIER, "linear", POWERS, lambda p, a, b, g: 2 * a + (p - 1) * (2 * b + g)),
     (BARRIER, "binomial", POWERS, lambda p, a, b, g: there_and_back(p, a, b, g)),
     (BARRIER, "recursive_doubling", POWERS, lambda p, a, b, g: log2(p) * (a + b + g)),
@@ -127,6 +150,8 @@ def test_any_radix(radix: int) -> None:
         assert whole == pytest.approx(hops * (ALPHA + (radix - 1) * m * (BETA + GAMMA)))
         parts = seconds(ALLGATHER, "recursive_multiplying", p, m, radix=radix)
         assert parts == pytest.approx(hops * ALPHA + (p - 1) / p * m * BETA)
+        blocks = seconds(ALLTOALL, "bruck", p, m, radix=radix)
+        assert blocks == pytest.approx(hops * (ALPHA + (radix - 1) / radix * m * BETA))
 
 
 def between_runs(p: int, m: int, both_ways: bool) -> float:
