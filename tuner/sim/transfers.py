@@ -235,10 +235,9 @@ class _RoutedRows:
 
 def row_bytes(schedule: Schedule, rows: FlatSchedule, nbytes: int, itemsize: int = 1) -> FloatArray:
     """Return the bytes of each row in a call on `nbytes` bytes."""
-    offsets = schedule.offsets(nbytes // itemsize, itemsize)
-    begin = rows.src_chunk % schedule.n_chunks
-    size: FloatArray = (offsets[begin + rows.count] - offsets[begin]) * float(itemsize)
-    return size
+    count = nbytes // itemsize
+    elements = schedule.elements(rows.src_chunk, rows.count, count, itemsize)
+    return elements.astype(np.float64) * itemsize
 
 
 def check_call_arguments(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tuner import algorithms
 from tuner.algorithms.round_columns import column
-from tuner.base.errors import LimitExceededError
+from tuner.base.errors import InputError, LimitExceededError
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
 from tuner.machines import preset
@@ -57,6 +58,33 @@ def test_a_call_of_too_many_transfers_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(round_types, "MAX_CALL_TRANSFERS", 111)
     with pytest.raises(LimitExceededError, match=r"more than 111 transfers .* take fewer ranks"):
         simulate(algorithms.build(ALLREDUCE, "ring", 8), placement, costs, 800)
+
+
+def test_rounds_of_too_many_different_pairs_are_refused_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each round of an all-to-all has other pairs, which are kept until all are routed."""
+    placement = switch(8)
+    costs = nominal_calibration(placement.topology)
+    made = algorithms.build(Collective.ALLTOALL, "pairwise", 8)
+    monkeypatch.setattr(round_types, "MAX_ROUTED_TRANSFERS", 64)
+    assert simulate(made, placement, costs, 800) > 0.0
+    monkeypatch.setattr(round_types, "MAX_ROUTED_TRANSFERS", 39)
+    asked = []
+
+    def rounds() -> Iterator[Round]:
+        for r in made.rounds():
+            asked.append(r)
+            yield r
+
+    with pytest.raises(LimitExceededError, match=r"at least 40 transfers .* at most 39 can be"):
+        simulate(replace(made, make_rounds=rounds), placement, costs, 800)
+    assert len(asked) == 5
+
+
+def test_a_round_of_too_many_messages_is_refused() -> None:
+    with pytest.raises(InputError, match=r"10000 ranks would exchange .* fewer requests"):
+        algorithms.build(Collective.ALLTOALL, "linear", 10000, verify_schedule=False)
 
 
 def test_flows_that_change_one_another_too_often_are_refused(

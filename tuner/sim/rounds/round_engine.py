@@ -22,7 +22,7 @@ def count_longer_chunks(
     """Set how many chunks of each row are longer ones (`longer_count`, `longer_kind`)."""
     n, longer = sizes.n_chunks, sizes.longer_chunks[z]
     for i in range(len(src_chunk)):
-        begin = src_chunk[i] - n if src_chunk[i] >= n else src_chunk[i]
+        begin = src_chunk[i] % n if src_chunk[i] >= n else src_chunk[i]
         state.longer_count[i] = max(0, min(count[i], longer - begin))
         state.longer_kind[i] = (state.longer_count[i] > 0) + 2 * (
             0 < state.longer_count[i] < count[i]

@@ -114,7 +114,6 @@ def find_round_types(
         rounds, lambda r: _memory(r, scratch) if staged and cuda else everywhere, with_patterns
     )
     ends = np.cumsum([0, *(len(r) for r, *_ in pairs)])
-    _require_few_transfers(ends[-1])
     keys = np.concatenate(
         [np.zeros(0, np.int64), *(_connection_keys(*own, node_of) for own in pairs)]
     )
@@ -138,8 +137,8 @@ def find_round_types(
 def _require_few_transfers(count: int) -> None:
     if count > MAX_ROUTED_TRANSFERS:
         raise LimitExceededError(
-            f"{count} transfers between different pairs of ranks are to be routed, and at most"
-            f" {MAX_ROUTED_TRANSFERS} can be: simulate fewer ranks"
+            f"at least {count} transfers between different pairs of ranks are to be routed, and at"
+            f" most {MAX_ROUTED_TRANSFERS} can be: simulate fewer ranks"
         )
 
 
@@ -157,13 +156,15 @@ def _distinct_rounds(
     """Return the distinct rounds with their memory, and for each round which it is and its rows."""
     known: dict[tuple[int, int, bytes, bool], int] = {}
     distinct: list[tuple[Round, Bytes, bool]] = []
-    which, row_counts, rows = list[int](), list[int](), 0
+    which, row_counts, rows, routed = list[int](), list[int](), 0, 0
     for number, r in enumerate(rounds):
         rows += len(r)
         _require_few_rows(rows)
         has_pattern, memory = with_patterns and number > 0, memory_of(r)
         own = (id(r.src), id(r.dst), memory.tobytes(), has_pattern)
         if own not in known:
+            routed += len(r)
+            _require_few_transfers(routed)
             known[own] = len(distinct)
             distinct.append((r, np.broadcast_to(memory, len(r)).copy(), has_pattern))
         which.append(known[own])
