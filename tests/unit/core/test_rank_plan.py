@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import pytest
@@ -12,10 +12,12 @@ import pytest
 from tests.support.calls import ALL, every_schedule, inputs, matrix_product
 from tuner.algorithms import build
 from tuner.base.arrays import AnyArray
-from tuner.core.collective import Collective
+from tuner.core.collective import Collective, Held
 from tuner.core.interpret import interpret
 from tuner.core.rank_plan import (
     MAX_ROUNDS_AHEAD,
+    SOURCE_TURNS,
+    TARGET_TURNS,
     Instruction,
     InstructionKind,
     SchedulePlan,
@@ -56,16 +58,23 @@ class Player:
     def __init__(self, schedule: Schedule, rank: int, buffer: AnyArray, network: Network) -> None:
         self.rank, self.network, self.n = rank, network, schedule.n_chunks
         self.offsets = schedule.offsets(len(buffer))
-        self.memory = np.concatenate([buffer, np.zeros_like(buffer)])
+        self.memory = np.zeros(
+            ((1 + schedule.scratch_buffers) * len(buffer), *buffer.shape[1:]), np.int64
+        )
+        self.count = len(buffer)
+        given = len(buffer) * (schedule.collective.spec.before is Held.FOR_EACH)
+        self.memory[given : given + len(buffer)] = buffer
         self.slots: dict[int, AnyArray] = {}
         self.requests: dict[int, Message] = {}
         self.is_blocked = False
 
     def window(self, first: int, chunks: int) -> AnyArray:
         """The chunks in memory: in the buffer, or in scratch."""
-        base = len(self.memory) // 2 if first >= self.n else 0
-        begin, end = self.offsets[[first % self.n, first % self.n + chunks]]
-        part: AnyArray = self.memory[base + begin : base + end]
+        begin, last = (
+            chunk // self.n * self.count + self.offsets[chunk % self.n + after]
+            for chunk, after in ((first, 0), (first + chunks - 1, 1))
+        )
+        part: AnyArray = self.memory[begin:last]
         return part
 
     def play(self, instructions: tuple[Instruction, ...]) -> Generator[None]:
@@ -75,7 +84,7 @@ class Player:
             yield
 
     def carry_out(self, step: Instruction) -> Generator[None]:
-        kind, request, source, target, chunks, peer = step
+        kind, request, source, target, chunks, peer, _ = step
         if kind is InstructionKind.SEND:
             self.start(self.network.sends[self.rank, peer], request, self.window(source, chunks))
         elif kind is InstructionKind.RECEIVE_ASIDE:
@@ -127,9 +136,11 @@ def turned(step: Instruction, rank: int, schedule: Schedule, chunk_step: int) ->
     def chunk(planned: int) -> int:
         return planned if planned < 0 else planned // n * n + (planned + rank * chunk_step) % n
 
+    turns_source = step.turns & SOURCE_TURNS and step.kind not in SLOT_SOURCES
+    turns_target = step.turns & TARGET_TURNS and step.kind is not InstructionKind.SET_ASIDE
     return step._replace(
-        source=step.source if step.kind in SLOT_SOURCES else chunk(step.source),
-        target=step.target if step.kind is InstructionKind.SET_ASIDE else chunk(step.target),
+        source=chunk(step.source) if turns_source else step.source,
+        target=chunk(step.target) if turns_target else step.target,
         peer=(step.peer + rank) % p if step.kind in MESSAGES else step.peer,
     )
 
@@ -138,7 +149,19 @@ def program(schedule: Schedule, plan: SchedulePlan, rank: int) -> tuple[Instruct
     if plan.chunk_step is None:
         return plan.ranks[rank]
     (first,) = plan.ranks
-    return tuple(turned(step, rank, schedule, plan.chunk_step) for step in first)
+    turning = (turned(step, rank, schedule, plan.chunk_step) for step in first)
+    return tuple(part for step in turning for part in unwrapped(step, schedule.n_chunks))
+
+
+def unwrapped(step: Instruction, n: int) -> Iterator[Instruction]:
+    """A copy whose chunks go round the end of the buffer or of scratch, as two."""
+    sides = (step.source, step.target) if step.kind is InstructionKind.COPY and step.turns else ()
+    left = min([step.chunks, *(n - chunk % n for chunk in sides)])
+    yield step._replace(chunks=left)
+    if left < step.chunks:
+        first, into = ((chunk + left) - n * ((chunk % n) + left == n) for chunk in sides)
+        rest = step._replace(chunks=step.chunks - left, source=first, target=into)
+        yield from unwrapped(rest, n)
 
 
 def run(
@@ -181,6 +204,9 @@ def test_ranks_do_what_the_schedule_means(collective: Collective, name: str, p: 
         (Collective.ALLREDUCE, "segmented_ring", 2),
         (Collective.ALLGATHER, "ring", 1),
         (Collective.BARRIER, "dissemination", 0),
+        (Collective.ALLTOALL, "pairwise", 1),
+        (Collective.ALLTOALL, "bruck", 1),
+        (Collective.ALLTOALL, "node_aware", None),
         (Collective.ALLREDUCE, "recursive_doubling", None),
         (Collective.ALLGATHER, "bruck", None),
         (Collective.BCAST, "binomial", None),
@@ -236,8 +262,8 @@ def test_what_a_plan_needs() -> None:
     rounds = [Round.of([1, 2], [0, 0], [0, 0], [0, 2], count=2, reduce=DST_OP_ARRIVING)]
     plan = plan_schedule(make_schedule(Collective.ALLREDUCE, 3, 2, rounds))
     assert (plan.n_slots, plan.slot_chunks, plan.n_requests) == (2, 4, 2)
-    assert plan.uses_scratch
+    assert plan.scratch_buffers == 1
     assert not plan.shifts
     moved = make_schedule(Collective.BCAST, 2, 2, [Round.of([0], [1], [0], [1])])
     assert plan_schedule(moved).shifts
-    assert not plan_schedule(moved).uses_scratch
+    assert plan_schedule(moved).scratch_buffers == 0
