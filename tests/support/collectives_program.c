@@ -52,6 +52,37 @@ static int has_blocks(const struct buffers *b)
     return 1;
 }
 
+/* What rank `from` sends to rank `to` begins with this number. */
+static int between(int from, int to)
+{
+    return 100000 * (from + 1) + 1000 * to;
+}
+
+/* Every rank gives a block to every rank, and gets one from each. */
+static void exchange(struct buffers *b, MPI_Comm comm)
+{
+    const int n = b->count;
+    int *apart = malloc(sizeof *apart * (size_t)(2 * n * size + 1)), *given = apart + n * size;
+    for (int peer = 0; peer < size; peer++)
+        fill(given + n * peer, n, between(rank, peer));
+    fill(b->all, n * size, -1);
+    MPI_Alltoall(given, n, MPI_INT, b->all, n, MPI_INT, comm);
+    for (int peer = 0; peer < size; peer++) {
+        expect(has(b->all + n * peer, n, between(peer, rank)), "Alltoall", n, peer);
+        expect(has(given + n * peer, n, between(rank, peer)), "Alltoall's operand", n, peer);
+    }
+    MPI_Alltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, given, n, MPI_INT, comm);
+    for (int peer = 0; peer < size; peer++)
+        expect(has(given + n * peer, n, between(peer, rank)), "Alltoall in place", n, peer);
+#if MPI_VERSION >= 4
+    fill(apart, n * size, -1);
+    MPI_Alltoall_c(given, n, MPI_INT, apart, n, MPI_INT, comm);
+    for (int peer = 0; peer < size; peer++)
+        expect(has(apart + n * peer, n, between(rank, peer)), "Alltoall_c", n, peer);
+#endif
+    free(apart);
+}
+
 static void move(struct buffers *b, MPI_Comm comm)
 {
     const int n = b->count, root = b->root;
@@ -77,6 +108,7 @@ static void move(struct buffers *b, MPI_Comm comm)
     else
         MPI_Scatter(NULL, 0, MPI_DATATYPE_NULL, b->one, n, MPI_INT, root, comm);
     expect(rank == root || has(b->one, n, 1000 * rank), "Scatter in place", n, root);
+    exchange(b, comm);
     MPI_Barrier(comm);
 }
 
@@ -208,6 +240,18 @@ static void move_apart(struct buffers *b, MPI_Comm comm)
         expect(apart[stride * i] == 1000 * (i / n) + i % n, "Gather of vectors", n, b->root);
     MPI_Scatter(apart, 1, block, b->one, n, MPI_INT, b->root, comm);
     expect(has(b->one, n, 1000 * rank), "Scatter of vectors", n, b->root);
+    for (int i = 0; i < n * size; i++)
+        apart[stride * i] = between(rank, i / n) + i % n;
+    MPI_Alltoall(apart, 1, block, b->all, n, MPI_INT, comm);
+    for (int i = 0; i < n * size; i++)
+        expect(b->all[i] == between(i / n, rank) + i % n, "Alltoall of vectors", n, 0);
+    MPI_Alltoall(b->all, n, MPI_INT, apart, 1, block, comm);
+    for (int i = 0; i < n * size; i++)
+        expect(apart[stride * i] == between(rank, i / n) + i % n, "Alltoall to vectors", n, 0);
+    MPI_Alltoall(MPI_IN_PLACE, 1, MPI_INT, apart, 1, block, comm);
+    for (int i = 0; i < n * size; i++)
+        expect(apart[stride * i] == between(i / n, rank) + i % n, "Alltoall of vectors in place", n,
+               0);
     MPI_Type_free(&every);
     MPI_Type_free(&block);
     free(apart);

@@ -81,6 +81,7 @@ def _row(collective: Collective) -> str:
         "has_one_buffer": collective.has_one_buffer,
         "has_blocks": collective.has_blocks,
         "scatters": spec.after is Held.BLOCK,
+        "exchanges": spec.before is Held.FOR_EACH,
         "others_give": collective.gives(at_root=False),
         "others_take": collective.takes(at_root=False),
     }

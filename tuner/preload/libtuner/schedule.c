@@ -13,14 +13,17 @@
 struct run {
     const struct communicator *known;
     const struct variant *variant;
-    char *buffer, *scratch, *aside, *result;
+    char *buffer;        /* chunks from 0 on */
+    char *given;         /* as many after them, where a rank gives its data there; else NULL */
+    char *scratch;       /* those that follow */
+    char *aside, *result;
     int64_t count, shorter, more, longer; /* see Schedule.chunk_sizes */
     size_t unit;
     MPI_Datatype datatype;
     MPI_Op op;
     bool commutes;
     int shift; /* by which the peers of the program are turned */
-    int turn;  /* by which its chunks are */
+    int turn;  /* by which those of its chunks that turn are */
     int tag;
 };
 
@@ -46,23 +49,37 @@ static int64_t offset_of(const struct run *run, int64_t chunk)
     return chunk * run->shorter + (chunk < run->longer ? chunk : run->longer) * run->more;
 }
 
-/* Return the chunk of this rank for one of the program; it stays in the buffer or in scratch. */
-static int64_t turned(const struct run *run, int64_t chunk)
+/* Return the chunk of this rank for one of the program; it stays in the same buffer. */
+static int64_t turned(const struct run *run, int64_t chunk, bool turns)
 {
-    const int64_t n = run->variant->n_chunks, first = chunk < n ? 0 : n;
-    return run->turn ? first + (chunk - first + run->turn) % n : chunk;
+    const int64_t n = run->variant->n_chunks, first = chunk / n * n;
+    return turns ? first + (chunk - first + run->turn) % n : chunk;
 }
 
-static char *address_of(const struct run *run, int64_t planned)
+static char *address_of(const struct run *run, int64_t chunk)
 {
-    const int64_t n = run->variant->n_chunks, chunk = turned(run, planned);
-    return chunk < n ? run->buffer + (size_t)offset_of(run, chunk) * run->unit
-                     : run->scratch + (size_t)offset_of(run, chunk - n) * run->unit;
+    const int64_t n = run->variant->n_chunks;
+    if (chunk < n)
+        return run->buffer + (size_t)offset_of(run, chunk) * run->unit;
+    if (run->given && chunk < 2 * n)
+        return run->given + (size_t)offset_of(run, chunk - n) * run->unit;
+    const int64_t first = run->given ? 2 * n : n;
+    return run->scratch + (size_t)offset_of(run, chunk - first) * run->unit;
 }
 
-static int64_t units_of(const struct run *run, int64_t planned, int64_t chunks)
+static int64_t source_of(const struct run *run, const struct instruction *step)
 {
-    const int64_t first = turned(run, planned) % run->variant->n_chunks;
+    return turned(run, step->source, step->turns & SOURCE_TURNS);
+}
+
+static int64_t target_of(const struct run *run, const struct instruction *step)
+{
+    return turned(run, step->target, step->turns & TARGET_TURNS);
+}
+
+static int64_t units_of(const struct run *run, int64_t chunk, int64_t chunks)
+{
+    const int64_t first = chunk % run->variant->n_chunks;
     return offset_of(run, first + chunks) - offset_of(run, first);
 }
 
@@ -83,7 +100,8 @@ static int start(const struct run *run, const struct instruction *step, char **a
 {
     struct communicator const *known = run->known;
     const bool sends = step->kind == DO_SEND;
-    const int64_t units = units_of(run, sends ? step->source : step->target, step->chunks);
+    const int64_t chunk = sends ? source_of(run, step) : target_of(run, step);
+    const int64_t units = units_of(run, chunk, step->chunks);
     const int peer = (step->peer + run->shift) % known->size;
     const int nbytes = (int)((size_t)units * run->unit);
     MPI_Request *request = &known->requests[step->request];
@@ -95,31 +113,56 @@ static int start(const struct run *run, const struct instruction *step, char **a
     if (nbytes == 0)
         return MPI_SUCCESS;
     if (sends)
-        return PMPI_Isend(address_of(run, step->source), nbytes, MPI_BYTE, peer, run->tag,
+        return PMPI_Isend(address_of(run, chunk), nbytes, MPI_BYTE, peer, run->tag,
                           known->messages, request);
-    char *into = step->kind == DO_RECEIVE ? address_of(run, step->target)
-                                          : known->slots[step->source];
+    char *into = step->kind == DO_RECEIVE ? address_of(run, chunk) : known->slots[step->source];
     return PMPI_Irecv(into, nbytes, MPI_BYTE, peer, run->tag, known->messages, request);
+}
+
+/* Copy chunks; those that turn may go on at the beginning of their buffer. */
+static void copy(const struct run *run, const struct instruction *step)
+{
+    const int64_t n = run->variant->n_chunks;
+    int64_t from = source_of(run, step), into = target_of(run, step);
+    for (int64_t left = step->chunks, together; left > 0; left -= together) {
+        together = left;
+        if (step->turns & SOURCE_TURNS && together > n - from % n)
+            together = n - from % n;
+        if (step->turns & TARGET_TURNS && together > n - into % n)
+            together = n - into % n;
+        memcpy(address_of(run, into), address_of(run, from),
+               (size_t)units_of(run, into, together) * run->unit);
+        from = step->turns & SOURCE_TURNS && (from + together) % n == 0 ? from + together - n
+                                                                        : from + together;
+        into = step->turns & TARGET_TURNS && (into + together) % n == 0 ? into + together - n
+                                                                        : into + together;
+    }
 }
 
 /* Carry out an instruction within the rank. */
 static int compute(const struct run *run, const struct instruction *step, char **aside)
 {
     char **slots = run->known->slots;
-    if (step->kind == DO_SET_ASIDE) {
-        const int64_t units = units_of(run, step->source, step->chunks);
-        slots[step->target] = *aside;
-        *aside += (size_t)units * run->unit;
-        memcpy(slots[step->target], address_of(run, step->source), (size_t)units * run->unit);
+    if (step->kind == DO_COPY) {
+        copy(run, step);
         return MPI_SUCCESS;
     }
-    const int64_t units = units_of(run, step->target, step->chunks);
-    const bool is_back = step->kind == DO_COPY_BACK || step->kind == DO_REDUCE_BACK;
-    char *from = is_back ? slots[step->source] : address_of(run, step->source);
-    char *into = address_of(run, step->target);
+    if (step->kind == DO_SET_ASIDE) {
+        const int64_t chunk = source_of(run, step);
+        const size_t nbytes = (size_t)units_of(run, chunk, step->chunks) * run->unit;
+        slots[step->target] = *aside;
+        *aside += nbytes;
+        memcpy(slots[step->target], address_of(run, chunk), nbytes);
+        return MPI_SUCCESS;
+    }
+    const int64_t chunk = target_of(run, step);
+    const int64_t units = units_of(run, chunk, step->chunks);
+    char *from = step->kind == DO_REDUCE ? address_of(run, source_of(run, step))
+                                         : slots[step->source];
+    char *into = address_of(run, chunk);
     if (units == 0)
         return MPI_SUCCESS;
-    if (step->kind == DO_REDUCE || step->kind == DO_REDUCE_BACK)
+    if (step->kind != DO_COPY_BACK)
         return reduce(run, from, into, units, step->peer);
     memcpy(into, from, (size_t)units * run->unit);
     return MPI_SUCCESS;
@@ -198,7 +241,8 @@ static int run_on(struct communicator *known, struct run *run, char *whole, int 
     const size_t nbytes = (size_t)run->count * run->unit;
     const int64_t longest = run->longer ? run->shorter + run->more : run->shorter;
     const size_t set_aside = (size_t)(longest * variant->slot_chunks) * run->unit;
-    const size_t scratch = variant->uses_scratch ? (nbytes + 63) / 64 * 64 : 0;
+    const uint32_t ours = variant->scratch_buffers - (run->given != NULL); /* else the user's */
+    const size_t scratch = (nbytes * ours + 63) / 64 * 64;
     const size_t result = run->commutes ? 0 : (nbytes + 63) / 64 * 64;
     struct memory *memory = &known->memories[SCRATCH];
     if (!reserve_requests(known, variant) || !reserve(memory, scratch + result + set_aside))
@@ -240,8 +284,11 @@ static const struct variant *applicable(const struct call *call, const struct ch
 {
     const struct collective *record = &collectives[call->collective];
     const struct variant *variant = variant_for(choice, (uint64_t)count * unit);
-    if ((record->has_blocks || variant->shifts) && count % variant->n_chunks)
-        return NULL;
+    const bool is_uneven = count % variant->n_chunks != 0;
+    const double chunk = (double)count * (double)unit / variant->n_chunks;
+    if (((record->has_blocks || variant->shifts) && is_uneven)
+        || chunk * variant->message_chunks > INT32_MAX)
+        return NULL; /* bytes of a message are counted in an int */
     return record->reduces && !commutes && !variant->keeps_order ? NULL : variant;
 }
 
@@ -335,6 +382,18 @@ static int broadcast(struct call *call, struct communicator *known, const struct
     return code;
 }
 
+/* Let the schedule read what a rank gives where it is, or in a copy if it is overwritten there. */
+static int give_apart(struct communicator *known, const struct data *from, const struct call *call,
+                      struct run *run)
+{
+    if (call->send != MPI_IN_PLACE && has_bytes(from)) {
+        run->given = from->buffer;
+        return MPI_SUCCESS;
+    }
+    run->given = reserve(&known->memories[GIVEN], (size_t)run->count);
+    return run->given ? give(known, from, run->given) : MPI_ERR_NO_MEM;
+}
+
 /* Move blocks: the schedule runs on the blocks of all ranks, in the receive buffer where that has
  * them all, else in memory of our own. */
 static int move(struct call *call, struct communicator *known, const struct choice *choice,
@@ -348,12 +407,15 @@ static int move(struct call *call, struct communicator *known, const struct choi
     if (!run.variant)
         return NOT_APPLICABLE;
     const size_t block = (size_t)(nbytes / known->size), own = block * (size_t)known->rank;
-    const struct data sent = sent_data(call, record->scatters ? known->size : 1);
+    const int sends = record->scatters || record->exchanges ? known->size : 1;
+    const struct data sent = sent_data(call, sends);
     const struct data received = received_data(call, record->scatters ? 1 : known->size);
     const bool is_here = takes && !record->scatters && has_bytes(&received);
     char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], (size_t)nbytes);
     int code = MPI_SUCCESS;
-    if (whole && gives && call->send == MPI_IN_PLACE && !record->scatters)
+    if (record->exchanges)
+        code = give_apart(known, call->send == MPI_IN_PLACE ? &received : &sent, call, &run);
+    else if (whole && gives && call->send == MPI_IN_PLACE && !record->scatters)
         code = is_here ? MPI_SUCCESS : give(known, &received, whole);
     else if (whole && gives)
         code = give(known, &sent, record->scatters ? whole : whole + own);

@@ -20,6 +20,7 @@
 #define EXPORTED __attribute__((visibility("default"))) /* what programs call */
 
 enum { DST_OP_ARRIVING = 1, ARRIVING_OP_DST = 2 }; /* codes of reductions in schedules */
+enum { SOURCE_TURNS = 1, TARGET_TURNS = 2 };       /* bits of instructions */
 
 struct call;
 struct collective {
@@ -27,6 +28,7 @@ struct collective {
     int (*library)(const struct call *); /* the library's own function */
     bool is_rooted, reduces, has_data, has_one_buffer, has_blocks;
     bool scatters;    /* each rank has its block after the call */
+    bool exchanges;   /* each rank has a block for each rank before the call */
     bool others_give; /* ranks other than the root have data before the call */
     bool others_take; /* ranks other than the root have data after the call */
 };
@@ -60,7 +62,7 @@ struct memory {
     char *bytes;
     size_t size;
 };
-enum { WHOLE, SCRATCH, PACKED_SEND, PACKED_RECEIVE, N_MEMORIES };
+enum { WHOLE, GIVEN, SCRATCH, PACKED_SEND, PACKED_RECEIVE, N_MEMORIES };
 
 /* What a communicator has for one choice of the table. */
 enum { UNTRIED, READY, LEFT_TO_LIBRARY };
