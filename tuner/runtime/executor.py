@@ -16,6 +16,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.base.errors import ScheduleError
+from tuner.core.collective import Held
 from tuner.core.schedule import DST_OP_ARRIVING, NO_REDUCTION, Schedule
 from tuner.runtime.buffers import ByteArray, address_of, datatype_of
 from tuner.runtime.memory import HOST_MEMORY, Memory
@@ -97,7 +98,7 @@ class PersistentSchedule:
         self._memory = memory
         self.buffer, self.order_preserving = buffer, rank_schedule.order_preserving
         self.n_messages = sum(map(len, rank_schedule.rounds))
-        self._scratch, self._arriving = np.split(
+        self.scratch, self._arriving = np.split(
             scratch, [rank_schedule.scratch_elements * itemsize]
         )
         self._rounds = self._bind_rounds()
@@ -244,7 +245,7 @@ class PersistentSchedule:
         if start < len(self.buffer):
             return self.buffer[start : start + nbytes]
         start -= len(self.buffer)
-        return self._scratch[start : start + nbytes]
+        return self.scratch[start : start + nbytes]
 
 
 def address_range(memory: ByteArray) -> AddressRange:
@@ -303,5 +304,7 @@ def execute(
     bound = PersistentSchedule(
         part, comm, content, np.empty(part.extra_elements * itemsize, np.uint8), itemsize
     )
+    if schedule.collective.spec.before is Held.FOR_EACH:
+        bound.scratch[: len(content)] = content
     bound.run(op, datatype or datatype_of(buffer.dtype))
     bound.free()

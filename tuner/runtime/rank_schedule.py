@@ -72,9 +72,13 @@ class RankSchedule:
 
     @property
     def scratch_elements(self) -> int:
-        """The number of scratch elements: `count`, or 0 where no transfer uses scratch."""
-        places = (max(row.src_offset, row.dst_offset) for rows in self.rounds for row in rows)
-        return self.count if any(place >= self.count for place in places) else 0
+        """The number of scratch elements that transfers use, rounded up to multiples of `count`."""
+        ends = (
+            max(row.src_offset, row.dst_offset) + row.elements
+            for rows in self.rounds
+            for row in rows
+        )
+        return max(0, -(-max(ends, default=0) // max(self.count, 1)) - 1) * self.count
 
     def _arriving_elements(self, transfers: tuple[RankTransfer, ...]) -> int:
         """Return the number of elements that are reduced in a round."""
@@ -105,10 +109,9 @@ class RankScheduleTemplate:
         """Collect the transfers of a rank from all rounds of a schedule."""
         parts, ends, shifts = [np.empty((7, 0), np.int64)], [0], False
         for r in schedule.rounds():
-            mine = np.flatnonzero((r.src == rank) | (r.dst == rank))
-            own = [column[mine] for column in r.columns]
+            own = r.select((r.src == rank) | (r.dst == rank)).consecutive().columns
             parts.append(np.array([*own, _tags(schedule.collective, own[0], own[1])], np.int64))
-            ends.append(ends[-1] + len(mine))
+            ends.append(ends[-1] + len(own[0]))
             shifts |= bool(((r.src_chunk - r.dst_chunk) % schedule.n_chunks).any())
         ordered = (
             schedule.collective.is_reduction and schedule_properties(schedule).order_preserving
@@ -127,7 +130,7 @@ class RankScheduleTemplate:
         src, dst, *chunks, length, reduce, tag = self.transfers
         halves, insides = np.divmod(chunks, n_chunks)
         first, into = offsets[insides] + halves * count
-        elements = offsets[insides[0] + length] - offsets[insides[0]]
+        elements = self.schedule.elements(chunks[0], length, count, itemsize)
         columns = (src, dst, first, into, elements, reduce, tag)
         rows = list(
             map(RankTransfer._make, zip(*(column.tolist() for column in columns), strict=True))

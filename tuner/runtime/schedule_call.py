@@ -60,6 +60,7 @@ class ScheduleCall:
         self._rank, self._size, self._collective = comm.rank, comm.size, collective
         self._sent, self._received = collective.blocks(comm.size)
         self._scatters = collective.spec.after is Held.BLOCK
+        self._gives_in_scratch = collective.spec.before is Held.FOR_EACH
         self._cache = ScheduleCache(comm, collective, choice, scratch_pool)
         self._cached_calls, self._workspace = self._cache.calls, scratch_pool.workspace.reserve
         self._copy = self._memory.copy
@@ -162,6 +163,8 @@ class ScheduleCall:
         def move() -> None:
             if given is not None:
                 target = whole if blocks == self._size else self._own_block(whole)
+                if self._gives_in_scratch:
+                    target = bound.scratch[: len(whole)]
                 if into is None or address_of(target) != address_of(given.array):
                     self._copy(given.array, target)
             bound.run()
