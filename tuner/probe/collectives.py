@@ -155,6 +155,9 @@ class CollectiveRun:
         given = whole + np.float32(rank) if name.is_reduction else whole
         added = np.float32(p * (p - 1) // 2)
         expected = whole * np.float32(p) + added if name.is_reduction else whole
+        if name.spec.before is Held.FOR_EACH:
+            given = whole + np.float32(rank)
+            expected = (whole[mine] + np.arange(p, dtype=np.float32)[:, None]).reshape(-1)
         given = given[mine] if name.spec.before is Held.BLOCK else given
         expected = expected[mine] if name.spec.after is Held.BLOCK else expected
         send = self.buffers.from_numpy(given.copy())

@@ -214,7 +214,7 @@ static void end_turn(void)
 /* Calls */
 
 /* What ranks hold before and after a call, as in tuner/core/collective.py. */
-enum held { WHOLE, WHOLE_AT_ROOT, BLOCK, ARRIVAL };
+enum held { WHOLE, WHOLE_AT_ROOT, BLOCK, FOR_EACH, FROM_EACH, ARRIVAL };
 
 struct collective {
     const char *name;
@@ -265,6 +265,12 @@ static void reduce_scatter(const float *send, float *receive, int count, int sha
     MPI_Reduce_scatter_block(send, receive, share, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
+static void alltoall(const float *send, float *receive, int count, int share)
+{
+    (void)count;
+    MPI_Alltoall(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
 static void barrier(const float *send, float *receive, int count, int share)
 {
     (void)send, (void)receive, (void)count, (void)share;
@@ -279,6 +285,7 @@ static const struct collective collectives[] = {
     {"allgather", BLOCK, WHOLE, 0, allgather},
     {"gather", BLOCK, WHOLE_AT_ROOT, 0, gather},
     {"scatter", WHOLE_AT_ROOT, BLOCK, 0, scatter},
+    {"alltoall", FOR_EACH, FROM_EACH, 0, alltoall},
     {"barrier", ARRIVAL, ARRIVAL, 0, barrier},
 };
 
@@ -322,9 +329,11 @@ static int is_right(const struct call *call, float *send, float *receive)
     const int count = (int)(call->nbytes / sizeof(float)), share = count / ranks;
     const int given = of->before == BLOCK ? rank * share : 0; /* index of the first element */
     const int taken = of->after == BLOCK ? rank * share : 0;
-    const int whole = of->before == BLOCK ? share * ranks : count;
+    const int exchanges = of->before == FOR_EACH;
+    const int whole = of->before == BLOCK || exchanges ? share * ranks : count;
     for (int i = 0; i < count; i++) {
-        send[i] = (float)((given + i) % 1009 + (of->reduces ? rank : 0));
+        const int plain = (given + i + (exchanges ? rank : 0)) % 1009;
+        send[i] = (float)(plain + (of->reduces ? rank : 0));
         receive[i] = -1.0f;
     }
     perform(call, (char *)send, (char *)receive);
@@ -333,7 +342,8 @@ static int is_right(const struct call *call, float *send, float *receive)
         return 1; /* this rank receives nothing */
     int wrong = 0;
     for (int i = 0; i < (of->after == BLOCK ? share : whole); i++) {
-        const int plain = (taken + i) % 1009;
+        const int from_each = rank * share + i % share + i / share; /* i / share is the source */
+        const int plain = (exchanges ? from_each : taken + i) % 1009;
         const float sum = (float)(plain * ranks + ranks * (ranks - 1) / 2);
         wrong |= receive[i] != (of->reduces ? sum : (float)plain);
     }
