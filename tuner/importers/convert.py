@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError, shortened_repr
-from tuner.core.collective import Collective
 from tuner.core.measurement import (
     MIN_SAMPLE_S,
     Cluster,
@@ -103,12 +102,9 @@ def _exclusion_reason(reading: BenchmarkResult) -> str:
         return f"{name}: {reading.exclusion_reason}"
     if not reading.benchmark.kind or shape is None:
         return f"{name}: neither a collective that is known here nor messages of pairs"
-    collective = reading.benchmark.kind == COLLECTIVE
-    if collective and reading.benchmark.subject not in list(Collective):
-        return f"{name}: not a collective that is tuned here"
     if shape.ppn == 0:
         return f"{name} on {shape.p} ranks: unequal numbers of ranks on {shape.nodes} nodes"
-    if not reading.nbytes and collective:
+    if not reading.nbytes and reading.benchmark.kind == COLLECTIVE:
         return f"{name}: calls of 0 bytes"
     if reading.nbytes is None or reading.nbytes >= INT64_LIMIT:
         return f"{name}: buffers of 2^63 bytes or more"

@@ -21,7 +21,7 @@ from tuner.importers.inspector_files import (
     text_head,
 )
 from tuner.importers.nccl_json import parse_json
-from tuner.importers.reading import ALLTOALL, BenchmarkResult, UserMetadata
+from tuner.importers.reading import BenchmarkResult, UserMetadata
 from tuner.importers.text import TextLines, read_lines, split_lines
 
 AUTO, INSPECTOR = "auto", "inspector"
@@ -108,8 +108,8 @@ def _parse_lines(
     lines: TextLines, format_name: str, metadata: UserMetadata | None
 ) -> list[BenchmarkResult]:
     metadata = metadata or UserMetadata()
-    if metadata.collective and metadata.collective not in (*Collective, ALLTOALL):
-        raise UsageError(unknown_name("collective", metadata.collective, (*Collective, ALLTOALL)))
+    if metadata.collective and metadata.collective not in list(Collective):
+        raise UsageError(unknown_name("collective", metadata.collective, list(Collective)))
     if format_name != AUTO and format_name not in RESULT_FORMATS:
         raise UsageError(unknown_name("format of results", format_name, (AUTO, *RESULT_FORMATS)))
     readings: list[BenchmarkResult] = []

@@ -19,7 +19,7 @@ from tuner.core.collective import Collective
 from tuner.importers import text
 from tuner.importers.algorithm_names import algorithm_name
 from tuner.importers.csv_table import parse_csv
-from tuner.importers.reading import ALLTOALL, COLLECTIVE, Benchmark, BenchmarkResult, UserMetadata
+from tuner.importers.reading import COLLECTIVE, Benchmark, BenchmarkResult, UserMetadata
 from tuner.importers.text import TextLines
 from tuner.topology import HOST
 
@@ -51,7 +51,7 @@ def parse_pico(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
             f"line {begin}: the name of the file says what was measured, but this one"
             f" is not like 512_ring_int32.csv: {shortened_repr(Path(lines.source).name)}"
         )
-    if metadata.collective not in (*Collective, ALLTOALL):
+    if metadata.collective not in list(Collective):
         raise InputError(
             f"line {begin}: the file does not say which collective was measured:"
             f" {metadata.missing_hint('collective')}"

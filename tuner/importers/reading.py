@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError, UsageError
-from tuner.core.collective import Collective, plain_name
+from tuner.core.collective import Collective
 from tuner.topology import HOST, NETWORK, NODE
 
 COLLECTIVE, PINGPONG, BURST, EXCHANGE = "collective", "pingpong", "burst", "exchange"
-ALLTOALL = "alltoall"  # is read like the other collectives but not tuned
-_ALLTOALL_SPELLINGS = (ALLTOALL, "alltoallpersonalizedexchange")
 NO_COLUMN_NAMES: Mapping[str, str] = {}  # for a file whose columns have our names
 RANK_LIMIT = 2**31  # ranks of a measurement are fewer
 
@@ -48,9 +46,7 @@ class Benchmark:
 
 def collective_subject(spelling: str) -> str:
     """Return the collective that a benchmark spells so, such as `all_gather`; "" if none."""
-    return Collective.spelled(spelling) or (
-        ALLTOALL if plain_name(spelling) in _ALLTOALL_SPELLINGS else ""
-    )
+    return Collective.spelled(spelling) or ""
 
 
 def collective_benchmark(name: str, spelling: str) -> Benchmark | None:
@@ -61,8 +57,7 @@ def collective_benchmark(name: str, spelling: str) -> Benchmark | None:
     subject = collective_subject(spelling)
     if not subject:
         return None
-    per_rank = subject == ALLTOALL or Collective(subject).moves_blocks
-    return Benchmark(name, COLLECTIVE, subject, per_rank)
+    return Benchmark(name, COLLECTIVE, subject, Collective(subject).moves_blocks)
 
 
 @dataclass(frozen=True, slots=True)
