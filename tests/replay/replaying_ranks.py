@@ -21,7 +21,7 @@ from tuner.core.collective import Collective
 from tuner.probe.collectives import CollectiveRun, page_aligned_ones
 from tuner.runtime import tune
 from tuner.training.buckets import fill_buckets
-from tuner.training.recorded import ALLTOALL, SEND
+from tuner.training.recorded import SEND
 
 ELEMENT_BYTES = 4
 TAG = 1
@@ -163,8 +163,6 @@ class ReplayingRank:
         comm = self._comm(key.size, key.stride)
         unit = ELEMENT_BYTES * comm.size
         nbytes = -(-key.nbytes // unit) * unit  # equal shares of whole elements
-        if key.operation == ALLTOALL:
-            return partial(comm.Alltoall, page_aligned_ones(nbytes), page_aligned_ones(nbytes))
         if key.operation == SEND:
             return partial(_send, comm, page_aligned_ones(nbytes))
         return CollectiveRun(Collective(key.operation), nbytes).make_calls([comm])[0]

@@ -14,12 +14,12 @@ from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
 from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.prediction.call_predictor import CallPredictor
-from tuner.training.recorded import ALLTOALL, SEND
+from tuner.training.recorded import SEND
 
 PAIRWISE = AlgorithmChoice("pairwise", runner=SCHEDULE)
 MESSAGE = AlgorithmChoice("message", runner=SCHEDULE)
 UNNAMED = Collective.BCAST  # of schedules that are no collective; they are timed as its calls are
-OWN_OPERATIONS = {ALLTOALL: PAIRWISE, SEND: MESSAGE}  # operations that are no `Collective`
+OWN_OPERATIONS = {Collective.ALLTOALL.value: PAIRWISE, SEND: MESSAGE}  # chosen by no policy
 
 
 class Group(NamedTuple):
@@ -54,9 +54,9 @@ class Group(NamedTuple):
 class Call(NamedTuple):
     """A call of a collective, or another operation, by all groups of one kind at once.
 
-    operation   the value of a `Collective`, ALLTOALL, or SEND: each first member sends one message
-                to the second
-    nbytes      bytes of the whole buffer, as for a `Collective`; of an ALLTOALL what a rank sends
+    operation   the value of a `Collective`, or SEND: each first member sends one message to the
+                second
+    nbytes      bytes of the whole buffer, as for a `Collective`
     """
 
     operation: str
@@ -85,19 +85,9 @@ def simulate_groups(
 def _own_schedule(call: Call, choice: AlgorithmChoice, predictor: CallPredictor) -> Schedule:
     """Return the schedule of one group."""
     size = call.group.size
-    if call.operation == ALLTOALL:
-        return Schedule(UNNAMED, size, size, lambda: _pairwise(size), choice.algorithm)
     if call.operation == SEND:
         return Schedule(UNNAMED, size, 1, lambda: [Round.of([0], 1, 0)], choice.algorithm)
     return predictor.schedule(Collective(call.operation), choice, call.nbytes, size)
-
-
-def _pairwise(p: int) -> Iterator[Round]:
-    """Yield the rounds of an exchange of blocks: in round k with the ranks k before and after."""
-    rank = np.arange(p)
-    for distance in range(1, p):
-        partner = (rank + distance) % p
-        yield Round.of(rank, partner, partner, p + rank)
 
 
 def _side_by_side(own: Schedule, members: IntArray, p: int) -> Schedule:
@@ -106,7 +96,8 @@ def _side_by_side(own: Schedule, members: IntArray, p: int) -> Schedule:
     def rounds() -> Iterator[Round]:
         for r in own.rounds():
             rest = (np.tile(column, len(members)) for column in r.columns[2:])
-            yield Round.of(members[:, r.src].ravel(), members[:, r.dst].ravel(), *rest)
+            ends = members[:, r.src].ravel(), members[:, r.dst].ravel()
+            yield Round.of(*ends, *rest, src_runs=r.src_runs, dst_runs=r.dst_runs)
 
     return replace(own, collective=UNNAMED, p=p, root=0, make_rounds=rounds)
 

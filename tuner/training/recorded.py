@@ -9,13 +9,12 @@ from tuner.core.collective import Collective, plain_name
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 WORLD = "world"
-ALLTOALL, SEND = "alltoall", "send"
+SEND = "send"
 BARRIER = "barrier"
 # A barrier counts as an allreduce of one float, as PyTorch carries it out with NCCL
 # (ProcessGroupNCCL::barrier); traces give it no bytes.
 BARRIER_BYTES = 4
 _OPERATIONS = {spelling: one.value for one in Collective for spelling in one.spellings} | {
-    ALLTOALL: ALLTOALL,
     BARRIER: Collective.ALLREDUCE.value,
     SEND: SEND,
     "recv": SEND,
@@ -38,8 +37,8 @@ class RecordedStep:
 
     stream          COMPUTE or COMMUNICATION; the steps of a stream run one after the other
     seconds         duration of a computation; 0 for a call, whose time is predicted
-    collective      the value of a `Collective`, ALLTOALL or SEND (one message to the next rank of
-                    the group); "" for a computation
+    collective      the value of a `Collective` or SEND (one message to the next rank of the group);
+                    "" for a computation
     nbytes          bytes of the buffer of the call, as `Collective` counts them
     group           name of the group of ranks that takes part: WORLD, or as the file has it
     after           numbers of earlier steps that must have ended before this one begins

@@ -18,7 +18,7 @@ from tuner.training.frameworks.parallel_settings import (
 from tuner.training.frameworks.pipeline_passes import StageWork
 from tuner.training.groups import Call, Group
 from tuner.training.job import TrainingJob
-from tuner.training.recorded import ALLTOALL, SEND
+from tuner.training.recorded import SEND
 from tuner.training.timeline import BACKWARD, FORWARD
 
 BLOCK_CALLS = 2  # of tensor parallelism, per block and pass
@@ -80,7 +80,7 @@ def _expert_calls(
     tokens = _activation_bytes(parallel, job) * shape_of(job.model).active_experts
     nbytes = tokens // (parallel.tensor if parallel.sequence_parallel else 1)
     group = Group(parallel.expert, parallel.group(job, DATA).stride)
-    yield Call(ALLTOALL, nbytes, group), 2 * count * times
+    yield Call(Collective.ALLTOALL, nbytes, group), 2 * count * times
 
 
 def _activation_bytes(parallel: ParallelSettings, job: TrainingJob) -> int:
