@@ -40,7 +40,7 @@ DARK = (
 )
 DEFAULT_COLOUR = "#222222"
 MARKERS = "osD^vPX<>"
-DASHES = 6  # styles of curves, which differ where colours repeat
+DASHES = 8  # styles of curves, which differ where colours repeat
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo")  # of areas, likewise
 FillStyle = tuple[str, str]  # colour, hatch
 

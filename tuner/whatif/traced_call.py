@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,8 @@ def trace_call(record: Any, params: Mapping[str, int]) -> SimulatedCall:
     try:
         schedule = predictor.schedule(collective, choice, nbytes)
         run = predictor.explain(schedule, nbytes)
-        rows = flatten_schedule(schedule, placement.node_of, memory)
+        plain = replace(schedule, make_rounds=lambda: (r.consecutive() for r in schedule.rounds()))
+        rows = flatten_schedule(plain, placement.node_of, memory)
     except ScheduleError as reason:  # rounds are made when they are asked for
         raise InputError(f"{candidate} is not possible: {reason}") from None
     rows = rows.select(row_bytes(schedule, rows, nbytes) > 0.0)
@@ -118,10 +119,16 @@ def _ticks(seconds: FloatArray, tick: float) -> list[int]:
 
 
 def _holders(collective: Collective) -> str:
-    """Return who holds a chunk at the beginning: its `owner`, `all` or the `root`."""
-    return {Held.BLOCK: "owner", Held.WHOLE: "all", Held.WHOLE_AT_ROOT: "root"}[
-        collective.spec.before
-    ]
+    """Return who holds a chunk at the beginning: its `owner`, the `root`, or `all`.
+
+    It is `all_in_scratch` where every rank holds all chunks, each by so many chunks further on.
+    """
+    return {
+        Held.BLOCK: "owner",
+        Held.WHOLE: "all",
+        Held.WHOLE_AT_ROOT: "root",
+        Held.FOR_EACH: "all_in_scratch",
+    }[collective.spec.before]
 
 
 def _transfer_columns(call: SimulatedCall, tick: float) -> dict[str, list[int]]:

@@ -38,7 +38,14 @@ def comet(algorithm: str = "ring", **params: int) -> SimulatedCall:
 
 
 @pytest.mark.parametrize(
-    "make", [traced, comet, partial(comet, "segmented_ring", segment=4096)], ids=range(3)
+    "make",
+    [
+        traced,
+        comet,
+        partial(comet, "segmented_ring", segment=4096),
+        partial(traced, "bruck", collectives=["alltoall"]),
+    ],
+    ids=range(4),
 )
 def test_the_columns_are_the_run(make: Callable[[], SimulatedCall]) -> None:
     call = make()

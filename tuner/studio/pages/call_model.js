@@ -217,15 +217,21 @@ export class CallModel {
   /** Return the rank and the chunk that leave first, or else some that are held at the beginning. */
   get firstChunk() {
     const { src, src_chunk } = this.transfers;
-    if (src.length && this.holdsAtFirst(src[0], src_chunk[0])) return [src[0], src_chunk[0]];
+    const chunk = src.length ? src_chunk[0] - this.slotsBefore : 0;
+    if (src.length && chunk >= 0 && this.holdsAtFirst(src[0], chunk)) return [src[0], chunk];
     const rank = this.record.holders === "root" ? this.record.root : 0;
     return [rank, this.firstChunkOf(rank)];
+  }
+
+  /** Return by how many slots the chunks that ranks hold at the beginning lie further on. */
+  get slotsBefore() {
+    return this.record.holders === "all_in_scratch" ? this.record.chunks : 0;
   }
 
   holdsAtFirst(rank, chunk) {
     const { holders, root, chunks } = this.record;
     if (chunk >= chunks) return false;
-    if (holders === "all") return true;
+    if (holders.startsWith("all")) return true;
     return holders === "root" ? rank === root : Math.floor((chunk * this.ranks) / chunks) === rank;
   }
 
@@ -238,7 +244,7 @@ export class CallModel {
   /** Follow what one rank holds in one chunk: the transfers that carry it, and who has it from when. */
   follow(rank, chunk) {
     const { round, src, dst, src_chunk, dst_chunk, count, reduce, arrived } = this.transfers;
-    const held = new Map([[rank, new Set([chunk])]]); // rank -> slots
+    const held = new Map([[rank, new Set([chunk + this.slotsBefore])]]); // rank -> slots
     const carries = new Uint8Array(src.length);
     const since = new Float64Array(this.ranks).fill(Infinity);
     since[rank] = 0;

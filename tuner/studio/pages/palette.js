@@ -8,7 +8,7 @@ export const LIGHT = [
 export const DARK = [
   "#a99cf5", "#e58a99", "#52c47a", "#88ccee", "#e07aa8", "#c9c95c", "#44c7b4", "#dd8ccf", "#ddcc77",
 ];
-const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 2], [12, 5]];
+const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 2], [12, 5], [1, 2], [6, 2, 1, 2]];
 
 const DEFAULT = "default"; // what the library runs by itself: grey
 
