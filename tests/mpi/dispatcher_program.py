@@ -167,6 +167,9 @@ class Call:
             return everything if at_root else None, receive
         if collective is Collective.REDUCE_SCATTER:
             return (MPI.IN_PLACE, everything) if in_place else (everything, empty)
+        if collective is Collective.ALLTOALL:
+            into = np.zeros_like(everything)
+            return (MPI.IN_PLACE, everything) if in_place else (everything, into)
         alone = collective in (Collective.REDUCE, Collective.GATHER)
         into = np.zeros_like(everything) if collective.has_blocks else empty
         if alone and not at_root:

@@ -73,7 +73,10 @@ def main() -> None:
             for made in every_schedule(collective, name, p, few=True):
                 if collective.is_rooted and made.root not in (0, p - 1):
                     continue
-                for i, count in enumerate((0, 1, p - 1, p, 5 * p + 3)):
+                counts = (0, 1, p - 1, p, 5 * p + 3)
+                if collective is Collective.ALLTOALL:  # of equal blocks
+                    counts = (0, p, 2 * p, 5 * p, 8 * p)
+                for i, count in enumerate(counts):
                     for dtype in dtypes(made)[(schedules + i) % 2 :: 2]:  # others the next time
                         check(made, comm, count, dtype)
                         calls += 1

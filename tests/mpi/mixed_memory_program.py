@@ -140,7 +140,7 @@ class Call(NamedTuple):
         own = np.random.default_rng([seed, ME])
         put = np.random.default_rng([seed, ME, 1]) if on_device else None
         share, every = self.buffer(own, 1, put), self.buffer(own, P, put)
-        into = self.buffer(own, 1, put)
+        into = self.buffer(own, P if self.collective is Collective.ALLTOALL else 1, put)
         operator = [ANY[self.code]] if self.collective.is_reduction else []
         root = [self.root] if self.collective.is_rooted else []
         arguments = self.arguments(share.spec, every.spec, into.spec)
@@ -181,6 +181,8 @@ class Call(NamedTuple):
                 return MPI.IN_PLACE if stays and at_root else share, into
             case Collective.REDUCE_SCATTER:
                 return every, into
+            case Collective.ALLTOALL:
+                return MPI.IN_PLACE if stays else every, into
         return MPI.IN_PLACE if stays else share, into
 
 

@@ -51,6 +51,7 @@ def ladders(library: str) -> dict[tuple[Collective, int, str], Rungs]:
 
 SCHEDULES = {
     Collective.ALLGATHER: "ring",
+    Collective.ALLTOALL: "bruck",
     Collective.BARRIER: "dissemination",
     Collective.REDUCE_SCATTER: "recursive_halving",
     Collective.ALLREDUCE: "recursive_doubling",

@@ -45,6 +45,8 @@ int main(int argc, char **argv)
             MPI_Gather(a, block, MPI_BYTE, b, block, MPI_BYTE, size - 1, MPI_COMM_WORLD);
         else if (!strcmp(name, "scatter"))
             MPI_Scatter(a, block, MPI_BYTE, b, block, MPI_BYTE, size - 1, MPI_COMM_WORLD);
+        else if (!strcmp(name, "alltoall"))
+            MPI_Alltoall(a, block, MPI_BYTE, b, block, MPI_BYTE, MPI_COMM_WORLD);
         else if (!strcmp(name, "barrier"))
             MPI_Barrier(MPI_COMM_WORLD);
         else

@@ -100,7 +100,7 @@ def _exchange(src: IntArray, dst: IntArray, p: int) -> Round:
 
 @algorithm(ALLTOALL, "bruck")
 def bruck(p: int, radix: int = 2) -> Schedule:
-    """Pass blocks on by one digit of their distance after the other, for any number of ranks.
+    """Send each block once for every digit of the distance that it has to go, if that is not 0.
 
     Messages of all values of a digit are under way at once. Blocks are packed before they are sent
     and unpacked after they have arrived.
@@ -301,9 +301,8 @@ def _two_level(p: int, group: int, between: Builder) -> Schedule:
     rank, leaders = np.arange(p), np.arange(0, p, g)
     inner = between(p // g)
     area = g * p  # what all ranks of a group send
-    begin = max(2, -(-(2 + g) // g)) * area  # after the first area, which need not be aligned
-    gathered, sent, received = 2 * p, begin, begin + area
-    areas = [received, sent, *(begin + (2 + k) * area for k in range(inner.scratch_buffers - 1))]
+    gathered, sent, received = 2 * p, 2 * area, 3 * area  # the last two are multiples of `area`
+    areas = [received, sent, *((4 + k) * area for k in range(inner.scratch_buffers - 1))]
     own, leader, place = np.arange(g), rank // g * g, rank % g
 
     def make() -> Iterator[Round]:

@@ -27,7 +27,7 @@ MAX_ROUND_TRANSFERS = 1 << 23  # in one round, which is held in memory
 
 
 def even_group_size(p: int, group: int) -> int:
-    """Return the largest size up to `group` into groups of which p ranks can be divided."""
+    """Return the largest divisor of p that is at most `group`."""
     return max(size for size in range(1, min(p, group) + 1) if p % size == 0)
 
 

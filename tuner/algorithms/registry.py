@@ -20,7 +20,7 @@ from tuner.core.verify import ScheduleProperties, verify
 
 Builder = Callable[..., Schedule]
 MAX_SEGMENTS = 1 << 20  # a longer pipeline is likely a mistake, and would fill the memory
-MAX_VERIFIED_SLOTS = 1 << 16  # p * n_chunks up to which schedules are verified when built
+MAX_VERIFIED_SLOTS = 1 << 17  # of all ranks, up to which schedules are verified when built
 REQUIREMENTS: Mapping[str, str] = {  # what algorithms may require of the machine and the call
     "gpu": "buffers in GPU memory",
     "multicast": "a network that replicates messages",
@@ -175,7 +175,9 @@ def build(
     params: Mapping[str, int] | None = None,
     verify_schedule: bool = True,
 ) -> Schedule:
-    """Return the schedule of an algorithm, verified if p * n_chunks <= `MAX_VERIFIED_SLOTS`.
+    """Return the schedule of an algorithm, verified if it has at most `MAX_VERIFIED_SLOTS` slots.
+
+    A slot is a place for a chunk on one rank, in the user's buffer or in scratch.
 
     nbytes              message size in bytes
     params              parameters that differ from the defaults
@@ -199,7 +201,7 @@ def build(
     if entry.cuts_whole and made.n_chunks > 1:
         made = replace(made, segment_bytes=chosen["segment"])
     _BUILT_SCHEDULES.add(made)
-    if verify_schedule and made.p * made.n_chunks <= MAX_VERIFIED_SLOTS:
+    if verify_schedule and made.p * made.slots <= MAX_VERIFIED_SLOTS:
         schedule_properties(made)
     return made
 

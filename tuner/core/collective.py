@@ -120,6 +120,11 @@ class Collective(StrEnum):
         return self.has_blocks and not self.is_reduction
 
     @property
+    def gives_in_scratch(self) -> bool:
+        """Return whether schedules find what a rank gives in the first buffer of scratch."""
+        return self.spec.before is Held.FOR_EACH
+
+    @property
     def has_one_buffer(self) -> bool:
         """Return whether a call has one buffer argument, which the root sends and others fill."""
         return (self.spec.before, self.spec.after) == (Held.WHOLE_AT_ROOT, Held.WHOLE)

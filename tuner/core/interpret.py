@@ -11,7 +11,6 @@ import numpy as np
 
 from tuner.base.arrays import AnyArray
 from tuner.base.errors import ScheduleError
-from tuner.core.collective import Held
 from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Schedule
 
 Operator = Callable[[AnyArray, AnyArray], AnyArray]
@@ -30,7 +29,7 @@ def interpret(
     """
     count = len(buffers[0])
     offsets = schedule.offsets(count)
-    place = int(schedule.collective.spec.before is Held.FOR_EACH)
+    place = int(schedule.collective.gives_in_scratch)
     memory = []
     for buffer in buffers:
         parts = [np.zeros_like(buffer)] * (1 + schedule.scratch_buffers)

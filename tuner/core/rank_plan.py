@@ -15,14 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.base.arrays import Int32Array, IntArray
+from tuner.base.arrays import IntArray
 from tuner.base.errors import ScheduleError
-from tuner.core.schedule import NO_REDUCTION, Round, Schedule
+from tuner.core.schedule import NO_REDUCTION, Round, Runs, Schedule
 
 MAX_ROUNDS_AHEAD = 8  # rounds that a send may last before its rank waits for it
 NONE = -1
-SOURCE_TURNS = 1  # bits of `Instruction.turns`
-TARGET_TURNS = 2
+SOURCE_SHIFTED = 1  # bits of `Instruction.shifted`
+TARGET_SHIFTED = 2
+SOURCE = 0  # sides of a row
+TARGET = 1
 
 
 class InstructionKind(IntEnum):
@@ -47,7 +49,9 @@ class Instruction(NamedTuple):
     source, target  first chunk, or a slot for chunks that are set aside
     chunks          consecutive chunks
     peer            the other rank of a message, or the code of a reduction
-    turns           where ranks turn, SOURCE_TURNS and TARGET_TURNS for the chunks that do
+    shifted         where ranks turn, which of source and target are `rank * chunk_step` chunks
+                    further on: SOURCE_SHIFTED and TARGET_SHIFTED
+    runs            number in `SchedulePlan.runs` of a copy whose chunks are not consecutive
     """
 
     kind: InstructionKind
@@ -56,11 +60,16 @@ class Instruction(NamedTuple):
     target: int = NONE
     chunks: int = 0
     peer: int = NONE
-    turns: int = 0
+    shifted: int = 0
+    runs: int = NONE
 
 
-class _Row(NamedTuple):
-    """A row of a round; `turns` as of an `Instruction`."""
+BothRuns = tuple[Runs | None, Runs | None]  # of source and target
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of a round, whose buffers have `n_chunks` chunks; `shifted` as of an `Instruction`."""
 
     src: int
     dst: int
@@ -68,21 +77,39 @@ class _Row(NamedTuple):
     dst_chunk: int
     chunks: int
     reduce: int
-    turns: int
+    shifted: int
+    runs: BothRuns
+    n_chunks: int
 
     def is_deferred_at(self, rank: int) -> bool:
         """Return whether a rank writes its target with the reductions, not on arrival."""
         return self.dst == rank and (self.src == self.dst or self.reduce != NO_REDUCTION)
 
-    def reads_from(self, written: Iterable[_Row], n_chunks: int) -> bool:
-        """Return whether its source may overlap the target of any of these rows, on any rank."""
-        return any(self._reads_from(row, n_chunks) for row in written)
+    def end_at(self, rank: int) -> int:
+        """Return the chunk after the last one that a rank reads or writes, at most."""
+        ends = [self._range(self.src_chunk, self.runs[0], True)[1]] * (self.src == rank)
+        ends += [self._range(self.dst_chunk, self.runs[1], True)[1]] * (self.dst == rank)
+        return max(ends)
 
-    def _reads_from(self, row: _Row, n_chunks: int) -> bool:
-        if bool(self.turns & SOURCE_TURNS) != bool(row.turns & TARGET_TURNS):
-            return self.src_chunk // n_chunks == row.dst_chunk // n_chunks
-        end = self.src_chunk + self.chunks
-        return self.src_chunk < row.dst_chunk + row.chunks and row.dst_chunk < end
+    def reads_from(self, written: Iterable[_Row]) -> bool:
+        """Return whether its source may overlap the target of any of these rows, on any rank."""
+        return any(self._reads_from(row) for row in written)
+
+    def _reads_from(self, row: _Row) -> bool:
+        is_rigid = bool(self.shifted & SOURCE_SHIFTED) == bool(row.shifted & TARGET_SHIFTED)
+        first, end = self._range(self.src_chunk, self.runs[0], is_rigid)
+        start, stop = row._range(row.dst_chunk, row.runs[1], is_rigid)
+        return first < stop and start < end
+
+    def _range(self, first: int, runs: Runs | None, is_rigid: bool) -> tuple[int, int]:
+        """Return the first chunk and the one after the last, at most."""
+        end = first + self.chunks
+        if runs is not None:
+            begin = first // runs.modulus * runs.modulus
+            return begin, begin + runs.modulus
+        if is_rigid:
+            return first, end
+        return first // self.n_chunks * self.n_chunks, -(-end // self.n_chunks) * self.n_chunks
 
 
 class _Send(NamedTuple):
@@ -97,11 +124,12 @@ class _Send(NamedTuple):
 class _RankPlan:
     """The instructions of one rank as they are collected.
 
+    runs        the runs of all ranks, by number
     free        numbers of requests that are complete
     """
 
     rank: int
-    n_chunks: int
+    runs: dict[BothRuns, int]
     instructions: list[Instruction] = field(default_factory=list)
     pending: list[_Send] = field(default_factory=list)
     free: list[int] = field(default_factory=list)
@@ -109,23 +137,26 @@ class _RankPlan:
     n_slots: int = 0
     slot_chunks: int = 0
     rounds: int = 0
+    chunks: int = 0  # up to the last one that is used
 
     def add_round(self, rows: Sequence[_Row]) -> None:
         """Add the instructions of a round: start its transfers, reduce in order, wait."""
         rank, number = self.rank, self.rounds
         self.rounds += 1
+        self.chunks = max(self.chunks, *(row.end_at(rank) for row in rows))
         self._wait_for_due_sends([row for row in rows if row.dst == rank], number)
-        written = [row for row in rows if row.is_deferred_at(rank)]
+        # what is only moved goes to chunks that the round does not read
+        written = [row for row in rows if row.dst == rank and row.reduce != NO_REDUCTION]
         slots = self._set_aside(rows, written)
         requests = self._start(rows, slots)
         for row, request in zip(rows, requests, strict=True):
-            if row.src == rank != row.dst and row.reads_from(written, self.n_chunks):
+            if row.src == rank != row.dst and row.reads_from(written):
                 self._wait(request)
         self._reduce(rows, requests, slots)
         for row, request in zip(rows, requests, strict=True):
             if row.dst == rank and request != NONE and not row.is_deferred_at(rank):
                 self._wait(request)
-            if row.src == rank != row.dst and not row.reads_from(written, self.n_chunks):
+            if row.src == rank != row.dst and not row.reads_from(written):
                 self.pending.append(_Send(request, row, number))
         if slots:
             self.instructions.append(Instruction(InstructionKind.END_ROUND))
@@ -142,8 +173,7 @@ class _RankPlan:
         due = [
             send
             for send in self.pending
-            if number - send.round_number > MAX_ROUNDS_AHEAD
-            or send.row.reads_from(written, self.n_chunks)
+            if number - send.round_number > MAX_ROUNDS_AHEAD or send.row.reads_from(written)
         ]
         self.pending = [send for send in self.pending if send not in due]
         for send in due:
@@ -157,7 +187,7 @@ class _RankPlan:
                 continue
             if row.src != row.dst:
                 slots[place] = len(slots)
-            elif row.reads_from(written, self.n_chunks):
+            elif row.reads_from(written):
                 slots[place] = len(slots)
                 self._add(InstructionKind.SET_ASIDE, NONE, row.src_chunk, slots[place], row)
         return slots
@@ -198,8 +228,9 @@ class _RankPlan:
         row: _Row,
         peer: int = NONE,
     ) -> None:
+        runs = NONE if row.runs == (None, None) else self.runs.setdefault(row.runs, len(self.runs))
         self.instructions.append(
-            Instruction(kind, request, source, target, row.chunks, peer, row.turns)
+            Instruction(kind, request, source, target, row.chunks, peer, row.shifted, runs)
         )
 
     def _new_request(self) -> int:
@@ -217,14 +248,17 @@ class _RankPlan:
 class SchedulePlan:
     """The instructions of all ranks of a schedule.
 
-    ranks           instructions of each rank; those of rank 0 alone where the others turn
-    chunk_step      where ranks turn: how many chunks the instructions of a rank lie above those of
-                    the rank below it, where they turn, modulo the number of chunks; None where
-                    ranks do not turn. Peers lie one rank above.
+    Ranks turn where all carry out the instructions of rank 0, with peers that lie as many ranks
+    above as they do themselves, and with some of the chunks shifted by `chunk_step` for each rank,
+    modulo the number of chunks.
+
+    ranks           instructions of each rank; those of rank 0 alone where ranks turn
+    chunk_step      None where ranks do not turn
+    runs            of source and target of copies whose chunks do not follow one another
     n_requests      most messages that one rank has in progress at once
     n_slots         most parts that one rank has set aside at once
     slot_chunks     chunks that are set aside at once at most
-    scratch_buffers scratch that transfers use, in multiples of the user's buffer
+    scratch_buffers scratch of each of `ranks`, in multiples of the user's buffer
     message_chunks  chunks of the longest message
     shifts          whether some rank moves a chunk to a slot of another index: counts must then be
                     multiples of the number of chunks
@@ -232,10 +266,11 @@ class SchedulePlan:
 
     ranks: tuple[tuple[Instruction, ...], ...]
     chunk_step: int | None
+    runs: tuple[BothRuns, ...]
     n_requests: int
     n_slots: int
     slot_chunks: int
-    scratch_buffers: int
+    scratch_buffers: tuple[int, ...]
     message_chunks: int
     shifts: bool
 
@@ -248,15 +283,15 @@ def plan_schedule(schedule: Schedule, max_transfers: float = math.inf) -> Schedu
     step = _chunk_step(schedule)
     if step is None and sum(map(len, schedule.rounds())) > max_transfers:
         raise ScheduleError(f"{schedule} has more than {max_transfers} transfers, too many to list")
-    n_chunks, chunks, shifts = schedule.n_chunks, 0, False
-    plans = [_RankPlan(rank, n_chunks) for rank in range(schedule.p if step is None else 1)]
+    runs, shifts, longest = dict[BothRuns, int](), False, 0
+    plans = [_RankPlan(rank, runs) for rank in range(schedule.p if step is None else 1)]
     for r in schedule.rounds():
         rows = dict[int, list[_Row]]()
         for row in _planned_rows(r, schedule, step):
             for rank in {row.src, row.dst}:
                 rows.setdefault(rank, []).append(row)
-            chunks = max(chunks, row.src_chunk + row.chunks, row.dst_chunk + row.chunks)
-            shifts |= (row.src_chunk - row.dst_chunk) % n_chunks != 0
+        shifts |= r.has_runs or bool(((r.src_chunk - r.dst_chunk) % schedule.n_chunks).any())
+        longest = max(longest, int(r.count[r.src != r.dst].max(initial=0)))
         for plan in plans:
             if plan.rank in rows:
                 plan.add_round(rows[plan.rank])
@@ -265,79 +300,68 @@ def plan_schedule(schedule: Schedule, max_transfers: float = math.inf) -> Schedu
     return SchedulePlan(
         tuple(tuple(plan.instructions) for plan in plans),
         step,
+        tuple(runs),
         max(plan.n_requests for plan in plans),
         max(plan.n_slots for plan in plans),
         max(plan.slot_chunks for plan in plans),
-        max(0, -(-chunks // n_chunks) - 1),
-        max(
-            (step.chunks for plan in plans for step in plan.instructions if step.request != NONE),
-            default=0,
-        ),
+        tuple(max(0, -(-plan.chunks // schedule.n_chunks) - 1) for plan in plans),
+        longest,
         shifts,
     )
 
 
 def _planned_rows(r: Round, schedule: Schedule, step: int | None) -> Iterator[_Row]:
     """Yield the rows of a round, those of rank 0 alone where ranks turn."""
-    turns = np.zeros(len(r), np.int64) if step is None else _turns(r, schedule, step)
+    shifted = np.zeros(len(r), np.int64)
+    if step is not None:
+        for side, flag in ((SOURCE, SOURCE_SHIFTED), (TARGET, TARGET_SHIFTED)):
+            shifted += np.where(np.asarray(_chunk_steps(r, side, schedule)) != 0, flag, 0)
     planned = np.flatnonzero((r.src == 0) | (r.dst == 0) | (step is None))
-    pieces, row = r.select(planned).pieces()
-    columns = [column.tolist() for column in pieces.columns]
-    columns.append(turns[planned][row].tolist())
-    return map(_Row._make, zip(*columns, strict=True))
+    columns: list[list[int]] = [column[planned].tolist() for column in r.columns]
+    columns.append(shifted[planned].tolist())
+    runs = r.src_runs, r.dst_runs
+    for src, dst, first, into, count, reduce, own in zip(*columns, strict=True):
+        yield _Row(src, dst, first, into, count, reduce, own, runs, schedule.n_chunks)
 
 
 def _chunk_step(schedule: Schedule) -> int | None:
-    """Return `SchedulePlan.chunk_step`.
-
-    Ranks turn where in each round the transfers from a rank, in their order, are those from rank 0
-    with all ranks that much higher and chunks so many steps or none, and those to a rank likewise.
-    """
-    step = 0
+    """Return `SchedulePlan.chunk_step`: in every round chunks are shifted by this or by nothing."""
     if schedule.p == 1 or schedule.collective.is_rooted:
         return None
+    step = 0
     for r in schedule.rounds():
-        runs = (one for one in (r.src_runs, r.dst_runs) if one)
-        if any(one.modulus != schedule.n_chunks for one in runs):
-            return None
-        for side in (r.src, r.src_chunk, r.dst), (r.dst, r.dst_chunk, r.src):
-            found = _side_steps(r, *side, schedule)
-            if found is None:
-                return None
-            steps = set(found.tolist()) - {0, step}
-            if len(steps) > 1 or (steps and step):
+        for side in (SOURCE, TARGET):
+            found = _chunk_steps(r, side, schedule)
+            steps = set() if found is None else set(found.tolist()) - {0, step}
+            if found is None or len(steps) > 1 or (steps and step):
                 return None
             step = steps.pop() if steps else step
     return step
 
 
-def _side_steps(
-    r: Round, rank: Int32Array, chunk: Int32Array, peer: Int32Array, schedule: Schedule
-) -> IntArray | None:
-    """Return by how much the chunks of each row lie above those of the rank below it.
+def _chunk_steps(r: Round, side: int, schedule: Schedule) -> IntArray | None:
+    """Return by how much the chunks of each row lie above those of the rank below, shape (rows,).
 
-    None where ranks do not turn.
+    None unless the transfers of each rank on this side, in their order, are those of rank 0 with
+    ranks and chunks that much higher, within the same buffer.
     """
     p, n_chunks = schedule.p, schedule.n_chunks
+    rank, peer, chunk, runs = (
+        (r.src, r.dst, r.src_chunk, r.src_runs),
+        (r.dst, r.src, r.dst_chunk, r.dst_runs),
+    )[side]
     ranks, order = np.arange(p)[:, None], np.argsort(rank, kind="stable")
     if len(r) % p or (rank[order].reshape(p, -1) != ranks).any():
         return None
     peers, chunks, counts, codes = (
         column[order].reshape(p, -1) for column in (peer, chunk, r.count, r.reduce)
     )
+    fits = chunks % n_chunks + counts <= n_chunks if runs is None else runs.modulus == n_chunks
     steps = (chunks[1] - chunks[0]) % n_chunks
     own = (chunks - steps * ranks) % n_chunks
     turned = ((peers - ranks) % p, own, chunks // n_chunks, counts, codes)
-    if any((column != column[0]).any() for column in turned):
+    if not np.all(fits) or any((column != column[0]).any() for column in turned):
         return None
     found = np.empty(len(r), np.int64)
     found[order] = np.broadcast_to(steps, chunks.shape).reshape(-1)
     return found
-
-
-def _turns(r: Round, schedule: Schedule, step: int) -> IntArray:
-    """Return `Instruction.turns` of each row of a round in which ranks turn."""
-    sides = (r.src, r.src_chunk, r.dst), (r.dst, r.dst_chunk, r.src)
-    source, target = (np.asarray(_side_steps(r, *side, schedule)) == step for side in sides)
-    turns: IntArray = source * SOURCE_TURNS + target * TARGET_TURNS
-    return turns

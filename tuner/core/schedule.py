@@ -25,17 +25,20 @@ from tuner.base.arrays import AnyArray, Int32Array, IntArray
 from tuner.base.errors import ScheduleError
 from tuner.core.collective import Collective
 
+MAX_SCRATCH_BYTES = 1 << 31  # of one rank in a call; the library makes calls that need more
+MAX_MESSAGE_BYTES = (1 << 31) - 1  # that MPI counts in an int
 NO_REDUCTION = 0
 DST_OP_ARRIVING = 1
 ARRIVING_OP_DST = 2
 
 
 class Runs(NamedTuple):
-    """Places of chunks that do not follow one another: runs of consecutive chunks at equal steps.
+    """Places of chunks that do not follow one another, as in a vector datatype of MPI.
 
-    length      chunks of a run
+    length      consecutive chunks of a run
     step        chunks from the beginning of a run to that of the next; may be negative
-    modulus     chunks are counted round rings of so many: chunk `modulus` is followed by chunk 0
+    modulus     places are counted round a ring: the aligned group of so many chunks that has the
+                first one, whose last chunk is followed by its first one
     """
 
     length: int
@@ -99,6 +102,10 @@ class Round:
         return len(self.src)
 
     @property
+    def has_runs(self) -> bool:
+        return self.src_runs is not None or self.dst_runs is not None
+
+    @property
     def columns(self) -> tuple[Int32Array, ...]:
         """Return the six columns in the order of the constructor."""
         return (self.src, self.dst, self.src_chunk, self.dst_chunk, self.count, self.reduce)
@@ -115,8 +122,10 @@ class Round:
 
     def pieces(self) -> tuple[Round, IntArray]:
         """Return the same transfers in rows of consecutive chunks, and the row that each is of."""
-        if self.src_runs is None and self.dst_runs is None:
+        if not self.has_runs:
             return self, np.arange(len(self))
+        if (self.src != self.dst).any() or self.reduce.any():
+            raise ScheduleError("only copies within ranks can be of chunks that do not follow")
         row = np.repeat(np.arange(len(self)), self.count)
         within = np.arange(len(row)) - np.repeat(np.cumsum(self.count) - self.count, self.count)
         source, target = (
@@ -154,7 +163,7 @@ class Schedule:
     Chunks [0, n_chunks) are the user's buffer, those from n_chunks on are scratch. `make_rounds`
     returns a fresh iterable of the rounds each time, so that rounds may be produced lazily.
 
-    scratch_buffers     scratch has as many chunks as this many of the user's buffers
+    scratch_buffers     size of scratch in multiples of the user's buffer
 
     staged              scratch is in host memory, whatever memory the user's buffer is in
     in_network          rows of a round with one source and the same chunks are one message that the
@@ -191,6 +200,11 @@ class Schedule:
     def __str__(self) -> str:
         return f"{self.collective} {self.algorithm or 'schedule'} (p={self.p}, root={self.root})"
 
+    @property
+    def slots(self) -> int:
+        """The number of places for chunks on a rank: those of the user's buffer and of scratch."""
+        return (1 + self.scratch_buffers) * self.n_chunks
+
     def rounds(self) -> Iterator[Round]:
         """Return a fresh iterator over the rounds in order, without empty ones."""
         return (r for r in self.make_rounds() if len(r))
@@ -221,6 +235,14 @@ class Schedule:
         shorter, more, longer = self.chunk_sizes(count, itemsize)
         first: IntArray = chunks * shorter
         return first + np.clip(longer - chunk % self.n_chunks, 0, chunks) * more
+
+    def fits(self, nbytes: int, message_chunks: int) -> bool:
+        """Return whether ranks can make a call of `nbytes` bytes, the same on all ranks.
+
+        message_chunks  chunks of the longest message
+        """
+        longest = nbytes * message_chunks // self.n_chunks
+        return longest <= MAX_MESSAGE_BYTES and nbytes * self.scratch_buffers <= MAX_SCRATCH_BYTES
 
     def owner(self, chunk: IntArray) -> IntArray:
         """Return the ranks that own the chunks in a collective with blocks."""
@@ -257,6 +279,7 @@ def concat(collective: Collective, *parts: Schedule) -> Schedule:
         staged=any(part.staged for part in parts),
         in_network=any(part.in_network for part in parts),
         fire_and_forget=all(part.fire_and_forget for part in parts),
+        scratch_buffers=max(part.scratch_buffers for part in parts),
     )
 
 
@@ -306,6 +329,7 @@ def reverse(part: Schedule, collective: Collective, reduce: int = NO_REDUCTION) 
     """
 
     def turned(r: Round) -> Round:
+        r = r.consecutive()
         ascending = np.argsort(r.dst, kind="stable")
         return Round.of(r.dst, r.src, r.dst_chunk, r.src_chunk, r.count, reduce).select(ascending)
 

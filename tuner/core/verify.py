@@ -95,7 +95,8 @@ class _Replay:
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self.slots = (1 + schedule.scratch_buffers) * schedule.n_chunks
+        self.slots = schedule.slots
+        self.gives_in_scratch = schedule.collective.gives_in_scratch
         self.contributor_sets = _ContributorSets(schedule.p, once=schedule.collective.has_data)
         self.origin = np.full(schedule.p * self.slots, -1, dtype=np.int64)
         self.contributors_of = np.full(schedule.p * self.slots, -1, dtype=np.int64)
@@ -108,9 +109,8 @@ class _Replay:
         self.round = -1
         self.changes_chunk_index = self.uses_scratch = False
         self.transfers = 0
-        before = schedule.collective.spec.before
-        rank, chunk = np.nonzero(_held(schedule, before))
-        held = rank * self.slots + chunk + (before is Held.FOR_EACH) * schedule.n_chunks
+        rank, chunk = np.nonzero(_held(schedule, schedule.collective.spec.before))
+        held = rank * self.slots + chunk + self.gives_in_scratch * schedule.n_chunks
         self.origin[held] = chunk
         self.contributors_of[held] = self.contributor_sets.encode_range(rank, rank + 1)
 
@@ -124,17 +124,21 @@ class _Replay:
     def apply_round(self, r: Round) -> None:
         self.round += 1
         self.transfers += len(r)
-        if (r.src_runs or r.dst_runs) and ((r.src != r.dst) | (r.reduce != NO_REDUCTION)).any():
-            raise self.make_error("only local copies can be of chunks that are not consecutive")
-        r = r.consecutive()
+        try:
+            r = r.consecutive()
+        except ScheduleError as reason:
+            raise self.make_error(str(reason)) from None
         self._check_ranges(r)
         read, written, reduce = self._slots(r)
         origin = self.origin[read]
         if origin.min() < 0:
             raise self.make_error(f"{self.describe(read[origin < 0][0])} is sent but not held")
-        chunk, n = written % self.slots, self.schedule.n_chunks
-        if self.schedule.collective.spec.before is Held.FOR_EACH and (chunk // n == 1).any():
-            raise self.make_error("what a rank gives is overwritten")
+        if self.gives_in_scratch:
+            given = written % self.slots // self.schedule.n_chunks == 1
+            if given.any():
+                raise self.make_error(
+                    f"{self.describe(written[given][0])}, which is given, is written"
+                )
         plain = reduce == NO_REDUCTION
         self._check_hazards(read, written, plain)
         who = self.contributors_of[read]
@@ -152,7 +156,9 @@ class _Replay:
             raise self.make_error("a transfer has no chunks or an unknown kind of reduction")
         for start in (r.src_chunk, r.dst_chunk)[: 1 if r.dst_chunk is r.src_chunk else 2]:
             last = start.astype(np.int64) + r.count - 1
-            if start.min() < 0 or last.max() >= slots or ((start < n) != (last < n)).any():
+            borders = (n, 2 * n) if self.gives_in_scratch else (n,)
+            straddles = any(((start < border) != (last < border)).any() for border in borders)
+            if start.min() < 0 or last.max() >= slots or straddles:
                 raise self.make_error(
                     "a transfer leaves the buffer or straddles buffer and scratch"
                 )

@@ -36,6 +36,7 @@ PARAM_VALUES: Mapping[str, tuple[int, ...]] = {  # tried besides an algorithm's 
     "chains": (2,),
     "length": (4,),
     "leaders": (4,),
+    "requests": (8,),
 }
 SHARES_PARAM: Mapping[str, str] = {  # number of shares of the message, each of which is segmented
     "segmented_ring": "p",

@@ -12,6 +12,7 @@ The declarations of the C library are made from the same records (`tuner.preload
                     for that communicator
     variants        a schedule for sizes from `start_bytes` on
     programs        the instructions of one rank for one root; of rank 0 where `turns` is set
+    patterns        places of chunks that are not consecutive, for instructions that copy them
     instructions    see `tuner.core.rank_plan`
     notes           why rules are left to the library
     strings         texts that end with a zero
@@ -34,7 +35,7 @@ from tuner.base.errors import InputError, ScheduleError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CYCLIC
 from tuner.core.rank_plan import Instruction, SchedulePlan, plan_schedule
-from tuner.core.schedule import Schedule
+from tuner.core.schedule import Runs, Schedule
 from tuner.core.table import (
     DEFAULT,
     LIBRARY,
@@ -52,7 +53,9 @@ from tuner.mpi_libraries.profiles import profile_of
 
 MAGIC = 0x4C424154524E5554  # "TUNRTABL" in little-endian order
 FORCED_CALL_S = 1e-7  # upper bound of writing variables around a call: tests/bench/preload.py
-MAX_INSTRUCTIONS = 4_000_000  # of one table: 96 MB
+MAX_INSTRUCTIONS = 4_000_000  # of one table: 128 MB
+RUNS = Instruction._fields.index("runs")
+CONSECUTIVE = Runs(2**31 - 1, 0, 2**31 - 1)
 TRANSFER_INSTRUCTIONS = 4  # a send, a receive, and a wait for each
 MAX_EXACT_SEGMENTS = 16  # beyond, a schedule has some numbers of segments only
 SEGMENT_STEPS = 4  # from one of those numbers to its double
@@ -97,7 +100,7 @@ RECORDS: dict[str, list[tuple[Any, ...]]] = {
         ("turns", "u4"),
         ("chunk_step", "u4"),
         ("shifts", "u4"),
-        ("scratch_buffers", "u4"),
+        ("most_scratch", "u4"),
         ("message_chunks", "u4"),
         ("keeps_order", "u4"),
         ("n_requests", "u4"),
@@ -105,7 +108,8 @@ RECORDS: dict[str, list[tuple[Any, ...]]] = {
         ("slot_chunks", "u4"),
         ("unused", "u4"),
     ],
-    "program": [("first_instruction", "u4"), ("n_instructions", "u4")],
+    "program": [("first_instruction", "u4"), ("n_instructions", "u4"), ("scratch_buffers", "u4")],
+    "pattern": [(f"{side}_{name}", "i4") for side in ("source", "target") for name in Runs._fields],
     "instruction": [(name, "i4") for name in Instruction._fields],
     "note": [("text", "u4")],
     "string": [("character", "u1")],
@@ -328,7 +332,7 @@ class _Flattener:
             plans[0].chunk_step is not None,
             plans[0].chunk_step or 0,
             any(plan.shifts for plan in plans),
-            max(plan.scratch_buffers for plan in plans),
+            max(max(plan.scratch_buffers) for plan in plans),
             max(plan.message_chunks for plan in plans),
             ordered,
             max(plan.n_requests for plan in plans),
@@ -338,13 +342,19 @@ class _Flattener:
         )
 
     def _add_programs(self, plan: SchedulePlan) -> None:
-        for instructions in plan.ranks:
-            self._add("program", (self._n_instructions, len(instructions)))
+        first = len(self._rows["pattern"])
+        self._rows["pattern"] += [
+            (*(source or CONSECUTIVE), *(target or CONSECUTIVE)) for source, target in plan.runs
+        ]
+        for instructions, scratch in zip(plan.ranks, plan.scratch_buffers, strict=True):
+            self._add("program", (self._n_instructions, len(instructions), scratch))
             self._n_instructions += len(instructions)
             if self._n_instructions > MAX_INSTRUCTIONS:
                 raise InputError("it has too many messages for a flat file")
             if instructions:
-                self._instructions.append(np.array(instructions, np.int32))
+                added = np.array(instructions, np.int32)
+                added[:, RUNS] += np.where(added[:, RUNS] < 0, 0, first)
+                self._instructions.append(added)
 
 
 def _assemble(header: AnyArray, arrays: dict[str, AnyArray]) -> bytes:

@@ -28,6 +28,7 @@ _CONSTANTS = (
     "MUST_BE",
     "MUST_NOT_BE",
     "HINT",
+    "MAX_SCRATCH_BYTES",
 )
 
 
@@ -81,7 +82,7 @@ def _row(collective: Collective) -> str:
         "has_one_buffer": collective.has_one_buffer,
         "has_blocks": collective.has_blocks,
         "scatters": spec.after is Held.BLOCK,
-        "exchanges": spec.before is Held.FOR_EACH,
+        "exchanges": collective.gives_in_scratch,
         "others_give": collective.gives(at_root=False),
         "others_take": collective.takes(at_root=False),
     }

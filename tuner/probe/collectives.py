@@ -155,7 +155,7 @@ class CollectiveRun:
         given = whole + np.float32(rank) if name.is_reduction else whole
         added = np.float32(p * (p - 1) // 2)
         expected = whole * np.float32(p) + added if name.is_reduction else whole
-        if name.spec.before is Held.FOR_EACH:
+        if name.gives_in_scratch:
             given = whole + np.float32(rank)
             expected = (whole[mine] + np.arange(p, dtype=np.float32)[:, None]).reshape(-1)
         given = given[mine] if name.spec.before is Held.BLOCK else given

@@ -16,7 +16,6 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.base.errors import ScheduleError
-from tuner.core.collective import Held
 from tuner.core.schedule import DST_OP_ARRIVING, NO_REDUCTION, Schedule
 from tuner.runtime.buffers import ByteArray, address_of, datatype_of
 from tuner.runtime.memory import HOST_MEMORY, Memory
@@ -180,13 +179,18 @@ class PersistentSchedule:
         sent = list[PendingSend]()
         copied = list[ByteArray]()
         moved = list[ByteArray]()
-        written = [(r.dst_offset, r.elements) for r in transfers if r.dst == rank and r.is_deferred]
+        # what is only moved goes to chunks that the round does not read
+        written = [
+            (r.dst_offset, r.elements)
+            for r in transfers
+            if r.dst == rank and r.reduce != NO_REDUCTION
+        ]
         room = 0
         for row in transfers:
             source, target = self._window(row.src_offset, row), self._window(row.dst_offset, row)
             own = self._arriving[room * self._itemsize :][: row.elements * self._itemsize]
             overwritten = row.src == rank and row.reads_from(written)
-            if row.dst == rank and row.is_deferred:
+            if row.dst == rank and row.reduce != NO_REDUCTION:
                 room += row.elements
             if row.src == row.dst:
                 if overwritten:
@@ -304,7 +308,7 @@ def execute(
     bound = PersistentSchedule(
         part, comm, content, np.empty(part.extra_elements * itemsize, np.uint8), itemsize
     )
-    if schedule.collective.spec.before is Held.FOR_EACH:
+    if schedule.collective.gives_in_scratch:
         bound.scratch[: len(content)] = content
     bound.run(op, datatype or datatype_of(buffer.dtype))
     bound.free()

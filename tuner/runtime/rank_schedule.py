@@ -82,7 +82,9 @@ class RankSchedule:
 
     def _arriving_elements(self, transfers: tuple[RankTransfer, ...]) -> int:
         """Return the number of elements that are reduced in a round."""
-        return sum(row.elements for row in transfers if row.dst == self.rank and row.is_deferred)
+        return sum(
+            row.elements for row in transfers if row.dst == self.rank and row.reduce != NO_REDUCTION
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +95,7 @@ class RankScheduleTemplate:
     transfers           this rank's transfers of all rounds, shape (7, transfers): the columns of a
                         Round, then the tags
     round_ends          0, then the number of transfers up to the end of each round
+    message_chunks      chunks of the longest message of any rank
     has_shifted_chunks  whether some rank moves a chunk to a slot of another index. It is the same
                         on all ranks, so all refuse the same counts and none waits for another
     """
@@ -102,22 +105,24 @@ class RankScheduleTemplate:
     order_preserving: bool
     transfers: IntArray
     round_ends: tuple[int, ...]
+    message_chunks: int
     has_shifted_chunks: bool
 
     @classmethod
     def from_schedule(cls, schedule: Schedule, rank: int) -> RankScheduleTemplate:
         """Collect the transfers of a rank from all rounds of a schedule."""
-        parts, ends, shifts = [np.empty((7, 0), np.int64)], [0], False
+        parts, ends, shifts, longest = [np.empty((7, 0), np.int64)], [0], False, 0
         for r in schedule.rounds():
             own = r.select((r.src == rank) | (r.dst == rank)).consecutive().columns
             parts.append(np.array([*own, _tags(schedule.collective, own[0], own[1])], np.int64))
             ends.append(ends[-1] + len(own[0]))
-            shifts |= bool(((r.src_chunk - r.dst_chunk) % schedule.n_chunks).any())
+            longest = max(longest, int(r.count[r.src != r.dst].max(initial=0)))
+            shifts |= r.has_runs or bool(((r.src_chunk - r.dst_chunk) % schedule.n_chunks).any())
         ordered = (
             schedule.collective.is_reduction and schedule_properties(schedule).order_preserving
         )
         rows, bare = np.concatenate(parts, axis=1), replace(schedule, make_rounds=tuple)
-        return cls(bare, rank, ordered, rows, tuple(ends), shifts)
+        return cls(bare, rank, ordered, rows, tuple(ends), longest, shifts)
 
     def with_count(self, count: int, itemsize: int = 1) -> RankSchedule:
         """Convert chunks to elements for buffers of `count` elements of `itemsize` bytes.
@@ -125,6 +130,8 @@ class RankScheduleTemplate:
         Raises ScheduleError for a count that is not divisible as needed.
         """
         n_chunks, offsets = self.schedule.n_chunks, self.schedule.offsets(count, itemsize)
+        if not self.schedule.fits(count * itemsize, self.message_chunks):
+            raise ScheduleError(f"{self.schedule}: {count * itemsize} bytes are too many")
         if self.has_shifted_chunks and (np.diff(offsets) * n_chunks != count).any():
             raise ScheduleError(f"{self.schedule}: the count must be a multiple of its chunks")
         src, dst, *chunks, length, reduce, tag = self.transfers

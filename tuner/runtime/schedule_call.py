@@ -60,7 +60,7 @@ class ScheduleCall:
         self._rank, self._size, self._collective = comm.rank, comm.size, collective
         self._sent, self._received = collective.blocks(comm.size)
         self._scatters = collective.spec.after is Held.BLOCK
-        self._gives_in_scratch = collective.spec.before is Held.FOR_EACH
+        self._gives_in_scratch = collective.gives_in_scratch
         self._cache = ScheduleCache(comm, collective, choice, scratch_pool)
         self._cached_calls, self._workspace = self._cache.calls, scratch_pool.workspace.reserve
         self._copy = self._memory.copy

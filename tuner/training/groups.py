@@ -16,10 +16,9 @@ from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.training.recorded import SEND
 
-PAIRWISE = AlgorithmChoice("pairwise", runner=SCHEDULE)
 MESSAGE = AlgorithmChoice("message", runner=SCHEDULE)
 UNNAMED = Collective.BCAST  # of schedules that are no collective; they are timed as its calls are
-OWN_OPERATIONS = {Collective.ALLTOALL.value: PAIRWISE, SEND: MESSAGE}  # chosen by no policy
+OWN_OPERATIONS = {SEND: MESSAGE}  # operations that are no `Collective`
 
 
 class Group(NamedTuple):

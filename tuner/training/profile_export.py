@@ -15,8 +15,7 @@ def write_profile(
 ) -> None:
     """Write the calls of an iteration as a profile (`tuner.core.call_profile`).
 
-    Left out is what is not a collective that is tuned: all-to-all exchanges and messages, and calls
-    of one rank.
+    Left out are messages, which are no collective, and calls of one rank.
 
     name        name of the application
     memory      kind of memory that the buffers are in

@@ -151,6 +151,6 @@ def test_collectives_that_say_nothing_are_left_out() -> None:
     """Times below what a clock resolves, and collectives that nothing here simulates."""
     taken = collectives(1.0)
     still = replace(taken.series[0], samples=(0.0, 1e-6))
-    other = replace(taken.series[0], subject="alltoall")
+    other = replace(taken.series[0], subject="alltoallv")
     odd = replace(taken, series=(still, other, *taken.series[1:]))
     assert len(simulatable_collectives(odd, RACKS)) == len(taken.series) - 1

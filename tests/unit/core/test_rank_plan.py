@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 import numpy as np
 import pytest
@@ -12,12 +12,13 @@ import pytest
 from tests.support.calls import ALL, every_schedule, inputs, matrix_product
 from tuner.algorithms import build
 from tuner.base.arrays import AnyArray
-from tuner.core.collective import Collective, Held
+from tuner.core.collective import Collective
 from tuner.core.interpret import interpret
 from tuner.core.rank_plan import (
     MAX_ROUNDS_AHEAD,
-    SOURCE_TURNS,
-    TARGET_TURNS,
+    SOURCE_SHIFTED,
+    TARGET_SHIFTED,
+    BothRuns,
     Instruction,
     InstructionKind,
     SchedulePlan,
@@ -55,14 +56,22 @@ class Network:
 class Player:
     """A rank that carries out its instructions on its memory."""
 
-    def __init__(self, schedule: Schedule, rank: int, buffer: AnyArray, network: Network) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        rank: int,
+        buffer: AnyArray,
+        network: Network,
+        runs: tuple[BothRuns, ...],
+    ) -> None:
+        self.runs = runs
         self.rank, self.network, self.n = rank, network, schedule.n_chunks
         self.offsets = schedule.offsets(len(buffer))
         self.memory = np.zeros(
             ((1 + schedule.scratch_buffers) * len(buffer), *buffer.shape[1:]), np.int64
         )
         self.count = len(buffer)
-        given = len(buffer) * (schedule.collective.spec.before is Held.FOR_EACH)
+        given = len(buffer) * schedule.collective.gives_in_scratch
         self.memory[given : given + len(buffer)] = buffer
         self.slots: dict[int, AnyArray] = {}
         self.requests: dict[int, Message] = {}
@@ -84,7 +93,7 @@ class Player:
             yield
 
     def carry_out(self, step: Instruction) -> Generator[None]:
-        kind, request, source, target, chunks, peer, _ = step
+        kind, request, source, target, chunks, peer, *_ = step
         if kind is InstructionKind.SEND:
             self.start(self.network.sends[self.rank, peer], request, self.window(source, chunks))
         elif kind is InstructionKind.RECEIVE_ASIDE:
@@ -102,9 +111,20 @@ class Player:
             self.slots[target] = self.window(source, chunks).copy()
         elif kind is InstructionKind.END_ROUND:
             self.slots.clear()
+        elif step.runs >= 0:
+            self.copy_runs(step)
         else:
             aside = kind in (InstructionKind.COPY_BACK, InstructionKind.REDUCE_BACK)
             self.combine(kind, self.slots[source] if aside else self.window(source, chunks), step)
+
+    def copy_runs(self, step: Instruction) -> None:
+        within = np.arange(step.chunks)
+        first, into = (
+            chunk + within if runs is None else runs.places(np.full_like(within, chunk), within)
+            for chunk, runs in zip((step.source, step.target), self.runs[step.runs], strict=True)
+        )
+        for a, b in zip(first.tolist(), into.tolist(), strict=True):
+            self.window(b, 1)[...] = self.window(a, 1)
 
     def combine(self, kind: InstructionKind, given: AnyArray, step: Instruction) -> None:
         into = self.window(step.target, step.chunks)
@@ -136,11 +156,11 @@ def turned(step: Instruction, rank: int, schedule: Schedule, chunk_step: int) ->
     def chunk(planned: int) -> int:
         return planned if planned < 0 else planned // n * n + (planned + rank * chunk_step) % n
 
-    turns_source = step.turns & SOURCE_TURNS and step.kind not in SLOT_SOURCES
-    turns_target = step.turns & TARGET_TURNS and step.kind is not InstructionKind.SET_ASIDE
+    shifts_source = step.shifted & SOURCE_SHIFTED and step.kind not in SLOT_SOURCES
+    shifts_target = step.shifted & TARGET_SHIFTED and step.kind is not InstructionKind.SET_ASIDE
     return step._replace(
-        source=chunk(step.source) if turns_source else step.source,
-        target=chunk(step.target) if turns_target else step.target,
+        source=chunk(step.source) if shifts_source else step.source,
+        target=chunk(step.target) if shifts_target else step.target,
         peer=(step.peer + rank) % p if step.kind in MESSAGES else step.peer,
     )
 
@@ -149,19 +169,7 @@ def program(schedule: Schedule, plan: SchedulePlan, rank: int) -> tuple[Instruct
     if plan.chunk_step is None:
         return plan.ranks[rank]
     (first,) = plan.ranks
-    turning = (turned(step, rank, schedule, plan.chunk_step) for step in first)
-    return tuple(part for step in turning for part in unwrapped(step, schedule.n_chunks))
-
-
-def unwrapped(step: Instruction, n: int) -> Iterator[Instruction]:
-    """A copy whose chunks go round the end of the buffer or of scratch, as two."""
-    sides = (step.source, step.target) if step.kind is InstructionKind.COPY and step.turns else ()
-    left = min([step.chunks, *(n - chunk % n for chunk in sides)])
-    yield step._replace(chunks=left)
-    if left < step.chunks:
-        first, into = ((chunk + left) - n * ((chunk % n) + left == n) for chunk in sides)
-        rest = step._replace(chunks=step.chunks - left, source=first, target=into)
-        yield from unwrapped(rest, n)
+    return tuple(turned(step, rank, schedule, plan.chunk_step) for step in first)
 
 
 def run(
@@ -169,7 +177,7 @@ def run(
 ) -> list[AnyArray]:
     """Let all ranks carry out their instructions, each at random speed."""
     network, generator = Network(), random.Random(seed)
-    players = [Player(schedule, r, buffer, network) for r, buffer in enumerate(buffers)]
+    players = [Player(schedule, r, buffer, network, plan.runs) for r, buffer in enumerate(buffers)]
     running = {r: player.play(program(schedule, plan, r)) for r, player in enumerate(players)}
     while running:
         for rank in generator.sample([*running], len(running)):
@@ -262,8 +270,8 @@ def test_what_a_plan_needs() -> None:
     rounds = [Round.of([1, 2], [0, 0], [0, 0], [0, 2], count=2, reduce=DST_OP_ARRIVING)]
     plan = plan_schedule(make_schedule(Collective.ALLREDUCE, 3, 2, rounds))
     assert (plan.n_slots, plan.slot_chunks, plan.n_requests) == (2, 4, 2)
-    assert plan.scratch_buffers == 1
+    assert plan.scratch_buffers == (1, 0, 0)
     assert not plan.shifts
     moved = make_schedule(Collective.BCAST, 2, 2, [Round.of([0], [1], [0], [1])])
     assert plan_schedule(moved).shifts
-    assert plan_schedule(moved).scratch_buffers == 0
+    assert plan_schedule(moved).scratch_buffers == (0, 0)

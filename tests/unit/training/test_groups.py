@@ -8,11 +8,13 @@ import pytest
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.machines.loader import machine_from_record
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.topology import HOST, Placement
-from tuner.training.groups import PAIRWISE, Call, Group, _own_schedule, _side_by_side
+from tuner.training.groups import Call, Group, _own_schedule, _side_by_side
 
+PAIRWISE = AlgorithmChoice("pairwise", runner=SCHEDULE)
 FLAT = machine_from_record({"name": "x", "nodes": 12, "latency": "1us", "bandwidth": "1GB/s"})
 PREDICTOR = CallPredictor.of_machine(Placement.block(FLAT.topology, 1), FLAT.calibration, HOST)
 

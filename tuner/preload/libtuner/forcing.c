@@ -264,7 +264,8 @@ static int move_bytes(const struct call *call, struct communicator *known)
     }
     if (code == MPI_SUCCESS && gives && call->send != MPI_IN_PLACE)
         code = as_bytes(&bytes.send, &bytes.send_count, &bytes.send_type,
-                        record->scatters ? whole : 1, true, &known->memories[PACKED_SEND], &sent);
+                        blocks_sent(record, known->size), true, &known->memories[PACKED_SEND],
+                        &sent);
     code = code ? code : call->library(&bytes);
     if (code || !takes || bytes.receive == call->receive)
         return code;

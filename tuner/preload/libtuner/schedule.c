@@ -23,7 +23,7 @@ struct run {
     MPI_Op op;
     bool commutes;
     int shift; /* by which the peers of the program are turned */
-    int turn;  /* by which those of its chunks that turn are */
+    int turn;  /* by which those of its chunks are that are shifted */
     int tag;
 };
 
@@ -50,10 +50,10 @@ static int64_t offset_of(const struct run *run, int64_t chunk)
 }
 
 /* Return the chunk of this rank for one of the program; it stays in the same buffer. */
-static int64_t turned(const struct run *run, int64_t chunk, bool turns)
+static int64_t shifted(const struct run *run, int64_t chunk, bool is_shifted)
 {
     const int64_t n = run->variant->n_chunks, first = chunk / n * n;
-    return turns ? first + (chunk - first + run->turn) % n : chunk;
+    return is_shifted ? first + (chunk - first + run->turn) % n : chunk;
 }
 
 static char *address_of(const struct run *run, int64_t chunk)
@@ -69,12 +69,12 @@ static char *address_of(const struct run *run, int64_t chunk)
 
 static int64_t source_of(const struct run *run, const struct instruction *step)
 {
-    return turned(run, step->source, step->turns & SOURCE_TURNS);
+    return shifted(run, step->source, step->shifted & SOURCE_SHIFTED);
 }
 
 static int64_t target_of(const struct run *run, const struct instruction *step)
 {
-    return turned(run, step->target, step->turns & TARGET_TURNS);
+    return shifted(run, step->target, step->shifted & TARGET_SHIFTED);
 }
 
 static int64_t units_of(const struct run *run, int64_t chunk, int64_t chunks)
@@ -119,23 +119,51 @@ static int start(const struct run *run, const struct instruction *step, char **a
     return PMPI_Irecv(into, nbytes, MPI_BYTE, peer, run->tag, known->messages, request);
 }
 
-/* Copy chunks; those that turn may go on at the beginning of their buffer. */
+/* Where chunks are that are not consecutive, as `Runs` says. */
+struct places {
+    int64_t ring, first; /* the first chunk of the ring, and how far from it the copy begins */
+    int32_t length, step, modulus;
+};
+
+static struct places places_from(int64_t first, int32_t length, int32_t step, int32_t modulus)
+{
+    const int64_t ring = first / modulus * modulus;
+    return (struct places){ring, first - ring, length, step, modulus};
+}
+
+/* Return the chunk that comes `within` chunks after the first; `left` becomes the number of chunks
+ * that follow it there, at most. */
+static int64_t place_of(const struct places *places, int64_t within, int64_t *left)
+{
+    const int64_t into_run = within % places->length;
+    int64_t place = places->first + within / places->length * places->step + into_run;
+    place = (place % places->modulus + places->modulus) % places->modulus;
+    if (*left > places->length - into_run)
+        *left = places->length - into_run;
+    if (*left > places->modulus - place)
+        *left = places->modulus - place;
+    return places->ring + place;
+}
+
 static void copy(const struct run *run, const struct instruction *step)
 {
-    const int64_t n = run->variant->n_chunks;
-    int64_t from = source_of(run, step), into = target_of(run, step);
-    for (int64_t left = step->chunks, together; left > 0; left -= together) {
-        together = left;
-        if (step->turns & SOURCE_TURNS && together > n - from % n)
-            together = n - from % n;
-        if (step->turns & TARGET_TURNS && together > n - into % n)
-            together = n - into % n;
+    const int64_t from = source_of(run, step), into = target_of(run, step);
+    if (step->runs < 0) {
         memcpy(address_of(run, into), address_of(run, from),
-               (size_t)units_of(run, into, together) * run->unit);
-        from = step->turns & SOURCE_TURNS && (from + together) % n == 0 ? from + together - n
-                                                                        : from + together;
-        into = step->turns & TARGET_TURNS && (into + together) % n == 0 ? into + together - n
-                                                                        : into + together;
+               (size_t)units_of(run, into, step->chunks) * run->unit);
+        return;
+    }
+    const struct pattern *pattern = &table.patterns[step->runs];
+    const struct places source = places_from(from, pattern->source_length, pattern->source_step,
+                                             pattern->source_modulus);
+    const struct places target = places_from(into, pattern->target_length, pattern->target_step,
+                                             pattern->target_modulus);
+    for (int64_t done = 0, together; done < step->chunks; done += together) {
+        together = step->chunks - done;
+        const int64_t source_chunk = place_of(&source, done, &together);
+        const int64_t target_chunk = place_of(&target, done, &together);
+        memcpy(address_of(run, target_chunk), address_of(run, source_chunk),
+               (size_t)units_of(run, target_chunk, together) * run->unit);
     }
 }
 
@@ -241,7 +269,9 @@ static int run_on(struct communicator *known, struct run *run, char *whole, int 
     const size_t nbytes = (size_t)run->count * run->unit;
     const int64_t longest = run->longer ? run->shorter + run->more : run->shorter;
     const size_t set_aside = (size_t)(longest * variant->slot_chunks) * run->unit;
-    const uint32_t ours = variant->scratch_buffers - (run->given != NULL); /* else the user's */
+    uint32_t ours = program->scratch_buffers;
+    if (ours && run->given)
+        ours--; /* the first is what the rank gives */
     const size_t scratch = (nbytes * ours + 63) / 64 * 64;
     const size_t result = run->commutes ? 0 : (nbytes + 63) / 64 * 64;
     struct memory *memory = &known->memories[SCRATCH];
@@ -287,8 +317,9 @@ static const struct variant *applicable(const struct call *call, const struct ch
     const bool is_uneven = count % variant->n_chunks != 0;
     const double chunk = (double)count * (double)unit / variant->n_chunks;
     if (((record->has_blocks || variant->shifts) && is_uneven)
-        || chunk * variant->message_chunks > INT32_MAX)
-        return NULL; /* bytes of a message are counted in an int */
+        || chunk * variant->message_chunks > INT32_MAX /* bytes of a message are an int */
+        || chunk * variant->n_chunks * variant->most_scratch > MAX_SCRATCH_BYTES)
+        return NULL;
     return record->reduces && !commutes && !variant->keeps_order ? NULL : variant;
 }
 
@@ -407,8 +438,7 @@ static int move(struct call *call, struct communicator *known, const struct choi
     if (!run.variant)
         return NOT_APPLICABLE;
     const size_t block = (size_t)(nbytes / known->size), own = block * (size_t)known->rank;
-    const int sends = record->scatters || record->exchanges ? known->size : 1;
-    const struct data sent = sent_data(call, sends);
+    const struct data sent = sent_data(call, blocks_sent(record, known->size));
     const struct data received = received_data(call, record->scatters ? 1 : known->size);
     const bool is_here = takes && !record->scatters && has_bytes(&received);
     char *whole = is_here ? call->receive : reserve(&known->memories[WHOLE], (size_t)nbytes);

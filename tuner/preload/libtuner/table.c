@@ -73,6 +73,7 @@ const char *use_table(const void *content, size_t size)
         .settings = records(content, header->settings),
         .variants = records(content, header->variants),
         .programs = records(content, header->programs),
+        .patterns = records(content, header->patterns),
         .instructions = records(content, header->instructions),
         .strings = records(content, header->strings),
         .n_shapes = header->shapes.count,

@@ -20,7 +20,7 @@
 #define EXPORTED __attribute__((visibility("default"))) /* what programs call */
 
 enum { DST_OP_ARRIVING = 1, ARRIVING_OP_DST = 2 }; /* codes of reductions in schedules */
-enum { SOURCE_TURNS = 1, TARGET_TURNS = 2 };       /* bits of instructions */
+enum { SOURCE_SHIFTED = 1, TARGET_SHIFTED = 2 };   /* bits of instructions */
 
 struct call;
 struct collective {
@@ -34,6 +34,12 @@ struct collective {
 };
 
 extern const struct collective collectives[N_COLLECTIVES];
+
+/* Return for how many of the ranks the send buffer of a collective that moves data has a block. */
+static inline int blocks_sent(const struct collective *record, int size)
+{
+    return record->scatters || record->exchanges ? size : 1;
+}
 
 /* What a collective is compared with: others that do the same, or itself with other sizes. */
 struct side {
@@ -129,6 +135,7 @@ struct table {
     const struct setting *settings;
     const struct variant *variants;
     const struct program *programs;
+    const struct pattern *patterns;
     const struct instruction *instructions;
     const char *strings;
     size_t n_shapes, n_choices, n_rules, n_settings;

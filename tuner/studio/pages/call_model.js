@@ -220,6 +220,7 @@ export class CallModel {
     const chunk = src.length ? src_chunk[0] - this.slotsBefore : 0;
     if (src.length && chunk >= 0 && this.holdsAtFirst(src[0], chunk)) return [src[0], chunk];
     const rank = this.record.holders === "root" ? this.record.root : 0;
+    if (this.slotsBefore) return [0, Math.floor(this.record.chunks / this.ranks) % this.record.chunks];
     return [rank, this.firstChunkOf(rank)];
   }
 

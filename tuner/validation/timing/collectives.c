@@ -213,6 +213,8 @@ static void end_turn(void)
 
 /* Calls */
 
+enum { SOURCE_STEP = 31 }; /* between what ranks send to all others: no block is another's */
+
 /* What ranks hold before and after a call, as in tuner/core/collective.py. */
 enum held { WHOLE, WHOLE_AT_ROOT, BLOCK, FOR_EACH, FROM_EACH, ARRIVAL };
 
@@ -332,7 +334,7 @@ static int is_right(const struct call *call, float *send, float *receive)
     const int exchanges = of->before == FOR_EACH;
     const int whole = of->before == BLOCK || exchanges ? share * ranks : count;
     for (int i = 0; i < count; i++) {
-        const int plain = (given + i + (exchanges ? rank : 0)) % 1009;
+        const int plain = (given + i + (exchanges ? SOURCE_STEP * rank : 0)) % 1009;
         send[i] = (float)(plain + (of->reduces ? rank : 0));
         receive[i] = -1.0f;
     }
@@ -342,8 +344,10 @@ static int is_right(const struct call *call, float *send, float *receive)
         return 1; /* this rank receives nothing */
     int wrong = 0;
     for (int i = 0; i < (of->after == BLOCK ? share : whole); i++) {
-        const int from_each = rank * share + i % share + i / share; /* i / share is the source */
-        const int plain = (exchanges ? from_each : taken + i) % 1009;
+        int sent = taken + i; /* the number of the element where it comes from */
+        if (exchanges)
+            sent = rank * share + i % share + SOURCE_STEP * (i / share);
+        const int plain = sent % 1009;
         const float sum = (float)(plain * ranks + ranks * (ranks - 1) / 2);
         wrong |= receive[i] != (of->reduces ? sum : (float)plain);
     }
