@@ -11,6 +11,7 @@ import numpy as np
 
 from tuner.core.collective import Collective, Held
 from tuner.core.rank_plan import InstructionKind
+from tuner.core.schedule import MAX_SCRATCH_BYTES
 from tuner.core.table import OPERATORS
 from tuner.preload import flat_table
 
@@ -28,7 +29,6 @@ _CONSTANTS = (
     "MUST_BE",
     "MUST_NOT_BE",
     "HINT",
-    "MAX_SCRATCH_BYTES",
 )
 
 
@@ -36,6 +36,7 @@ def header() -> str:
     """Return `generated.h`: constants, records and the names of the collectives."""
     parts = ["#include <stdint.h>", ""]
     parts += [f"#define {name} {getattr(flat_table, name):#x}" for name in _CONSTANTS]
+    parts.append(f"#define MAX_SCRATCH_BYTES {MAX_SCRATCH_BYTES:#x}")
     names = [collective.name for collective in Collective]
     parts += ["", f"enum {{ {', '.join(names)}, N_COLLECTIVES, N_SIDES = {len(_sides())} }};"]
     parts += [f"enum {{ {', '.join(f'DO_{kind.name}' for kind in InstructionKind)} }};", ""]

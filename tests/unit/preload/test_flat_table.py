@@ -112,7 +112,7 @@ def programs(content: bytes, number: int) -> list[list[tuple[int, ...]]]:
     last = [*found["variant"]["first_program"], len(found["program"])][number + 1]
     return [
         [tuple(step) for step in found["instruction"][begin : begin + length].tolist()]
-        for begin, length in found["program"][first:last].tolist()
+        for begin, length, _ in found["program"][first:last].tolist()
     ]
 
 
