@@ -10,6 +10,10 @@ BINOMIAL: Node = {"algorithm=MPIR_Bcast_intra_binomial": {}}
 RING: Node = {"algorithm=MPIR_Bcast_intra_scatter_ring_allgather": {}}
 DOUBLING: Node = {"algorithm=MPIR_Allreduce_intra_recursive_doubling": {}}
 RABENSEIFNER: Node = {"algorithm=MPIR_Allreduce_intra_reduce_scatter_allgather": {}}
+IN_PLACE: Node = {"algorithm=MPIR_Alltoall_intra_pairwise_sendrecv_replace": {}}
+SCATTERED: Node = {"algorithm=MPIR_Alltoall_intra_scattered": {}}
+PAIRWISE: Node = {"algorithm=MPIR_Alltoall_intra_pairwise": {}}
+BRUCKS: Node = {"algorithm=MPIR_Alltoall_intra_brucks": {}}
 GENERIC: Node = {
     "collective=bcast": {
         "comm_type=intra": {
@@ -28,6 +32,16 @@ GENERIC: Node = {
             "is_op_built_in=yes": {"count<pow2": DOUBLING, "count=any": RABENSEIFNER},
         },
         "comm_type=inter": {"algorithm=MPIR_Allreduce_inter_reduce_exchange_bcast": {}},
+    },
+    "collective=alltoall": {
+        "comm_type=intra": {
+            "is_sendbuf_inplace=yes": IN_PLACE,
+            "is_sendbuf_inplace=no": {
+                "comm_size<8": {"avg_msg_size<=32768": SCATTERED, "avg_msg_size=any": PAIRWISE},
+                "comm_size=any": {"avg_msg_size<=256": BRUCKS, "avg_msg_size=any": PAIRWISE},
+            },
+        },
+        "comm_type=inter": {"algorithm=MPIR_Alltoall_inter_pairwise_exchange": {}},
     },
     "collective=barrier": {"algorithm=MPIR_Barrier_intra_smp": {}},
 }
@@ -83,6 +97,7 @@ BELOW: Node = {  # of the device layer
             },
         }
     },
+    "collective=alltoall": {"comm_type=intra": composition("Alltoall", "beta")},
     "collective=barrier": {"comm_type=intra": composition("Barrier", "alpha")},
 }
 SHARED: Node = {  # of the shared memory layer

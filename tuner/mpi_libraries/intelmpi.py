@@ -18,6 +18,7 @@ from tuner.core.table import LIBRARY, AlgorithmChoice
 MAX_PRESETS = {  # collective -> its largest preset
     Collective.ALLGATHER: 6,
     Collective.ALLREDUCE: 32,
+    Collective.ALLTOALL: 18,
     Collective.BARRIER: 11,
     Collective.BCAST: 22,
     Collective.GATHER: 5,

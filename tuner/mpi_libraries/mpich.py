@@ -55,6 +55,7 @@ def _pipeline(children: int) -> NativeAlgorithm:
     return replace(_PIPELINE, fixed_parameters={**_PIPELINE.fixed_parameters, "k": children})
 
 
+IN_PLACE, NOT_IN_PLACE = "is_sendbuf_inplace=yes", "is_sendbuf_inplace=no"
 AUTO_ALGORITHM = 0  # the enumeration's value for the library's own decision
 ALGORITHMS = {
     Collective.BCAST: {
@@ -70,6 +71,12 @@ ALGORITHMS = {
         "rabenseifner": NativeAlgorithm(
             "reduce_scatter_allgather", restrictions=("is_op_built_in=yes", "count>=pow2")
         ),
+    },
+    Collective.ALLTOALL: {
+        "bruck": NativeAlgorithm("brucks", restrictions=(NOT_IN_PLACE,)),
+        "pairwise_exchange": NativeAlgorithm("pairwise", restrictions=(NOT_IN_PLACE,)),
+        # In batches of MPIR_CVAR_ALLTOALL_THROTTLE requests for the whole program, 32 by default.
+        "spread_out": NativeAlgorithm("scattered", restrictions=(NOT_IN_PLACE,)),
     },
     Collective.BARRIER: {
         "dissemination": NativeAlgorithm(
@@ -195,7 +202,8 @@ def preserves_operand_order(collective: Collective, choice: AlgorithmChoice) -> 
 
     Rabenseifner's algorithm aborts for an operator that is not built in, so it is not safe either.
     """
-    return choice.is_default or not native_algorithm(collective, choice).restrictions
+    restricted = () if choice.is_default else native_algorithm(collective, choice).restrictions
+    return not set(restricted) - {NOT_IN_PLACE}
 
 
 def min_call_bytes(_choice: AlgorithmChoice) -> int:
@@ -203,7 +211,7 @@ def min_call_bytes(_choice: AlgorithmChoice) -> int:
     return 0
 
 
-def is_expressible(collective: Collective, choice: AlgorithmChoice) -> bool:
+def is_expressible(collective: Collective, choice: AlgorithmChoice, _library: str = "") -> bool:
     """Return whether a rule can express this choice, as `native_algorithm` tells."""
     if choice.is_default:
         return True

@@ -7,14 +7,17 @@ coll_base_allreduce.c. Operand order: measured, see tests/mpi/test_noncommutativ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tuner.base.errors import InputError
 from tuner.base.spelling import did_you_mean
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import DEFAULT, LIBRARY, AlgorithmChoice
 from tuner.mpi_libraries.capabilities import Capabilities, Guard
+from tuner.mpi_libraries.products import OPENMPI
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,9 @@ class OpenMpiCollective:
 
     number              its number in rules files
     algorithms          names by number; 0 is the library default
+    library_names       the library's own names of algorithms that have others here
     segmented           algorithms that take a segment size
+    throttled           algorithms that take the most requests in flight
     commutative_only    algorithms for commutative operators only. All but `rabenseifner` change the
                         order of operands; `rabenseifner` hands non-commutative operators to
                         `linear`, which takes at least twice as long as the default
@@ -36,7 +41,9 @@ class OpenMpiCollective:
 
     number: int
     algorithms: tuple[str, ...]
+    library_names: Mapping[str, str] = field(default_factory=dict)
     segmented: tuple[str, ...] = ()
+    throttled: tuple[str, ...] = ()
     commutative_only: tuple[str, ...] = ()
     wrong_in_place: tuple[str, ...] = ()
     is_blind_in_place: bool = False
@@ -74,6 +81,13 @@ COLLECTIVES = {
         commutative_only=("ring", "segmented_ring", "rabenseifner"),
         is_staged=True,
     ),
+    Collective.ALLTOALL: OpenMpiCollective(
+        3,
+        (DEFAULT, "linear", "pairwise", "bruck", "spread_out", "two_proc"),
+        library_names={"bruck": "modified_bruck", "spread_out": "linear_sync"},
+        throttled=("spread_out",),
+        is_blind_in_place=True,
+    ),
     Collective.BARRIER: OpenMpiCollective(
         6,
         (
@@ -81,10 +95,11 @@ COLLECTIVES = {
             "linear",
             "double_ring",
             "recursive_doubling",
-            "dissemination",  # bruck
+            "dissemination",
             "two_proc",
-            "binomial",  # tree
+            "binomial",
         ),
+        library_names={"dissemination": "bruck", "binomial": "tree"},
     ),
     Collective.BCAST: OpenMpiCollective(
         7,
@@ -124,6 +139,12 @@ COLLECTIVES = {
         15, (DEFAULT, "linear", "binomial", "linear_nonblocking")
     ),
 }
+
+
+def _stem(collective: Collective) -> str:
+    return f"coll_tuned_{collective}_algorithm"
+
+
 ALGORITHMS = {collective: known.algorithms for collective, known in COLLECTIVES.items()}
 COLLECTIVE_OF = {known.number: collective for collective, known in COLLECTIVES.items()}
 # Bytes of the smallest call, over the whole buffer, that may run an algorithm with a segment. With
@@ -151,7 +172,7 @@ OVERRIDING_VARIABLES = (
     "coll_tuned_dynamic_rules_filename",
     "coll_han_dynamic_rules_filename",
     RADIX_VARIABLE,
-    *(f"coll_tuned_{collective}_algorithm" for collective in ALGORITHMS),
+    *(_stem(collective) for collective in ALGORITHMS),
 )
 DYNAMIC_RULES_VARIABLE = "coll_tuned_use_dynamic_rules"  # required to force an algorithm
 CONTROL_VARIABLES = (  # all that the tuner uses
@@ -159,21 +180,43 @@ CONTROL_VARIABLES = (  # all that the tuner uses
     "coll_tuned_dynamic_rules_filename",
     RADIX_VARIABLE,
     *(
-        f"coll_tuned_{collective}_algorithm{part}"
+        f"{_stem(collective)}{part}"
         for collective in ALGORITHMS
         for part in ("", "_segmentsize", "_chain_fanout")
         if collective.has_data or not part
     ),
+    *(
+        f"{_stem(collective)}_max_requests"
+        for collective, known in COLLECTIVES.items()
+        if known.throttled
+    ),
 )
 PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # segment sizes that are probed
 PROBE_CHAINS = (2, 4)
+PROBE_REQUESTS = (4, 16, 64)
+# Releases from which on, in each series, rules files may limit the requests in flight: the column
+# of version-2 files (coll_tuned_dynamic_file.c of v4.1.8 and v5.0.7).
+FIRST_WITH_REQUESTS = ((4, 1, 8), (5, 0, 7))
 
 
-def rule_parameters(collective: Collective, choice: AlgorithmChoice) -> tuple[int, int, int]:
-    """Return the algorithm number, fan-in/out and segment size of a choice.
+class RuleParameters(NamedTuple):
+    """The numbers of a rule; the segment size is in bytes, and 0 stands for no limit."""
 
-    The segment size is in bytes, 0 for an unsegmented algorithm. Raises InputError for an algorithm
-    or parameter that Open MPI does not have.
+    algorithm: int
+    chains: int = 0
+    segment_bytes: int = 0
+    requests: int = 0
+
+
+def rule_parameters(
+    collective: Collective, choice: AlgorithmChoice, library: str = ""
+) -> RuleParameters:
+    """Return the numbers of a choice in rules.
+
+    library     `openmpi 4.1.4` or what is built on it, whose rules files must be able to express
+                it; "" for the newest release
+
+    Raises InputError for an algorithm or parameter that Open MPI does not have.
     """
     known = COLLECTIVES.get(collective)
     if choice.runner != LIBRARY:
@@ -203,34 +246,50 @@ def rule_parameters(collective: Collective, choice: AlgorithmChoice) -> tuple[in
             f"{collective} {choice}: Open MPI has one radix, {RADIX}, for the whole program;"
             " a rule cannot set another"
         )
+    if choice.params.get("requests") and not _reads_requests(library):
+        first = " and ".join(".".join(map(str, release)) for release in FIRST_WITH_REQUESTS)
+        raise InputError(
+            f"{collective} {choice}: rules files of {library} cannot limit the requests in"
+            f" flight; those of Open MPI from {first} on can"
+        )
     return _numbers(collective, choice)
 
 
-def is_expressible(collective: Collective, choice: AlgorithmChoice) -> bool:
+def _reads_requests(library: str) -> bool:
+    name, _, version = library.partition(" ")
+    release = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    series = [first for first in FIRST_WITH_REQUESTS if first[:1] == release[:1]]
+    return name in ("", OPENMPI) and all(release >= first for first in series)
+
+
+def is_expressible(collective: Collective, choice: AlgorithmChoice, library: str = "") -> bool:
     """Return whether a rule can express this choice, as `rule_parameters` tells.
 
     A file may name algorithms that the library lacks, and all k-nomial trees of a program have one
     radix.
     """
     try:
-        rule_parameters(collective, choice)
+        rule_parameters(collective, choice, library)
     except InputError:
         return False
     return True
 
 
-def _numbers(collective: Collective, choice: AlgorithmChoice) -> tuple[int, int, int]:
-    names = ALGORITHMS[collective]
-    chains = choice.params.get("chains", DEFAULT_CHAINS) if choice.algorithm == "chain" else 0
-    return names.index(choice.algorithm), chains, choice.params.get("segment", 0)
+def _numbers(collective: Collective, choice: AlgorithmChoice) -> RuleParameters:
+    params = choice.params
+    chains = params.get("chains", DEFAULT_CHAINS) if choice.algorithm == "chain" else 0
+    number = ALGORITHMS[collective].index(choice.algorithm)
+    return RuleParameters(number, chains, params.get("segment", 0), params.get("requests", 0))
 
 
-def choice_of(collective: Collective, number: int, chains: int, segment: int) -> AlgorithmChoice:
+def choice_of(
+    collective: Collective, number: int, chains: int = 0, segment: int = 0, requests: int = 0
+) -> AlgorithmChoice:
     """Return the choice that `rule_parameters` turns into these numbers, without unused ones."""
     name = ALGORITHMS[collective][number]
-    known = _parameter_names(collective, name)
-    values = {"segment": segment, "chains": chains or 1, "radix": RADIX}
-    return AlgorithmChoice(name, {key: values[key] for key in known if key != "segment" or segment})
+    values = {"segment": segment, "chains": chains or 1, "radix": RADIX, "requests": requests}
+    known = {key: values[key] for key in _parameter_names(collective, name)}
+    return AlgorithmChoice(name, {key: value for key, value in known.items() if value})
 
 
 def canonical_choice(collective: Collective, choice: AlgorithmChoice) -> AlgorithmChoice:
@@ -239,8 +298,10 @@ def canonical_choice(collective: Collective, choice: AlgorithmChoice) -> Algorit
 
 
 def _parameter_names(collective: Collective, algorithm: str) -> tuple[str, ...]:
+    known = COLLECTIVES[collective]
     return (
-        (("segment",) if algorithm in COLLECTIVES[collective].segmented else ())
+        (("segment",) if algorithm in known.segmented else ())
+        + (("requests",) if algorithm in known.throttled else ())
         + (("chains",) if algorithm == "chain" else ())
         + (("radix",) if algorithm == "knomial" else ())
     )
@@ -248,7 +309,7 @@ def _parameter_names(collective: Collective, algorithm: str) -> tuple[str, ...]:
 
 def guards(collective: Collective) -> tuple[Guard, ...]:
     """Return what must hold of control variables for algorithms of a collective to be forced."""
-    return (Guard(f"coll_tuned_{collective}_algorithm", 0),)
+    return (Guard(_stem(collective), 0),)
 
 
 def settings(collective: Collective, choice: AlgorithmChoice) -> dict[str, int | str]:
@@ -261,12 +322,14 @@ def settings(collective: Collective, choice: AlgorithmChoice) -> dict[str, int |
         return {}
     radix = choice.params.get("radix", RADIX)
     usual = AlgorithmChoice(choice.algorithm, {**choice.params, "radix": RADIX}, choice.runner)
-    number, chains, segment = rule_parameters(collective, choice if radix == RADIX else usual)
-    stem = f"coll_tuned_{collective}_algorithm"
-    forced: dict[str, int | str] = {stem: number}
+    numbers = rule_parameters(collective, choice if radix == RADIX else usual)
+    stem = _stem(collective)
+    forced: dict[str, int | str] = {stem: numbers.algorithm}
     if collective.has_data:
-        forced[f"{stem}_segmentsize"] = segment
-        forced[f"{stem}_chain_fanout"] = chains or DEFAULT_CHAINS
+        forced[f"{stem}_segmentsize"] = numbers.segment_bytes
+        forced[f"{stem}_chain_fanout"] = numbers.chains or DEFAULT_CHAINS
+    if COLLECTIVES[collective].throttled:
+        forced[f"{stem}_max_requests"] = numbers.requests
     return forced if radix == RADIX else {**forced, RADIX_VARIABLE: radix}
 
 
@@ -309,7 +372,7 @@ def effective_algorithm(
 ) -> AlgorithmChoice:
     """Return what really runs where `choice` is asked for, with 4-byte elements."""
     other, _ = _substitution(collective, choice, p, nbytes, PROBE_ELEMENT_BYTES)
-    return choice_of(collective, ALGORITHMS[collective].index(other), 0, 0) if other else choice
+    return choice_of(collective, ALGORITHMS[collective].index(other)) if other else choice
 
 
 def _substitution(
@@ -385,6 +448,8 @@ def _choices_of_algorithm(
         fixed = [{"radix": k} for k in radices if k == RADIX or k < p]
     if "chains" in known:
         fixed = [{"chains": n} for n in PROBE_CHAINS if n < p - 1]
+    if "requests" in known:
+        fixed = [{"requests": n} for n in PROBE_REQUESTS if n < p - 1]
     for params in fixed:
         yield AlgorithmChoice(name, params)
         if "segment" in known:

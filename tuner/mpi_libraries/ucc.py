@@ -16,6 +16,7 @@ ALGORITHMS = {  # an algorithm's position is its number
     Collective.ALLREDUCE: ("knomial", "sra_knomial", "dbt", "sliding_window", "ring"),
     Collective.ALLGATHER: ("knomial", "ring", "neighbor", "bruck", "sparbit", "linear", "batched"),
     Collective.REDUCE_SCATTER: ("ring", "knomial"),
+    Collective.ALLTOALL: ("pairwise", "bruck"),
 }
 ALGORITHMS_OF_1_2 = {  # those that UCC 1.2 already has
     Collective.BCAST: ("knomial", "sag_knomial"),

@@ -68,11 +68,14 @@ def make_table(
     simulate: SimulateFunction = simulator or (lambda _point, _choice: math.nan)
     doubted = simulator.uses_unmeasured_costs if simulator else lambda _: False
     pairs = measured_pairs(measurements)
-    constraints.check_excluded_names(measurements.library, _expressible(pairs, library))
+    constraints.check_excluded_names(
+        measurements.library, _expressible(pairs, measurements.library)
+    )
     if simulator:
         simulator.prefetch(pairs, progress, cores)
     every = build_observations(measurements, simulate)
-    rows = [row for row in every if library.is_expressible(row.point.key().collective, row.choice)]
+    kept = {*_expressible(pairs, measurements.library)}
+    rows = [row for row in every if (row.point.collective, row.choice) in kept]
     designed = bool(measurements.provenance.get(BATCHES_KEY))
     trained = partial(train, simulate=simulate, adaptive=designed, uses_unmeasured_costs=doubted)
     selector = trained(rows)
@@ -153,11 +156,12 @@ def _check_same_cluster(calibration: Calibration, measurements: Measurements) ->
 
 
 def _expressible(
-    pairs: Iterable[PointConfig], library: ModuleType
+    pairs: Iterable[PointConfig], library: str
 ) -> Iterator[tuple[str, AlgorithmChoice]]:
     """Yield the collectives and choices that the library's rules can express."""
+    known = mpi_libraries.library_module(library)
     for point, choice in pairs:
-        if library.is_expressible(point.key().collective, choice):
+        if known.is_expressible(point.key().collective, choice, library):
             yield point.collective, choice
 
 

@@ -22,6 +22,7 @@ from tuner.mpi_libraries.default_algorithms import (
     default_algorithms_from_provenance,
     default_lookup,
 )
+from tuner.mpi_libraries.nccl.names import POINT_TO_POINT
 from tuner.prediction.call_candidates import estimate_transfers
 from tuner.prediction.nccl_times import NcclTimes
 from tuner.prediction.ordering import rounded_seconds
@@ -53,9 +54,12 @@ class NcclChoice:
         """Return NCCL's choice; raise InputError where NCCL cannot run or is not known.
 
         For groups that share ports of their nodes, which NCCL's model does not know, that is the
-        fastest of a few simulated algorithms.
+        fastest of a few simulated algorithms, and for a collective of sends and receives their
+        simulation.
         """
         of_nccl, collective = times.nccl(call.group), Collective(call.operation)
+        if times.memory == CUDA and collective in POINT_TO_POINT:
+            return FastestKnown((POINT_TO_POINT[collective],)).choose(call, times)
         if of_nccl is None and times.memory == CUDA and call.group != times.world:
             return FastestKnown(SIMPLE).choose(call, times)
         known = plain_algorithms(of_nccl, collective) if of_nccl else ()

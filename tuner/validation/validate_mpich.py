@@ -381,7 +381,7 @@ class _FaultInjector:
         write_atomically(path, json.dumps(merge_into_generic(table, self.trees.mpir, leaf_of)))
         if own is None:
             return activation(path)
-        leaf_of = _with_fault(device.leaf_for_rule, device.FAULT_LEAF, left)
+        leaf_of = _with_fault(device.rule_to_leaf(own), device.FAULT_LEAF, left)
         write_atomically(
             device.device_file_path(path), json.dumps(merge_into_generic(table, own, leaf_of))
         )

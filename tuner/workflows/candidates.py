@@ -166,7 +166,7 @@ class CandidateGenerator:
                 collective, point.p, point.nbytes, request.segments, request.radices
             )
             if choice != ran
-            and library.is_expressible(collective, choice)
+            and library.is_expressible(collective, choice, request.library)
             and self.constraints.is_allowed(request.library, collective, choice)
         )
 

@@ -37,7 +37,8 @@ from tuner.mpi_libraries.ucc import ALGORITHMS as UCC
 from tuner.mpi_libraries.ucc import UNSPLITTABLE_COLLECTIVES
 
 ALLREDUCE, BCAST, REDUCE = Collective.ALLREDUCE, Collective.BCAST, Collective.REDUCE
-ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
+ALLGATHER, ALLTOALL = Collective.ALLGATHER, Collective.ALLTOALL
+REDUCE_SCATTER = Collective.REDUCE_SCATTER
 DEFAULT = AlgorithmChoice()
 FAR = (1 << 31, 1 << 40)  # beyond every bound of a rule
 Choices = Mapping[Collective, Sequence[AlgorithmChoice]]
@@ -110,7 +111,7 @@ OPENMPI = {
             and mpi_libraries.openmpi.is_expressible(c, x)
         ),
     ]
-    for c in (ALLGATHER, ALLREDUCE, BCAST, REDUCE)
+    for c in (ALLGATHER, ALLREDUCE, ALLTOALL, BCAST, REDUCE)
 }
 SIX = {
     c: [x for x in own if x.algorithm not in json_rules.REDEFINED_ALGORITHMS.get(c, ())]
@@ -119,14 +120,15 @@ SIX = {
 
 
 def openmpi_expected(rule: Rule | None, key: RuleKey, nbytes: int) -> AlgorithmChoice:
-    """A call of no bytes is left alone where it is an allgather, or where a segment is named.
+    """A call of no bytes is left alone where it has blocks, or where a segment is named.
 
-    An allgather in place counts no bytes, whatever its size, and a datatype of size 0 may end the
-    program in an algorithm with a segment.
+    An allgather or all-to-all in place counts no bytes, whatever its size, and a datatype of size 0
+    may end the program in an algorithm with a segment.
     """
     if rule is None or rule.choice.is_default:
         return DEFAULT
-    if nbytes == 0 and (key.collective is ALLGATHER or "segment" in rule.choice.params):
+    blind = key.collective in (ALLGATHER, ALLTOALL)
+    if nbytes == 0 and (blind or "segment" in rule.choice.params):
         return DEFAULT
     return mpi_libraries.openmpi.canonical_choice(key.collective, rule.choice)
 
@@ -149,7 +151,7 @@ MPICH = {
         for x in mpi_libraries.mpich.candidates(c, 16, 1 << 20)
         if mpi_libraries.mpich.preserves_operand_order(c, x)
     ]
-    for c in (ALLREDUCE, BCAST)
+    for c in (ALLREDUCE, ALLTOALL, BCAST)
 }
 MPICH_COMMUTATIVE = {
     ALLREDUCE: [
@@ -161,7 +163,13 @@ MPICH_COMMUTATIVE = {
 
 
 def csel_call(key: RuleKey, nbytes: int) -> mpich.CselCall:
-    return mpich.CselCall(key.p, nbytes, commutative=key.operators == "commutative", ppn=key.ppn)
+    return mpich.CselCall(
+        key.p,
+        nbytes,
+        commutative=key.operators == "commutative",
+        ppn=key.ppn,
+        blocks=key.collective.blocks(key.p)[0],
+    )
 
 
 def csel(library: str, layer: mpich.Layer = mpich.MPIR) -> Callable[[str], Decide]:
@@ -312,7 +320,7 @@ CASES = [
         [(1, 2), (1, 6), (2, 4), (9, 1)],
         grown_into(BELOW),
         csel("mpich 5.0.2", mpich.DEVICE),
-        csel_expected(BELOW, mpich.device.leaf_for_rule),
+        csel_expected(BELOW, mpich.device.rule_to_leaf(BELOW)),
         BOTH,
         MPICH_COMMUTATIVE,
     ),

@@ -16,6 +16,7 @@ from tests.support.trees import (
     DENSE,
     DOUBLING,
     GENERIC,
+    IN_PLACE,
     RABENSEIFNER,
     RING,
     SHARED,
@@ -30,7 +31,7 @@ from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.formats import mpich
 from tuner.formats.mpich import CselCall
 
-BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+BCAST, ALLREDUCE, ALLTOALL = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLTOALL
 LATE: Node = {
     "comm_type=intra": {
         "is_commutative=yes": {"comm_size<3": DOUBLING, "comm_size=any": RABENSEIFNER},
@@ -105,6 +106,43 @@ def paths(node: Any, above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     if not node:
         return [above]
     return [path for key, below in node.items() for path in paths(below, (*above, key))]
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "in_place", "name"),
+    [
+        (396, False, "brucks"),  # blocks of 99 bytes
+        (400, False, "scattered"),
+        (8 * 4096, False, "scattered"),  # blocks of 8 KiB
+        (400, True, "pairwise_sendrecv_replace"),
+    ],
+)
+def test_sizes_of_blocks_decide_and_calls_in_place_stay(
+    nbytes: int, in_place: bool, name: str
+) -> None:
+    bruck, default = AlgorithmChoice("bruck"), AlgorithmChoice()
+    table = table_of(
+        {(ALLTOALL, 4): [(0, bruck), (399, AlgorithmChoice("spread_out")), (8192, default)]}
+    )
+    text = mpich.emit(table, GENERIC)
+    call = CselCall(4, nbytes, blocks=4, in_place=in_place)
+    found = mpich.decide(mpich.parse(text), ALLTOALL, call)
+    assert found.name.partition("intra_")[2] == name
+    layout = json.loads(text)["collective=alltoall"]["comm_type=intra"]["comm_size<=4"]
+    branch = layout["comm_hierarchy=parent"]
+    assert branch["is_sendbuf_inplace=yes"] == IN_PLACE
+    assert [*branch["is_sendbuf_inplace=no"]] == [
+        "avg_msg_size<=99",
+        "avg_msg_size<=2047",
+        "avg_msg_size=any",
+    ]
+    below = branch["is_sendbuf_inplace=no"]["avg_msg_size=any"]
+    assert [*below] == ["comm_size<8", "comm_size=any"]  # the library's own
+    moved = text.replace("avg_msg_size<=99", "avg_msg_size<=100")
+    assert "alltoall of 400 bytes on 4 ranks" in mpich.check(table, moved, GENERIC)[0]
+    swapped = text.replace('"is_sendbuf_inplace=yes": {\n', '"is_sendbuf_inplace=any": {\n', 1)
+    with pytest.raises(InputError, match="is_sendbuf_inplace=any"):
+        mpich.check(table, swapped, GENERIC)
 
 
 def test_form_that_the_library_needs() -> None:
@@ -380,7 +418,7 @@ def test_generic_tuning_is_found_in_a_binary(tmp_path: Path) -> None:
         mpich.read_generic_tree(tmp_path / "missing.so")
 
 
-@pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
+@pytest.mark.parametrize("collective", [BCAST, ALLREDUCE, ALLTOALL])
 @pytest.mark.parametrize("nbytes", [4, 65536, 1 << 20])
 def test_candidates_can_be_forced_and_written(collective: Collective, nbytes: int) -> None:
     arms = mpi_libraries.mpich.candidates(collective, 4, nbytes)

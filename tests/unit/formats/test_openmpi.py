@@ -16,7 +16,7 @@ from tuner.formats import openmpi
 from tuner.formats.openmpi.rules import RuleLine, render
 from tuner.mpi_libraries.openmpi import ALGORITHMS
 
-BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+BCAST, ALLREDUCE, ALLTOALL = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLTOALL
 CHAIN = AlgorithmChoice("chain", {"chains": 2, "segment": 8192})
 SPLIT = AlgorithmChoice("split_binary", {"segment": 1024})
 TABLE = table_of(
@@ -240,7 +240,41 @@ def test_version_two_has_a_fifth_column() -> None:
     assert openmpi.decide(rules, BCAST, 2, 1) == AlgorithmChoice("binomial", {"segment": 1024})
 
 
-@pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
+LIMITED = AlgorithmChoice("spread_out", {"requests": 16})
+
+
+def test_requests_in_flight_need_version_two() -> None:
+    rungs = [(0, AlgorithmChoice("bruck")), (8192, LIMITED)]
+    table = table_of({(ALLTOALL, 64): rungs, (BCAST, 64): [(0, AlgorithmChoice("binomial"))]})
+    text = openmpi.emit(table)
+    assert text.startswith("rule-file-version-2\n2 # collectives\n3 # alltoall\n")
+    assert "\n8192 4 0 0 16 # spread_out(requests=16)\n" in text
+    assert "\n0 6 0 0 0 # binomial\n" in text
+    rules = openmpi.parse(text)
+    assert openmpi.decide(rules, ALLTOALL, 64, 8192) == LIMITED
+    assert openmpi.decide(rules, ALLTOALL, 64, 8191) == AlgorithmChoice("bruck")
+    assert openmpi.decide(rules, ALLTOALL, 64, 0).is_default  # as a call in place is counted
+    assert openmpi.check(table, text.replace("0 0 16 #", "0 0 8 #")) != []
+    without = openmpi.emit(table_of({(ALLTOALL, 64): rungs[:1]}))
+    assert without.startswith("1 # collectives")
+
+
+@pytest.mark.parametrize(
+    "library", ["openmpi 4.1.4", "openmpi 4.0.7", "openmpi 5.0.6", "spectrummpi 10.4.0"]
+)
+def test_earlier_releases_cannot_limit_requests(library: str) -> None:
+    assert not mpi_libraries.openmpi.is_expressible(ALLTOALL, LIMITED, library)
+    assert mpi_libraries.openmpi.is_expressible(ALLTOALL, AlgorithmChoice("bruck"), library)
+    with pytest.raises(InputError, match=f"rules files of {library} cannot limit the requests"):
+        openmpi.emit(table_of({(ALLTOALL, 64): [(0, LIMITED)]}, library=library))
+
+
+@pytest.mark.parametrize("library", ["openmpi 4.1.8", "openmpi 5.0.7", "openmpi 6.0.0", ""])
+def test_later_releases_can_limit_requests(library: str) -> None:
+    assert mpi_libraries.openmpi.is_expressible(ALLTOALL, LIMITED, library)
+
+
+@pytest.mark.parametrize("collective", [BCAST, ALLREDUCE, ALLTOALL])
 @pytest.mark.parametrize("p", [2, 3, 4, 8])
 @pytest.mark.parametrize("nbytes", [4, 64, 65536, 1 << 20])
 def test_candidates_are_distinct_known_and_legal(
@@ -250,6 +284,8 @@ def test_candidates_are_distinct_known_and_legal(
     assert arms[0].is_default
     assert len(set(arms)) == len(arms)
     for arm in arms[1:]:
+        if arm.algorithm == "two_proc":  # a pairwise exchange, for which we have no name
+            continue
         algorithm = algorithms.describe(collective, arm.algorithm)
         assert set(arm.params) <= set(algorithm.params)
         assert arm.params.get("segment", 0) < nbytes

@@ -143,6 +143,29 @@ def test_algorithms_may_have_the_librarys_names() -> None:
         assert named == json_rules.parse(changed(alg=number))
 
 
+@pytest.mark.parametrize(
+    ("collective", "name", "ours"),
+    [
+        (Collective.ALLTOALL, "linear_sync", AlgorithmChoice("spread_out", {"requests": 8})),
+        (Collective.ALLTOALL, "modified_bruck", AlgorithmChoice("bruck")),
+        (Collective.BARRIER, "bruck", AlgorithmChoice("dissemination")),
+        (Collective.BARRIER, "tree", AlgorithmChoice("binomial")),
+    ],
+)
+def test_names_that_are_others_here(
+    collective: Collective, name: str, ours: AlgorithmChoice
+) -> None:
+    rule = {"alg": name, "reqs": 8}
+    text = json.dumps({**FILE, "collectives": {collective: [{"rules": [rule]}]}})
+    assert json_rules.decide(json_rules.parse(text), collective, 1, 4, 4) == ours
+
+
+def test_requests_in_flight_are_written() -> None:
+    limited = AlgorithmChoice("spread_out", {"requests": 8})
+    table = table_of({(Collective.ALLTOALL, 64): [(0, limited)]}, library="openmpi 6.0.0")
+    assert '"reqs": 8' in openmpi.emit_json(table)
+
+
 def test_a_shape_that_was_not_measured_is_left_alone_where_the_format_can() -> None:
     """Rules for 4 ranks of one node decided on 4 nodes with one rank each, too."""
     parsed = json_rules.parse(openmpi.emit_json(TABLE))

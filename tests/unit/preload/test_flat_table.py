@@ -129,7 +129,7 @@ def test_the_programs_for_another_root_are_those_for_root_0_turned(
         plan = plan_schedule(build(Collective.BCAST, name, 5, root=root))
         for rank, steps in enumerate(plan.ranks):
             turned = [
-                (*step[:5], (step[5] + root) % 5, step[6])
+                (*step[:5], (step[5] + root) % 5, *step[6:])
                 if step[1] >= 0 and step[5] >= 0
                 else step
                 for step in stored[(rank - root) % 5]

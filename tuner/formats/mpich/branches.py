@@ -18,7 +18,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
 from tuner.formats.mpich.selection import COMMUNICATOR_CONDITIONS, CselCall, Leaf, Tree, matches
 from tuner.formats.rules_by_ranks import rules_by_rank_count, rules_by_shape_and_ranks
-from tuner.mpi_libraries.mpich import MAX_INT, native_algorithm
+from tuner.mpi_libraries.mpich import IN_PLACE, MAX_INT, NOT_IN_PLACE, native_algorithm
 
 RuleToLeaf = Callable[[Rule], Leaf | None]  # None: the library's own branch
 _RulesByRanks = Mapping[int, Sequence[Rule]]
@@ -37,6 +37,7 @@ def is_restricted(rule: Rule, call: CselCall) -> bool:
     """Return whether the rule's restrictions leave this call to the library."""
     guards = restrictions_of(rule)
     foreign = "is_op_built_in=yes" in guards and not call.built_in
+    foreign |= NOT_IN_PLACE in guards and call.in_place
     return foreign or ("count>=pow2" in guards and matches("count<pow2", call))
 
 
@@ -56,7 +57,7 @@ def merge_into_generic(table: TuningTable, generic: Tree, leaf_of: RuleToLeaf) -
         if "comm_type=intra" not in own or own.keys() - {"comm_type=intra", "comm_type=inter"}:
             raise InputError(f"the library's own rules for {collective} have an unknown layout")
         parents = hierarchical_rank_counts(table, collective)
-        below = _TreeBuilder(everyone.get(collective, {}), rule_lists, parents, leaf_of)
+        below = _TreeBuilder(collective, everyone.get(collective, {}), rule_lists, parents, leaf_of)
         tree[name] = {**own, "comm_type=intra": below.split_by_comm_size(own["comm_type=intra"])}
     return tree
 
@@ -99,12 +100,14 @@ def _replace_below_communicator(node: Tree, p: int, rule_list: Callable[[Tree], 
 class _TreeBuilder:
     """A builder of the branches of one collective.
 
+    collective
     any_operator    p -> rule list for any operator, where there is one
     commutative     p -> rule list for commutative operators
     hierarchical    values of p whose rules apply to parent communicators only
     leaf_of         returns the leaf of a rule; None for the library's own branch
     """
 
+    collective: Collective
     any_operator: _RulesByRanks
     commutative: _RulesByRanks
     hierarchical: Collection[int]
@@ -115,11 +118,27 @@ class _TreeBuilder:
         for p in sorted(self.commutative):
             if p > 1 and p - 1 not in self.commutative:
                 branches[f"comm_size<={p - 1}"] = own
-            branch = _replace_below_communicator(own, p, partial(self._split_by_operator, p))
+            branch = _replace_below_communicator(own, p, partial(self._split_by_place, p))
             if p in self.hierarchical:
                 branch = {"comm_hierarchy=parent": branch, "comm_hierarchy=any": own}
             branches[f"comm_size<={p}"] = branch
         return {**branches, "comm_size=any": own}
+
+    def _split_by_place(self, p: int, own: Tree) -> Tree:
+        """Return branches by size, with the library's own for calls in place where they need it.
+
+        The condition on the place is the first: in such calls the library takes sizes from
+        arguments that MPI ignores.
+        """
+        if not any(NOT_IN_PLACE in restrictions_of(rule) for rule in self.commutative[p]):
+            return self._split_by_operator(p, own)
+        split = (
+            own if own.keys() == {IN_PLACE, NOT_IN_PLACE} else {IN_PLACE: own, NOT_IN_PLACE: own}
+        )
+        return {
+            IN_PLACE: split[IN_PLACE],
+            NOT_IN_PLACE: self._split_by_operator(p, split[NOT_IN_PLACE]),
+        }
 
     def _split_by_operator(self, p: int, own: Tree) -> Tree:
         """Return branches by size, split by operator only where that matters.
@@ -136,7 +155,7 @@ class _TreeBuilder:
             if steps and steps[-1][1] == branch:
                 steps.pop()
             steps.append((hi, branch))
-        return _split_by_message_size(steps)
+        return _split_by_message_size(steps, self.collective.blocks(p)[0])
 
     def _split_by_commutativity(
         self, for_any: Rule | None, commutative: Rule | None, own: Tree
@@ -163,12 +182,15 @@ def _rule_for_size(rule_list: Sequence[Rule], nbytes: int) -> Rule | None:
     return next((rule for rule in rule_list if rule.start_bytes <= nbytes < rule.stop_bytes), None)
 
 
-def _split_by_message_size(steps: Sequence[tuple[float, Tree]]) -> Tree:
+def _split_by_message_size(steps: Sequence[tuple[float, Tree]], blocks: int) -> Tree:
     """Return branches by message size.
 
     steps   (bytes below which the branch applies, branch), ascending; the last bound is infinite
+    blocks  number of blocks in so many bytes
     """
-    within = [(hi, branch) for hi, branch in steps if hi <= MAX_INT]
+    within = [(-(-hi // blocks), branch) for hi, branch in steps if hi <= MAX_INT * blocks]
     _, last = steps[len(within)]
-    branches = {f"avg_msg_size<={int(hi) - 1}": branch for hi, branch in within}
+    branches: dict[str, Tree] = {}
+    for hi, branch in within:
+        branches.setdefault(f"avg_msg_size<={int(hi) - 1}", branch)
     return {**branches, "avg_msg_size=any": last} if branches else last

@@ -25,6 +25,7 @@ from tuner.formats.mpich.selection import (
     specialise,
 )
 from tuner.formats.rules_by_ranks import boundary_sizes, neighbours, rules_by_rank_count
+from tuner.mpi_libraries.mpich import NOT_IN_PLACE
 
 
 def compare(
@@ -57,7 +58,8 @@ def compare(
             for p in neighbours({*rule_lists, *condition_bounds(branch, "comm_size")}, minimum=1):
                 mine = {name: specialise(branch, p)}
                 own = {name: specialise(library, p)}
-                for rule, call in _calls((mine, own), p, rule_lists.get(p, ()), operators):
+                rules, blocks = rule_lists.get(p, ()), collective.blocks(p)[0]
+                for rule, call in _calls((mine, own), p, rules, operators, blocks):
                     if call.hierarchy != "parent" and p in parents:
                         rule = None
                     leaf = None if rule is None else leaf_of(rule)
@@ -66,9 +68,12 @@ def compare(
 
 
 def _calls(
-    trees: Sequence[Tree], p: int, rule_list: Sequence[Rule], operators: str
+    trees: Sequence[Tree], p: int, rule_list: Sequence[Rule], operators: str, blocks: int
 ) -> Iterator[tuple[Rule | None, CselCall]]:
-    """Yield calls of `p` ranks on each side of every bound in the trees, with the rule of each."""
+    """Yield calls of `p` ranks on each side of every bound in the trees, with the rule of each.
+
+    blocks  as in `CselCall`; sizes are multiples of it
+    """
     sizes, densities, counts = (
         {n for tree in trees for n in condition_bounds(tree, quantity)}
         for quantity in ("avg_msg_size", "comm_avg_ppn", "count")
@@ -77,11 +82,14 @@ def _calls(
     asked = {condition for tree in trees for condition in conditions(tree)}
     alone = {p} if "comm_size=node_comm_size" in asked else set[int]()
     near = [ppn for ppn in sorted({*neighbours(densities | {1}, minimum=1), *alone}) if ppn <= p]
-    for item, nbytes in _element_sizes(boundary_sizes(rule_list, sizes), counts):
+    places = (False, True) if NOT_IN_PLACE in asked else (False,)
+    edges = boundary_sizes(rule_list, {blocks * size for size in sizes})
+    whole = dict.fromkeys(-(-nbytes // blocks) * blocks for nbytes in edges)
+    for item, nbytes in _element_sizes([*whole], counts):
         rule = next((r for r in rule_list if r.start_bytes <= nbytes < r.stop_bytes), None)
-        call = CselCall(p, nbytes, item, operators == "commutative")
-        for kind, ppn in product(kinds, near):
-            yield rule, replace(call, hierarchy=kind, ppn=ppn)
+        call = CselCall(p, nbytes, item, operators == "commutative", blocks=blocks)
+        for kind, ppn, in_place in product(kinds, near, places):
+            yield rule, replace(call, hierarchy=kind, ppn=ppn, in_place=in_place)
 
 
 def _element_sizes(sizes: Sequence[int], counts: Collection[int]) -> Iterator[tuple[int, int]]:
@@ -131,6 +139,7 @@ def _differences(
     )
     kind = "" if call.hierarchy == "parent" else f", comm_hierarchy={call.hierarchy}"
     kind += "" if call.ppn == 1 else f", {call.ppn} ranks per node"
+    kind += ", in place" if call.in_place else ""
     for built_in in (True, False):
         call = replace(call, built_in=built_in)
         kept = rule is None or leaf is None or is_restricted(rule, call)

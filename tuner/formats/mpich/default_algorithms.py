@@ -7,13 +7,14 @@ so they are reported as unknown, and so is what it composes from parts of a call
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 from tuner.base.errors import InputError
 from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmChoice
-from tuner.formats.mpich.device import DELEGATING_LEAVES, SHARED_MEMORY_LEAVES
+from tuner.formats.mpich.device import SHARED_MEMORY_LEAVES, delegating_leaf
 from tuner.formats.mpich.emitter import leaf_for_choice
 from tuner.formats.mpich.generic import GenericTrees
 from tuner.formats.mpich.selection import (
@@ -56,24 +57,25 @@ def _default_algorithms(
 
 
 def _size_ranges(
-    trees: GenericTrees, call: Shaped, max_bytes: int, threaded: bool
+    trees: GenericTrees, shaped: Shaped, max_bytes: int, threaded: bool
 ) -> Iterator[tuple[int, AlgorithmChoice | None]]:
     """Yield the sizes at which another algorithm begins, and that algorithm.
 
     A communicator has a hierarchy of nodes where some of its nodes have several ranks, even if it
     has one node only (MPIR_Comm_commit of src/mpi/comm/commutil.c; 5.0.2 takes `parent` there).
     """
-    collective, nodes, ppn, _ = call
+    collective, nodes, ppn, _ = shaped
     layered = "parent" if ppn > 1 else "flat"
+    call_of = partial(
+        CselCall,
+        nodes * ppn,
+        hierarchy=layered,
+        ppn=ppn,
+        multi_threaded=threaded,
+        blocks=collective.blocks(nodes * ppn)[0],
+    )
     leaves = (
-        (
-            nbytes,
-            _leaf(
-                trees,
-                collective,
-                CselCall(nodes * ppn, nbytes, hierarchy=layered, ppn=ppn, multi_threaded=threaded),
-            ),
-        )
+        (nbytes, _leaf(trees, collective, call_of(nbytes)))
         for nbytes in _boundary_sizes(trees, collective, nodes * ppn)
         if nbytes <= max_bytes
     )
@@ -98,11 +100,11 @@ def _is_delegated(
             decide(trees.shared_memory, collective, call)
     except NoMatchingBranchError:
         return True
-    return leaf == DELEGATING_LEAVES.get(collective)
+    return leaf == delegating_leaf(collective, device)
 
 
 def _boundary_sizes(trees: GenericTrees, collective: Collective, p: int) -> list[int]:
-    """Return the sizes at both sides of every bound, in whole elements."""
+    """Return the sizes at both sides of every bound, in whole elements of each block."""
     name = f"collective={collective}"
     branches = [tree.get(name, {}) for tree in (trees.mpir, trees.device) if tree is not None]
     limits, counts = (
@@ -115,7 +117,8 @@ def _boundary_sizes(trees: GenericTrees, collective: Collective, p: int) -> list
         for quantity in ("avg_msg_size", "count")
     )
     items = {-(-n // PROBE_ELEMENT_BYTES) for n in limits} | counts | {1, 1 << (p.bit_length() - 1)}
-    return sorted(PROBE_ELEMENT_BYTES * n for n in items if n > 0)
+    step = PROBE_ELEMENT_BYTES * collective.blocks(p)[0]
+    return sorted(step * n for n in items if n > 0)
 
 
 def _choice_of_leaf(collective: Collective, leaf: Leaf) -> AlgorithmChoice | None:

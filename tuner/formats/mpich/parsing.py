@@ -44,6 +44,7 @@ INTRODUCED_IN = (  # keys that MPICH before these releases is known to lack
     ),
     ((4, 2), re.compile(rf"comm_avg_ppn<{strict_parsing.INTEGER_PATTERN}|comm_avg_ppn=any|any")),
     ((4, 3), re.compile(r"algorithm=\w+_recursive_multiplying")),
+    ((4, 1), re.compile(r"composition=MPIDI_Alltoall_intra_composition_beta")),
     ((4, 3), re.compile(r"composition=MPIDI_Bcast_intra_composition_delta")),
     ((5, 0), re.compile(r"algorithm=\w+_ccl")),
 )

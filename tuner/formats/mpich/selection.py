@@ -50,6 +50,9 @@ class CselCall:
 
     hierarchy       kind of the communicator: `parent` where a node has several of its ranks
     multi_threaded  whether MPI_THREAD_MULTIPLE was provided; None: not known
+    blocks          number of ranks for which the send buffer holds a block; avg_msg_size is the
+                    size of one block
+    in_place        whether the send buffer is MPI_IN_PLACE
     """
 
     p: int
@@ -60,6 +63,8 @@ class CselCall:
     hierarchy: str = "parent"
     ppn: int = 1  # ranks per node, on average
     multi_threaded: bool | None = None
+    blocks: int = 1
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,8 @@ def matches(condition: str, call: CselCall, late: bool = False) -> bool:
         f"is_commutative={'no' if call.commutative else 'yes'}": False,
         f"is_op_built_in={'yes' if call.built_in else 'no'}": True,
         f"is_op_built_in={'no' if call.built_in else 'yes'}": False,
+        f"is_sendbuf_inplace={'yes' if call.in_place else 'no'}": True,
+        f"is_sendbuf_inplace={'no' if call.in_place else 'yes'}": False,
     }
     if call.multi_threaded is not None:
         known |= {
@@ -145,7 +152,7 @@ def _quantity(name: str, call: CselCall) -> int:
     return {
         "comm_size": call.p,
         "comm_avg_ppn": call.ppn,
-        "avg_msg_size": call.nbytes,
+        "avg_msg_size": call.nbytes // call.blocks,
         "count": call.nbytes // call.element_bytes,
     }[name]
 

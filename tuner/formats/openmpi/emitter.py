@@ -56,7 +56,7 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     table is for a version that reads classic files differently.
     """
     _require_readable(table)
-    _require_all_expressible(table, commutative_only)
+    _require_all_expressible(table, commutative_only, table.library)
     rule_lists = rules_by_rank_count(table, "commutative" if commutative_only else "any")
     text = render(
         ClassicRules(
@@ -96,11 +96,11 @@ def check_json(table: TuningTable, text: str, *, commutative_only: bool = False)
     return list(json_rules.differences(table, json_rules.parse(text), operators))
 
 
-def _require_all_expressible(table: TuningTable, commutative_only: bool) -> None:
+def _require_all_expressible(table: TuningTable, commutative_only: bool, library: str = "") -> None:
     places = rules_by_shape_and_ranks(table, "commutative" if commutative_only else "any")
     for rule_lists in (rule_lists for sizes in places.values() for rule_lists in sizes.values()):
         for rule in (rule for rule_list in rule_lists.values() for rule in rule_list):
-            _require_expressible(rule, commutative_only)
+            _require_expressible(rule, commutative_only, library)
 
 
 def _require_readable(table: TuningTable) -> None:
@@ -113,7 +113,7 @@ def _require_readable(table: TuningTable) -> None:
         )
 
 
-def _require_expressible(rule: Rule, commutative_only: bool) -> None:
+def _require_expressible(rule: Rule, commutative_only: bool, library: str) -> None:
     key = rule.key
     where = describe_rule(rule)
     if key.memory != "host":
@@ -121,7 +121,7 @@ def _require_expressible(rule: Rule, commutative_only: bool) -> None:
             f"{where}: Open MPI rules cannot be limited to {shortened_repr(key.memory)} memory"
         )
     try:
-        rule_parameters(key.collective, rule.choice)
+        rule_parameters(key.collective, rule.choice, library)
     except InputError as reason:
         raise InputError(f"{where}: {reason}") from None
     if refusal := unsupported_reason(key.collective, rule.choice, key.p):

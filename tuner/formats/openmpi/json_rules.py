@@ -146,14 +146,14 @@ def _message_record(rule: Rule) -> dict[str, Any]:
         raise InputError(
             f"{describe_rule(rule)}: Open MPI 6.0 runs another algorithm under this number"
         )
-    number, chains, segment = rule_parameters(collective, rule.choice)
+    numbers = rule_parameters(collective, rule.choice)
     return {
         "msg_size_min": min_decided_bytes(rule),
         "msg_size_max": "inf" if rule.stop_bytes == math.inf else int(rule.stop_bytes) - 1,
-        "alg": number,
-        "faninout": chains,
-        "seg_size": segment,
-        "reqs": 0,
+        "alg": numbers.algorithm,
+        "faninout": numbers.chains,
+        "seg_size": numbers.segment_bytes,
+        "reqs": numbers.requests,
     }
 
 
@@ -211,14 +211,16 @@ def _parse_message_rule(where: str, collective: Collective, entry: Any) -> Messa
     if isinstance(number, str):
         from tuner.importers.algorithm_names import algorithm_name  # loads all importers
 
-        name = algorithm_name(number)
+        own = {name: ours for ours, name in COLLECTIVES[collective].library_names.items()}
+        name = own.get(number) or algorithm_name(number)
         number = names.index(name) if name in names else MAX_INT
-    number, chains, segment = (
+    number, chains, segment, requests = (
         _parse_int(where, name, value, MAX_INT)
         for name, value in (
             ("alg", number),
             ("faninout", told.get("faninout", 0)),
             ("seg_size", told.get("seg_size", 0)),
+            ("reqs", told.get("reqs", 0)),
         )
     )
     if not 1 <= number < len(names) or names[number] in REDEFINED_ALGORITHMS.get(collective, ()):
@@ -226,7 +228,7 @@ def _parse_message_rule(where: str, collective: Collective, entry: Any) -> Messa
             f"JSON rules: {where}: algorithm {told.get('alg', 0)} of {collective} is not known;"
             " Open MPI leaves out a rule whose algorithm it does not know"
         )
-    choice = choice_of(collective, number, chains, segment)
+    choice = choice_of(collective, number, chains, segment, requests)
     try:
         require_safe_size("openmpi", choice, int(first))
     except InputError as reason:

@@ -26,6 +26,8 @@ from tuner.mpi_libraries.openmpi import (
     min_call_bytes,
 )
 
+LIMITED_HEADER = "rule-file-version-2"  # the first line of files with a column of requests
+
 
 @dataclass(frozen=True)
 class RuleLine:
@@ -35,6 +37,11 @@ class RuleLine:
     algorithm: int
     chains: int = 0
     segment_bytes: int = 0
+    requests: int = 0
+
+    def choice(self, collective: Collective) -> AlgorithmChoice:
+        """Return the choice that these numbers stand for."""
+        return choice_of(collective, self.algorithm, self.chains, self.segment_bytes, self.requests)
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ def decide(rules: ClassicRules, collective: Collective, p: int, nbytes: int) -> 
     above = bisect.bisect_right([ranks for ranks, _ in entries], p)
     rows = entries[max(0, above - 1)][1]
     row = rows[bisect.bisect_right([row.min_bytes for row in rows], nbytes) - 1]
-    return choice_of(collective, row.algorithm, row.chains, row.segment_bytes)
+    return row.choice(collective)
 
 
 def decision_bounds(rules: ClassicRules, collective: Collective) -> tuple[set[int], set[int]]:
@@ -77,9 +84,19 @@ def expected_choice(
 
 
 def render(rules: ClassicRules) -> str:
-    """Return the file, one entry per line, with comments that explain the numbers."""
+    """Return the file, one entry per line, with comments that explain the numbers.
+
+    It is of version 2, which few releases read, only where a line limits the requests in flight.
+    """
     left = "" if rules.collectives else ": all calls are left to the library"
-    lines = [f"{len(rules.collectives)} # collectives{left}"]
+    limited = any(
+        row.requests
+        for entries in rules.collectives.values()
+        for _, rows in entries
+        for row in rows
+    )
+    lines = [LIMITED_HEADER] if limited else []
+    lines += [f"{len(rules.collectives)} # collectives{left}"]
     for number, entries in rules.collectives.items():
         collective = COLLECTIVE_OF[number]
         lines += [f"{number} # {collective}", f"{len(entries)} # communicator sizes"]
@@ -87,7 +104,7 @@ def render(rules: ClassicRules) -> str:
             lines += [f"{ranks} # ranks", f"{len(rows)} # message sizes"]
             for row in rows:
                 lines.append(f"{row.min_bytes} {row.algorithm} {row.chains} {row.segment_bytes}")
+                lines[-1] += f" {row.requests}" if limited else ""
                 if row.algorithm < len(COLLECTIVES[collective].algorithms):
-                    choice = choice_of(collective, row.algorithm, row.chains, row.segment_bytes)
-                    lines[-1] += f" # {choice}"
+                    lines[-1] += f" # {row.choice(collective)}"
     return "\n".join(lines) + "\n"

@@ -15,9 +15,10 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.formats import strict_parsing
 from tuner.formats.openmpi.rules import ClassicRules, RuleLine
 from tuner.mpi_libraries import require_safe_size
-from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, choice_of
+from tuner.mpi_libraries.openmpi import COLLECTIVE_OF
 
 _HEADER = re.compile(rf"rule-file-version-({strict_parsing.INTEGER_PATTERN})\s")
+MIN_COLUMNS = 4  # of a row in version 1; version 2 adds the most requests in flight
 MAX_INT = 2**31 - 1  # the library keeps sizes of communicators and segments in an int
 MAX_ALGORITHM_NUMBERS = {  # collective number -> largest algorithm number of Open MPI 5.0
     0: 7,
@@ -70,16 +71,18 @@ class _Reader:
         numbers = [first, *(self.number("the rest of a row") for _ in range(columns - 1))]
         found = self._on_line[first.line]
         if found != columns or numbers[-1].line != first.line:
+            what = "message size, algorithm, fan-in/out, segment size"
+            what += ", requests" if columns > MIN_COLUMNS else ""
             raise InputError(
                 f"rules file, line {first.line}: a row of {found} numbers where {columns}"
-                " (message size, algorithm, fan-in/out, segment size) are needed on one line"
+                f" ({what}) are needed on one line"
             )
         if numbers[1].value > MAX_ALGORITHM_NUMBERS[collective]:
             raise InputError(
                 f"rules file, line {first.line}: algorithm {numbers[1].value} does not exist,"
                 f" the largest is {MAX_ALGORITHM_NUMBERS[collective]}"
             )
-        line = RuleLine(*(number.value for number in numbers[:4]))
+        line = RuleLine(*(number.value for number in numbers))
         try:
             _require_safe_size(collective, line)
         except InputError as reason:
@@ -112,7 +115,7 @@ def parse(text: str) -> ClassicRules:
                 f"rules file, line {number.line}: collective {number.value} is"
                 f" {'listed twice' if number.value in collectives else 'unknown'}"
             )
-        collectives[number.value] = _parse_entries(reader, 3 + version, number.value)
+        collectives[number.value] = _parse_entries(reader, MIN_COLUMNS + version - 1, number.value)
     reader.require_end()
     return ClassicRules(collectives)
 
@@ -121,8 +124,7 @@ def _require_safe_size(number: int, line: RuleLine) -> None:
     """Raise InputError for a line that ends programs which call with a datatype of size 0."""
     collective = COLLECTIVE_OF.get(number)
     if collective is not None:
-        choice = choice_of(collective, line.algorithm, line.chains, line.segment_bytes)
-        require_safe_size("openmpi", choice, line.min_bytes)
+        require_safe_size("openmpi", line.choice(collective), line.min_bytes)
 
 
 def _tokenize(text: str, start: int) -> Iterator[_Token]:
