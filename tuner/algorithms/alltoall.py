@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tuner.algorithms.hierarchy import MAX_ROUND_TRANSFERS, even_group_size
+from tuner.algorithms.hierarchy import even_group_size
 from tuner.algorithms.registry import algorithm
 from tuner.base.arrays import Int32Array, IntArray
-from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Runs, Schedule
+from tuner.core.schedule import Round, RoundsAlike, Runs, Schedule
 
 ALLTOALL = Collective.ALLTOALL
 Builder = Callable[[int], Schedule]
@@ -42,20 +41,14 @@ def spread_out(p: int, requests: int = 32) -> Schedule:
     starts a message when another one has ended
     """
 
-    if p * min(p, requests) > MAX_ROUND_TRANSFERS:
-        raise InputError(
-            f"{p} ranks would exchange {p * min(p, requests)} messages at once: use spread_out with"
-            " fewer requests"
-        )
-
-    def make() -> Iterator[Round]:
-        yield _own_blocks(p)
+    def rows_of(senders: IntArray) -> Iterator[Round]:
+        yield _exchange(senders, senders, p)
         for begin in range(1, p, requests):
             distance = np.arange(begin, min(p, begin + requests))[:, None]
-            src = np.tile(np.arange(p), len(distance))
-            yield _exchange(src, ((np.arange(p) + distance) % p).reshape(-1), p)
+            src = np.tile(senders, len(distance))
+            yield _exchange(src, ((senders + distance) % p).reshape(-1), p)
 
-    return Schedule(ALLTOALL, p, p, make)
+    return Schedule(ALLTOALL, p, p, RoundsAlike(p, rows_of, min(p, requests)))
 
 
 @algorithm(ALLTOALL, "pairwise")
@@ -79,19 +72,12 @@ def pairwise_exchange(p: int) -> Schedule:
     """
     if p & (p - 1):
         return pairwise(p)
-    rank = np.arange(p)
 
-    def make() -> Iterator[Round]:
-        yield _own_blocks(p)
-        for k in range(1, p):
-            yield _exchange(rank, rank ^ k, p)
+    def rows_of(senders: IntArray) -> Iterator[Round]:
+        for k in range(p):
+            yield _exchange(senders, senders ^ k, p)
 
-    return Schedule(ALLTOALL, p, p, make)
-
-
-def _own_blocks(p: int) -> Round:
-    """Return the round in which every rank keeps the block for itself."""
-    return _exchange(np.arange(p), np.arange(p), p)
+    return Schedule(ALLTOALL, p, p, RoundsAlike(p, rows_of))
 
 
 def _exchange(src: IntArray, dst: IntArray, p: int) -> Round:
@@ -108,10 +94,9 @@ def bruck(p: int, radix: int = 2) -> Schedule:
     Cost: ceil(log2 p) (alpha + m beta/2), p a power of two and radix 2
     Source: J. Bruck et al., IEEE TPDS 8(11), 1997; MPICH alltoall_intra_brucks.c and _k_brucks.c
     """
-    rank = np.arange(p)
     held, arrived = 2 * p, 3 * p  # by distance: what a rank has, and what it has just received
 
-    def make() -> Iterator[Round]:
+    def rows_of(rank: IntArray) -> Iterator[Round]:
         yield Round.of(rank, rank, p + rank, held, p, src_runs=Runs(p, p, p))
         for weight in _powers(radix, p):
             values = [v for v in range(1, radix) if v * weight < p]
@@ -122,15 +107,15 @@ def bruck(p: int, radix: int = 2) -> Schedule:
             yield Round.of(
                 np.tile(rank, len(values)),
                 np.concatenate([(rank + v * weight) % p for v in values]),
-                np.repeat(begins, p),
-                np.repeat(arrived + begins, p),
-                np.repeat(blocks, p),
+                np.repeat(begins, len(rank)),
+                np.repeat(arrived + begins, len(rank)),
+                np.repeat(blocks, len(rank)),
             )
             into = [held + v * weight for v in values]
             yield _rows(rank, arrived + begins, into, blocks, dst_runs=runs)
         yield Round.of(rank, rank, held, rank, p, dst_runs=Runs(1, -1, p))
 
-    return Schedule(ALLTOALL, p, p, make, scratch_buffers=3)
+    return Schedule(ALLTOALL, p, p, RoundsAlike(p, rows_of, radix), scratch_buffers=3)
 
 
 def _powers(radix: int, p: int) -> Iterator[int]:
@@ -175,10 +160,9 @@ def hypercube(p: int) -> Schedule:
     """
     if p & (p - 1):
         return bruck(p)
-    rank, half = np.arange(p), p // 2
-    held, arrived = 2 * p, 3 * p
+    held, arrived, half = 2 * p, 3 * p, p // 2
 
-    def make() -> Iterator[Round]:
+    def rows_of(rank: IntArray) -> Iterator[Round]:
         yield Round.of(rank, rank, p, held, p)
         for bit in _powers(2, p):
             others = held + (~rank & bit)
@@ -188,7 +172,7 @@ def hypercube(p: int) -> Schedule:
             yield Round.of(rank, rank, arrived, others, half, dst_runs=runs)
         yield Round.of(rank, rank, held, 0, p)
 
-    return Schedule(ALLTOALL, p, p, make, scratch_buffers=3)
+    return Schedule(ALLTOALL, p, p, RoundsAlike(p, rows_of), scratch_buffers=3)
 
 
 @algorithm(ALLTOALL, "node_aware")

@@ -21,9 +21,7 @@ from tuner.algorithms import trees
 from tuner.algorithms.round_columns import merge_rounds
 from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
-from tuner.core.schedule import Round, Schedule, relabel
-
-MAX_ROUND_TRANSFERS = 1 << 23  # in one round, which is held in memory
+from tuner.core.schedule import MAX_ROUND_TRANSFERS, Round, Schedule, relabel
 
 
 def even_group_size(p: int, group: int) -> int:

@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tuner.base.arrays import AnyArray, Int32Array, IntArray
-from tuner.base.errors import ScheduleError
+from tuner.base.errors import LimitExceededError, ScheduleError
 from tuner.core.collective import Collective
 
 MAX_SCRATCH_BYTES = 1 << 31  # of one rank in a call; the library makes calls that need more
 MAX_MESSAGE_BYTES = (1 << 31) - 1  # that MPI counts in an int
+MAX_ROUND_TRANSFERS = 1 << 23  # in one round, which is held in memory
 NO_REDUCTION = 0
 DST_OP_ARRIVING = 1
 ARRIVING_OP_DST = 2
@@ -139,6 +140,49 @@ class Round:
         count, row = np.diff(begins, append=len(row)), row[begins]
         made = Round.of(self.src[row], self.dst[row], source[begins], target[begins], count)
         return made, row
+
+
+@dataclass(frozen=True)
+class RoundsAlike:
+    """Rounds in which all ranks do the same, as `Schedule.make_rounds` makes them.
+
+    In each round every rank makes the same copies, sends as many messages as any other, as long and
+    in the same order, and receives as many in the same order, each of them from a rank that sends
+    it at the same place of its order.
+
+    p           number of ranks
+    rows_of     returns the rounds with the rows of these senders alone
+    messages    most messages that a rank sends in a round
+    """
+
+    p: int
+    rows_of: Callable[[IntArray], Iterable[Round]]
+    messages: int = 1
+
+    def __call__(self) -> Iterable[Round]:
+        """Return the rounds; raise LimitExceededError for too many messages at once."""
+        if self.p * self.messages > MAX_ROUND_TRANSFERS:
+            raise LimitExceededError(
+                f"{self.p} ranks would exchange {self.p * self.messages} messages at once, and at"
+                f" most {MAX_ROUND_TRANSFERS} can be held: take fewer ranks, or fewer requests"
+            )
+        return self.rows_of(np.arange(self.p))
+
+    def of_two_ranks(self) -> Iterator[Round]:
+        """Yield rounds of ranks 0 and 1 alone that take as long, where all ranks are alike.
+
+        What a rank sends to any other goes to the other one of the two.
+        """
+        known = dict[bytes, Int32Array]()  # columns are shared: engines recognize them by identity
+
+        def shared(column: Int32Array) -> Int32Array:
+            return known.setdefault(column.tobytes(), _read_only(column))
+
+        for r in self.rows_of(np.zeros(1, np.int64)):
+            src = np.tile(np.array([0, 1], np.int32), len(r))
+            dst = src ^ np.repeat(r.src != r.dst, 2)
+            rest = (shared(np.repeat(column, 2)) for column in r.columns[2:])
+            yield Round(shared(src), shared(dst), *rest, src_runs=r.src_runs, dst_runs=r.dst_runs)
 
 
 def _as_column(values: AnyArray) -> Int32Array:

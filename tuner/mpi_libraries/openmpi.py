@@ -36,6 +36,7 @@ class OpenMpiCollective:
     wrong_in_place      algorithms that give every rank wrong data with MPI_IN_PLACE: measured with
                         5.0.11 on 2 to 8 ranks
     is_blind_in_place   whether calls in place are taken for calls of 0 bytes: measured with 5.0.11
+    is_in_han           whether `coll/han` of version 5.0 has it
     is_staged           whether device buffers are copied to the host
     """
 
@@ -47,6 +48,7 @@ class OpenMpiCollective:
     commutative_only: tuple[str, ...] = ()
     wrong_in_place: tuple[str, ...] = ()
     is_blind_in_place: bool = False
+    is_in_han: bool = True
     is_staged: bool = False
 
 
@@ -87,6 +89,7 @@ COLLECTIVES = {
         library_names={"bruck": "modified_bruck", "spread_out": "linear_sync"},
         throttled=("spread_out",),
         is_blind_in_place=True,
+        is_in_han=False,
     ),
     Collective.BARRIER: OpenMpiCollective(
         6,

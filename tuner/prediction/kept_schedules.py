@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from threading import Lock
 
-from tuner.core.schedule import Round, Schedule
+from tuner.core.schedule import Round, RoundsAlike, Schedule
 
 MAX_KEPT_BYTES = 192 << 20  # of the rounds that a process keeps
 MAX_SCHEDULE_BYTES = 16 << 20  # of a schedule that is kept
@@ -57,6 +57,12 @@ def _hold_rounds(schedule: Schedule) -> tuple[tuple[Round, ...], int] | None:
     Return None where they take more than MAX_SCHEDULE_BYTES.
     """
     rounds, nbytes, seen = list[Round](), 0, set[int]()
+    alike = schedule.make_rounds
+    if (
+        isinstance(alike, RoundsAlike)
+        and alike.p * alike.messages * COLUMN_BYTES > MAX_SCHEDULE_BYTES
+    ):
+        return None
     for one in schedule.rounds():
         rounds.append(one)
         new = {id(column): column.nbytes for column in one.columns if id(column) not in seen}

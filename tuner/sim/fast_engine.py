@@ -17,11 +17,12 @@ import numpy as np
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import LimitExceededError
 from tuner.core.calibration import Calibration
-from tuner.core.schedule import Schedule
+from tuner.core.schedule import RoundsAlike, Schedule
 from tuner.sim import event_engine
 from tuner.sim.blocked_signals import block_signals
 from tuner.sim.connections import with_eager_sends
 from tuner.sim.rounds import RoundSimulation
+from tuner.sim.traffic_pattern import has_pattern_costs
 from tuner.sim.transfers import TransferTableBuilder, check_call_arguments
 from tuner.topology import CUDA, HOST, Placement
 
@@ -58,8 +59,25 @@ def _require_few_events(about: str, transfers: int) -> None:
         )
 
 
+def _are_all_alike(schedule: Schedule, placement: Placement, calibration: Calibration) -> bool:
+    """Return whether all ranks do the same on machines that are the same for each of them.
+
+    Then two ranks stand for all: whatever one of them meets, every other one meets at that time.
+    """
+    return (
+        isinstance(schedule.make_rounds, RoundsAlike)
+        and placement.topology.is_star
+        and placement.shape == (schedule.p, 1)
+        and schedule.p > 1
+        and not has_pattern_costs(calibration)
+    )
+
+
 class PreparedSimulation:
-    """One call on one machine, of any size; what does not depend on the size is computed once."""
+    """One call on one machine, of any size; what does not depend on the size is computed once.
+
+    all_alike   whether ranks 0 and 1 alone are simulated, as all ranks take as long
+    """
 
     def __init__(
         self,
@@ -69,9 +87,12 @@ class PreparedSimulation:
         itemsize: int,
         memory: str,
     ) -> None:
-        self.schedule, self.placement = schedule, placement
+        self.placement, self.itemsize, self.memory = placement, itemsize, memory
         self.calibration = with_eager_sends(schedule, calibration)
-        self.itemsize, self.memory = itemsize, memory
+        self.all_alike = _are_all_alike(schedule, placement, calibration)
+        if self.all_alike and isinstance(schedule.make_rounds, RoundsAlike):
+            schedule = replace(schedule, make_rounds=schedule.make_rounds.of_two_ranks)
+        self.schedule = schedule
         self.by_rounds = RoundSimulation(schedule, placement, self.calibration, itemsize, memory)
 
     def finish_times(self, sizes: Sequence[int], longest: FloatArray | None = None) -> FloatArray:
@@ -90,6 +111,8 @@ class PreparedSimulation:
             times[fitting], died[fitting] = self.by_rounds.run_within(counts, limits[fitting])
         for z in np.flatnonzero(died >= 0).tolist():
             times[z] = self.run_events(sizes[z], int(died[z]), float(limits[z]))
+        if self.all_alike:
+            times[:] = times[:, :1]
         return times
 
     def seconds(self, sizes: Sequence[int], longest: FloatArray | None = None) -> list[float]:

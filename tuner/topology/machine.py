@@ -173,6 +173,15 @@ class Topology:
         return np.diff(self.first_port)
 
     @cached_property
+    def is_star(self) -> bool:
+        """Whether all nodes are alike, each with one port, linked alike to one switch."""
+        kinds = {(node.cores, id(node.node_topology)) for node in self.nodes}
+        widths = {(link.capacity, link.latency) for link in self.links}
+        one_port = len(self.ports) == len(self.nodes)
+        whole = len(self.switches) == 1 and len(self.links) == 2 * len(self.nodes)
+        return whole and one_port and len(kinds) == len(widths) == 1
+
+    @cached_property
     def graph(self) -> RouteGraph:
         """The graph of the network; its vertices are the ports, then the switches."""
         from tuner.topology.graph import RouteGraph  # as above

@@ -1,8 +1,8 @@
 """The collectives of PyTorch on the tensors of one communicator.
 
 Each method blocks until its call is complete on this rank. The collectives that a table can have
-rules for follow the table of the communicator; calls with other amounts for each rank, and
-Alltoall, are the library's own.
+rules for follow the table of the communicator; calls with other amounts for each rank are the
+library's own.
 """
 
 from __future__ import annotations
@@ -164,13 +164,15 @@ class TensorCollectives:
         output_splits   rows from each rank; empty for the same number from each
         input_splits    rows to each rank; empty for the same number to each
         """
+        if not output_splits and not input_splits:
+            result, source = self._writable(output), self._readable(given)
+            source = dense_copy(source) if memory_overlaps(source, result) else source
+            self.comm.Alltoall(array_of(source), array_of(result))
+            return store(result, output)
         takes_device = is_cuda_aware()  # the call is the library's
         result = writable(output, on_device=takes_device)
         source = readable(given, on_device=takes_device)
         source = dense_copy(source) if memory_overlaps(source, result) else source
-        if not output_splits and not input_splits:
-            self.comm.Alltoall(array_of(source), array_of(result))
-            return store(result, output)
         counts = [
             self._counts_of(tensor, splits)
             for tensor, splits in ((source, input_splits), (result, output_splits))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError, ScheduleError
 from tuner.core.collective import Collective, Held
-from tuner.core.schedule import Schedule
+from tuner.core.schedule import Round, Schedule
 from tuner.machines import Machine
 from tuner.machines.model_accuracy import NCCL
 from tuner.prediction.call_candidates import Candidate
@@ -24,6 +25,7 @@ from tuner.whatif.live_study import one_machine_study
 from tuner.whatif.machine_picture import picture_record
 from tuner.whatif.study_tasks import TaskEvaluator
 
+MAX_SHOWN_ROWS = 400_000  # of transfers and copies
 MAX_CROSSED_LINKS = 1_000_000  # of all paths together
 TICKS_DIGITS = 9  # of the whole call in ticks, so that times are short whole numbers
 COPYING, REDUCING = "copying", "reducing"
@@ -64,7 +66,7 @@ def trace_call(record: Any, params: Mapping[str, int]) -> SimulatedCall:
     try:
         schedule = predictor.schedule(collective, choice, nbytes)
         run = predictor.explain(schedule, nbytes)
-        plain = replace(schedule, make_rounds=lambda: (r.consecutive() for r in schedule.rounds()))
+        plain = replace(schedule, make_rounds=partial(_consecutive_rounds, schedule))
         rows = flatten_schedule(plain, placement.node_of, memory)
     except ScheduleError as reason:  # rounds are made when they are asked for
         raise InputError(f"{candidate} is not possible: {reason}") from None
@@ -74,6 +76,20 @@ def trace_call(record: Any, params: Mapping[str, int]) -> SimulatedCall:
     return SimulatedCall(
         evaluator.machine(0), placement, memory, candidate, nbytes, schedule, rows, run, predicted
     )
+
+
+def _consecutive_rounds(schedule: Schedule) -> Iterator[Round]:
+    """Yield the rounds without runs; raise InputError where that makes too many rows."""
+    made = 0
+    for r in schedule.rounds():
+        plain = r.consecutive()
+        made += len(plain)
+        if made > MAX_SHOWN_ROWS:
+            raise InputError(
+                f"{schedule} copies single blocks, which makes more than {MAX_SHOWN_ROWS} rows,"
+                " too many to show: take fewer ranks"
+            )
+        yield plain
 
 
 def call_record(call: SimulatedCall) -> dict[str, Any]:

@@ -91,6 +91,14 @@ def test_who_answers(collective: Collective, p: int, nbytes: int, component: str
     assert han.decide(han.parse(FILE), collective, p, nbytes) == component
 
 
+def test_what_han_does_not_have_is_left_out() -> None:
+    bruck = [(0, AlgorithmChoice("bruck"))]
+    alone = on_nodes({(Collective.ALLTOALL, 4): bruck})
+    assert not han.is_needed(alone)
+    with pytest.raises(InputError, match="no rules for several nodes"):
+        han.emit(alone)
+
+
 def test_one_node_and_other_versions_have_no_such_file() -> None:
     with pytest.raises(InputError, match="no rules for several nodes"):
         han.emit(table_of({(BCAST, 4): [(0, CHAIN)]}))

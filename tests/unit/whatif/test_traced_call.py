@@ -31,6 +31,12 @@ def traced(
     return trace_call(own | {"algorithms": [algorithm]} | changes, params or {})
 
 
+def test_copies_of_single_blocks_are_counted() -> None:
+    flat = FLAT | {"nodes": 512}
+    with pytest.raises(InputError, match=r"copies single blocks, .* too many to show: take fewer"):
+        traced("bruck", topology=flat, collectives=["alltoall"])
+
+
 def comet(algorithm: str = "ring", **params: int) -> SimulatedCall:
     """Two nodes with four GPUs each."""
     vary = {"nodes": [2], "ppn": [4]}

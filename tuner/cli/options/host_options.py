@@ -108,7 +108,7 @@ def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
         type=_collectives,
         default=DEFAULT_COLLECTIVES,
         metavar="NAME,...",
-        help="collectives to measure, such as bcast,allreduce,allgather,reduce,gather,scatter"
+        help="collectives to measure, such as bcast,allreduce,allgather,alltoall,barrier"
         " (default: bcast,allreduce)",
     )
     group.add_argument(

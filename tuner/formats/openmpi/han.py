@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import Rule, TuningTable
+from tuner.core.table import Rule, RuleKey, TuningTable
 from tuner.formats.openmpi.rules import min_decided_bytes
 from tuner.formats.rules_by_ranks import boundary_sizes, neighbours, rules_by_rank_count
 from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, COLLECTIVES
@@ -36,7 +36,13 @@ def is_needed(table: TuningTable) -> bool:
     They do where some are for several nodes, in a version in which `han` comes first.
     """
     version = table.library.partition(" ")[2].partition(".")[0]
-    return version in SUPPORTED_MAJOR_VERSIONS and any(key.nodes > 1 for key in table.keys)
+    return version in SUPPORTED_MAJOR_VERSIONS and any(map(_is_taken, table.keys))
+
+
+def _is_taken(key: RuleKey) -> bool:
+    """Return whether `han` takes such calls before `tuned`."""
+    known = COLLECTIVES.get(key.collective)
+    return key.nodes > 1 and known is not None and known.is_in_han
 
 
 def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
@@ -67,7 +73,7 @@ def _multi_node_rules(
     table: TuningTable, commutative_only: bool
 ) -> dict[Collective, dict[int, tuple[Rule, ...]]]:
     """Return the rules for the numbers of ranks that the table has on several nodes."""
-    spread = {(key.collective, key.p) for key in table.keys if key.nodes > 1}
+    spread = {(key.collective, key.p) for key in table.keys if _is_taken(key)}
     found = rules_by_rank_count(table, "commutative" if commutative_only else "any")
     kept = {
         name: {p: rule_list for p, rule_list in sizes.items() if (name, p) in spread}
