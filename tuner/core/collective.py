@@ -105,6 +105,11 @@ class Collective(StrEnum):
         """Return the size of a call that is asked for with `nbytes`."""
         return nbytes if self.has_data else PROBE_ELEMENT_BYTES
 
+    def rounded_down(self, nbytes: int, p: int) -> int:
+        """Return the next smaller size that gives each rank a share of whole elements."""
+        shares = PROBE_ELEMENT_BYTES * p
+        return nbytes // shares * shares if self.has_blocks else self.call_bytes(nbytes)
+
     @property
     def has_blocks(self) -> bool:
         """Return whether chunks belong to ranks: rank r owns the r-th of p equal runs of chunks."""

@@ -19,7 +19,7 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import MeasurementReader, unreadable_file_error
 from tuner.core.path_classes import BLOCK, PlacementMixin
 from tuner.core.table import SCHEDULE, AlgorithmChoice
-from tuner.probe.collective_points import collective_point, round_down_to_multiple
+from tuner.probe.collective_points import collective_point
 from tuner.probe.probe_plan import ProbePoint
 from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 
@@ -69,12 +69,12 @@ def _check(spec: ProbeSpec, experiment: ExperimentRequest, shape: ProbeShape) ->
     if (
         experiment.nbytes < 4
         or experiment.nbytes % 4
-        or round_down_to_multiple(experiment.collective, experiment.nbytes, shape) < 4
+        or experiment.collective.rounded_down(experiment.nbytes, shape.ranks) < 4
     ):
         raise InputError(
             f"{experiment.collective} of {experiment.nbytes} bytes: sizes are multiples of 4 bytes"
         )
-    if round_down_to_multiple(experiment.collective, experiment.nbytes, shape) != experiment.nbytes:
+    if experiment.collective.rounded_down(experiment.nbytes, shape.ranks) != experiment.nbytes:
         raise InputError(
             f"{experiment.collective} of {experiment.nbytes} bytes has no whole share for each of"
             f" {shape.ranks} ranks"

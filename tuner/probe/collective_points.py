@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from tuner import algorithms, mpi_libraries
 from tuner.algorithms import available_capabilities, describe
-from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
+from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.probe.p2p_points import SECONDS_PER_BYTE, SECONDS_PER_CALL, SECONDS_PER_MESSAGE
 from tuner.probe.probe_plan import ProbeCandidate, ProbePoint
@@ -21,7 +21,7 @@ def points_of_shape(shape: ProbeShape, spec: ProbeSpec) -> Iterator[ProbePoint]:
     library = mpi_libraries.library_module(spec.library)
     for collective in spec.collectives:
         for nbytes in dict.fromkeys(
-            round_down_to_multiple(collective, n, shape) for n in sorted(spec.sizes)
+            collective.rounded_down(n, shape.ranks) for n in sorted(spec.sizes)
         ):
             if nbytes > 0:
                 found = library.candidates(
@@ -29,16 +29,6 @@ def points_of_shape(shape: ProbeShape, spec: ProbeSpec) -> Iterator[ProbePoint]:
                 )
                 own = _schedule_choices(collective, shape, nbytes, spec)
                 yield collective_point(spec.library, collective, shape, nbytes, [*found, *own])
-
-
-def round_down_to_multiple(collective: Collective, nbytes: int, shape: ProbeShape) -> int:
-    """Return the next smaller size of which every rank's share is a whole number of elements."""
-    nbytes = collective.call_bytes(nbytes)
-    return (
-        nbytes // (PROBE_ELEMENT_BYTES * shape.ranks) * PROBE_ELEMENT_BYTES * shape.ranks
-        if collective.has_blocks
-        else nbytes
-    )
 
 
 def collective_point(

@@ -81,6 +81,7 @@ class SingleHostSpec:
     operators: str = "commutative"
     parts: tuple[str, ...] = DEFAULT_PARTS
     thread_level: str = THREAD_SINGLE
+    collectives: tuple[Collective, ...] = DEFAULT_COLLECTIVES
 
 
 def make_plan(spec: SingleHostSpec, ranks: int, cores: int) -> ProbePlan:
@@ -178,8 +179,13 @@ def _size_candidates(sizes: Sequence[int]) -> tuple[ProbeCandidate, ...]:
 def _collective_points(spec: SingleHostSpec, ranks: int) -> Iterator[ProbePoint]:
     library = mpi_libraries.library_module(spec.library)
     for p in communicator_sizes(ranks):
-        for nbytes in coarse_to_fine(spec.sizes):
-            for collective in DEFAULT_COLLECTIVES:
+        calls = {
+            (collective, collective.rounded_down(nbytes, p)): None
+            for nbytes in coarse_to_fine(spec.sizes)
+            for collective in spec.collectives
+        }
+        for collective, nbytes in calls:
+            if nbytes > 0:
                 tried = tuple(
                     ProbeCandidate(
                         choice.algorithm,

@@ -25,7 +25,6 @@ from tuner.mpi_libraries.default_algorithms import (
     default_lookup,
 )
 from tuner.probe.batches import ExperimentRequest, read_provenance
-from tuner.probe.collective_points import round_down_to_multiple
 from tuner.probe.probe_spec import ProbeShape, ProbeSpec, shapes_to_measure
 from tuner.select.constraints import UNCONSTRAINED, Constraints
 from tuner.select.dataset import CallPoint, Observation
@@ -125,7 +124,7 @@ def candidate_points(
     """
     found = {
         CallPoint(
-            *call[:3], HOST, round_down_to_multiple(collective, nbytes, shape), shape.placement
+            *call[:3], HOST, collective.rounded_down(nbytes, shape.ranks), shape.placement
         ): None
         for collective in request.collectives
         for shape in shapes_to_measure(request)
@@ -232,9 +231,7 @@ def _sort_key(point: CallPoint) -> tuple[object, ...]:
 def _middle_point(low: CallPoint, high: CallPoint) -> CallPoint:
     """Return the point of the geometric mean of two sizes, rounded down to a valid size."""
     size = round(math.sqrt(low.nbytes * high.nbytes)) // PROBE_ELEMENT_BYTES * PROBE_ELEMENT_BYTES
-    return low.with_size(
-        round_down_to_multiple(Collective(low.collective), size, ProbeShape(low.nodes, low.ppn))
-    )
+    return low.with_size(Collective(low.collective).rounded_down(size, low.p))
 
 
 def chosen_calls(tasks: Sequence[Experiment]) -> list[ExperimentRequest]:

@@ -207,14 +207,16 @@ def probe_spec_of(options: argparse.Namespace, there: Hosts) -> ProbeSpec:
 
 def single_host_spec_of(options: argparse.Namespace) -> SingleHostSpec:
     """Return the probe of this computer that the options describe; raise as `probe_spec_of`."""
+    calls = calls_to_measure(options)
     return SingleHostSpec(
         library_of(options),
         options.ranks,
-        calls_to_measure(options).sizes,
+        calls.sizes,
         options.ci_width,
         options.launches,
         parts=options.measure,
         thread_level=options.thread_level,
+        collectives=calls.collectives,
     )
 
 
