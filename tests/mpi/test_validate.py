@@ -31,6 +31,7 @@ from tuner.workflows import validation
 from tuner.workflows.acceptance import prepare_side
 
 BCAST, ALLREDUCE, BARRIER = Collective.BCAST, Collective.ALLREDUCE, Collective.BARRIER
+ALLTOALL = Collective.ALLTOALL
 CHAIN = AlgorithmChoice("chain", {"chains": 2, "segment": 512})
 TABLE = table_of(
     {
@@ -203,7 +204,11 @@ def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
 @pytest.mark.extended
 @pytest.mark.parametrize(
     ("collective", "algorithms"),
-    [(Collective.ALLGATHER, ("bruck", "ring")), (Collective.REDUCE, ("linear", "in_order_binary"))],
+    [
+        (Collective.ALLGATHER, ("bruck", "ring")),
+        (Collective.ALLTOALL, ("bruck", "pairwise")),
+        (Collective.REDUCE, ("linear", "in_order_binary")),
+    ],
 )
 def test_bounds_of_other_collectives_are_where_the_library_has_them(
     launcher: Launcher, tmp_path: Path, collective: Collective, algorithms: tuple[str, str]
@@ -217,6 +222,18 @@ def test_bounds_of_other_collectives_are_where_the_library_has_them(
     assert [validation.reason for validation in validations] == ["", ""]
     near = {n for validation in validations for n in validation.sizes if 4090 < n < 4100}
     assert near == ({4095, 4098} if collective.has_blocks else {4095, 4096})
+
+
+@pytest.mark.extended
+def test_every_algorithm_of_an_all_to_all_is_proved(launcher: Launcher, tmp_path: Path) -> None:
+    limited = AlgorithmChoice("spread_out", {"requests": 2})
+    plain = [AlgorithmChoice(name) for name in ALGORITHMS[ALLTOALL] if name != "two_proc"]
+    rungs = [(4096 * at, choice) for at, choice in enumerate([*plain, limited])]
+    table = table_of({(ALLTOALL, 2): [(0, AlgorithmChoice("two_proc"))], (ALLTOALL, 4): rungs})
+    rules = tmp_path / "rules.conf"
+    rules.write_text(openmpi.emit(table))
+    validations = validate_openmpi.validate(table, rules, launcher, tmp_path)
+    assert [validation.reason for validation in validations] == [""] * (len(plain) + 2)
 
 
 @pytest.mark.extended
@@ -425,6 +442,12 @@ MPICH_TABLE = table_of(
             (0, AlgorithmChoice()),
             (1024, AlgorithmChoice("pipeline", {"segment": 512})),
             (4096, AlgorithmChoice("binomial")),
+        ],
+        (ALLTOALL, 3): [
+            (0, AlgorithmChoice("bruck")),
+            (3072, AlgorithmChoice("spread_out")),
+            (30000, AlgorithmChoice("pairwise_exchange")),
+            (1 << 20, AlgorithmChoice()),
         ],
         (BARRIER, 2): [(0, AlgorithmChoice("recursive_doubling"))],
         (ALLREDUCE, 2): [(0, AlgorithmChoice("recursive_doubling"))],

@@ -34,6 +34,7 @@ TABLE = table_of(
             (1 << 20, SEVEN),
         ],
         (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
+        (Collective.ALLTOALL, 3): [(0, choice_of(3)), (3000, choice_of(4))],
         (Collective.BARRIER, 3): [(0, choice_of(5))],
         (Collective.GATHER, 3): [(0, choice_of(1))],
         (Collective.SCATTER, 3): [(0, AlgorithmChoice())],

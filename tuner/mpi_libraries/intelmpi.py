@@ -25,7 +25,7 @@ MAX_PRESETS = {  # collective -> its largest preset
     Collective.REDUCE: 19,
     Collective.SCATTER: 5,
 }
-PER_RANK_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER)
+PER_RANK_COLLECTIVES = tuple(one for one in MAX_PRESETS if one.moves_blocks)
 _NAME = re.compile(r"preset_(0|[1-9]\d{0,2})")
 
 
