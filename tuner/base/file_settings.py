@@ -5,7 +5,7 @@ A record is a class whose fields have a kind in their annotation:
     @dataclass(frozen=True)
     class Ddp:
         bucket: Size = 25 * MIB
-        order: Annotated[str, choice(BUCKET_ORDERS)] = "backward"
+        order: Annotated[str, one_of(BUCKET_ORDERS)] = "backward"
 
 `read_settings` checks the keys of a mapping and reads each value; catalogues, the models of the
 REST service and the check of the reference page ask `declared_settings` for the same fields.
@@ -86,7 +86,7 @@ def read_settings(
 ) -> dict[str, Any]:
     """Return the values of the settings that a mapping has; raise InputError that names the key.
 
-    what    name of the record, for messages; keys of one that begins with `the ` stand alone
+    what    name of the record, for messages; keys of one that begins with "the" stand alone
     also    keys that the mapping may have besides, and that are not read
     """
     known = declared_settings(record_type)
@@ -198,7 +198,7 @@ def positive(maximum: float = MAX_FLOAT) -> Kind:
     return Kind("number", lambda what, value: parse_positive_float(what, value, maximum), schema)
 
 
-def choice(known: Sequence[str]) -> Kind:
+def one_of(known: Sequence[str]) -> Kind:
     """Return the kind of values that are one of some names."""
 
     def read(what: str, value: Any) -> str:

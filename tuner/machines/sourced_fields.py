@@ -31,7 +31,7 @@ from tuner.base.file_settings import (
     RATE,
     SIZE,
     TIME,
-    choice,
+    one_of,
     parse_flag,
     parse_int,
     parse_name,
@@ -192,7 +192,7 @@ class SourcedReader:
         source = parse_name(f"{what}: source", record.get("source", self.source))
         certainty = record.get("certainty", self.certainty)
         if certainty:
-            choice(CERTAINTIES).read(f"{what}: certainty", certainty)
+            one_of(CERTAINTIES).read(f"{what}: certainty", certainty)
         return replace(self, source=source, certainty=certainty)
 
     def _sourced(self, what: str, value: Any, unit: str) -> SourcedValue:

@@ -36,7 +36,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.base.file_settings import COUNT, choice, parse_mapping, parse_name, require_keys
+from tuner.base.file_settings import COUNT, one_of, parse_mapping, parse_name, require_keys
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING, PATH_CLASSES
 from tuner.machines.catalog import known_gpus, known_parts
 from tuner.machines.gpus import GpuSpec, find_gpu, parse_gpus
@@ -132,7 +132,7 @@ def _device_links(
         what = f"link {number}"
         required = {"kind", "bandwidth"}
         require_keys(what, entry, INTERIOR_LINK_KEYS - {"from"}, required)
-        kind = choice(LINK_KINDS).read(f"{what}: kind", entry["kind"])
+        kind = one_of(LINK_KINDS).read(f"{what}: kind", entry["kind"])
         count = COUNT.read(f"{what}: count", entry.get("count", 1))
         link_type = LinkType(kind, reader.number(f"{what}: bandwidth", entry["bandwidth"], "B/s"))
         if "latency" in entry:

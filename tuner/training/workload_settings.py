@@ -12,8 +12,8 @@ from tuner.base.file_settings import (
     POSITIVE,
     TEXT,
     Kind,
-    choice,
     mapping,
+    one_of,
     optional,
     parse_int,
     positive,
@@ -86,7 +86,7 @@ class PlacedSettings:
     ranks: Annotated[tuple[int, ...], RANKS]
     name: Annotated[str | None, TEXT] = None
     calibration: Annotated[str | None, FILE] = None
-    memory: Annotated[str | None, choice((HOST, CUDA)), "memory of the buffers"] = None
+    memory: Annotated[str | None, one_of((HOST, CUDA)), "memory of the buffers"] = None
     ppn: Annotated[int | None, RANK, "ranks of a node; by default its GPUs"] = None
     algorithms: Annotated[Any, ANY] = DEFAULT
     defaults: Annotated[str | None, FILE] = None
@@ -99,14 +99,14 @@ class WorkloadSettings(PlacedSettings):
     model: Annotated[Any, ANY]
     batch: Annotated[int, whole(MAX_BATCH), "samples of a rank in one pass"]
     framework: Annotated[Any, FRAMEWORK]
-    precision: Annotated[str, choice(PRECISIONS), "precision of the computation"] = FP32
+    precision: Annotated[str, one_of(PRECISIONS), "precision of the computation"] = FP32
     rate: Annotated[
         float | None, optional(positive(MAX_RATE)), "samples per second of one rank"
     ] = None
     passes: Annotated[int, whole(MAX_PASSES), "passes whose gradients are accumulated"] = 1
     noise: Annotated[float, share(), "relative standard deviation of compute times"] = 0.0
     published: Annotated[tuple[PublishedResult, ...], PUBLISHED] = ()
-    scaling: Annotated[str, choice((WEAK, STRONG)), "whether the batch of all ranks grows"] = WEAK
+    scaling: Annotated[str, one_of((WEAK, STRONG)), "whether the batch of all ranks grows"] = WEAK
 
 
 @dataclass(frozen=True, kw_only=True)

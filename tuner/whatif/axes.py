@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import RATE, TIME, Kind, choice, whole
+from tuner.base.file_settings import RATE, TIME, Kind, one_of, whole
 from tuner.base.units import format_size, format_time
 from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.path_classes import BLOCK, PLACEMENTS
@@ -86,7 +86,7 @@ def _encode_bandwidth(rate: AxisValue) -> AxisValue:
 
 TAPER = Kind("number", _read_taper, {"type": "number", "minimum": 1, "maximum": 64})
 GPU = Kind(  # the products are read when one is asked for
-    "choice", lambda what, value: choice(tuple(known_gpus())).read(what, value), {"type": "string"}
+    "choice", lambda what, value: one_of(tuple(known_gpus())).read(what, value), {"type": "string"}
 )
 _NUMBER = Axis(whole(MAX_STUDY_RANKS), lambda value: str(int(value)), int)
 _LATENCY = Axis(TIME, lambda value: format_time(float(value)), "{!r}s".format)
@@ -102,8 +102,8 @@ AXES: Mapping[str, Axis] = {
     "uplink_bandwidth": _BANDWIDTH,
     "taper": Axis(TAPER, lambda value: f"{value:g}", float),  # of a fat tree: down over up
     "gpu": Axis(GPU, str, str),
-    "placement": Axis(choice(PLACEMENTS), str, str),
-    "memory": Axis(choice((HOST, CUDA)), str, str),  # of the ranks' buffers
+    "placement": Axis(one_of(PLACEMENTS), str, str),
+    "memory": Axis(one_of((HOST, CUDA)), str, str),  # of the ranks' buffers
 }
 BANDWIDTH_AXES = ("bandwidth", "uplink_bandwidth")
 UPLINK_AXES = ("uplink_latency", "uplink_bandwidth")

@@ -30,8 +30,8 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.base.file_settings import (
     NAME,
     Count,
-    choice,
     declared_settings,
+    one_of,
     parse_name,
     read_record,
     read_settings,
@@ -51,7 +51,7 @@ Ends = tuple[str, str]
 class InteriorLink(LinkSettings):
     """The settings of a link inside a node beside its ends."""
 
-    kind: Annotated[str, choice(LINK_KINDS)] = "network"
+    kind: Annotated[str, one_of(LINK_KINDS)] = "network"
 
 
 INTERIOR_LINK_KEYS = INTERIOR_END_KEYS | declared_settings(InteriorLink).keys()
@@ -62,7 +62,7 @@ class DeviceSettings:
     """The settings of a device or a group of devices; `count` is None without a group."""
 
     name: Annotated[str, NAME]
-    kind: Annotated[str, choice(DEVICE_KINDS)]
+    kind: Annotated[str, one_of(DEVICE_KINDS)]
     product: Annotated[str, NAME] = ""
     cores: Count = 0
     count: Annotated[int | None, whole(MAX_DEVICES)] = None

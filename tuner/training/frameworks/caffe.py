@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tuner.base.errors import InputError
-from tuner.base.file_settings import Count, Flag, Rate, Size, choice
+from tuner.base.file_settings import Count, Flag, Rate, Size, one_of
 from tuner.core.collective import Collective
 from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.framework_constants import constant_rate
@@ -80,7 +80,7 @@ class GatherAverage(Framework):
     average_rate    bytes per second at which the root adds up what it gathered
     """
 
-    averages: Annotated[str, choice(AVERAGES)] = GRADIENTS
+    averages: Annotated[str, one_of(AVERAGES)] = GRADIENTS
     host_rate: Rate = constant_rate("shm-learn-dist", "host_rate")
     average_rate: Rate = constant_rate("shm-learn-dist", "average_rate")
 

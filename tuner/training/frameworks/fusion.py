@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from tuner.base.file_settings import Flag, Seconds, Size, choice
+from tuner.base.file_settings import Flag, Seconds, Size, one_of
 from tuner.core.collective import Collective
 from tuner.topology import CUDA
 from tuner.training.buckets import fill_buckets
@@ -153,7 +153,7 @@ class Ddp(Framework):
 
     bucket: Size = 25 * MIB
     first_bucket: Size = MIB
-    order: Annotated[str, choice(BUCKET_ORDERS)] = BACKWARD_ORDER
+    order: Annotated[str, one_of(BUCKET_ORDERS)] = BACKWARD_ORDER
 
     def add_iteration(
         self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]

@@ -8,7 +8,7 @@ from itertools import permutations
 from typing import Annotated
 
 from tuner.base.errors import InputError
-from tuner.base.file_settings import MAX_COUNT, Count, Flag, choice, whole
+from tuner.base.file_settings import MAX_COUNT, Count, Flag, one_of, whole
 from tuner.training.frameworks.pipeline_schedule import (
     GPIPE,
     ONE_F_ONE_B,
@@ -55,8 +55,8 @@ class ParallelSettings:
     interleaved: Count = 1
     first_blocks: Blocks = DEFAULT_BLOCKS
     last_blocks: Blocks = DEFAULT_BLOCKS
-    schedule: Annotated[str, choice(SCHEDULES)] = ONE_F_ONE_B
-    rank_order: Annotated[str, choice(ORDERS)] = "tensor-data-pipeline"
+    schedule: Annotated[str, one_of(SCHEDULES)] = ONE_F_ONE_B
+    rank_order: Annotated[str, one_of(ORDERS)] = "tensor-data-pipeline"
     sequence_parallel: Flag = False
     recompute: Flag = False
     distributed: Flag = False

@@ -12,7 +12,7 @@ from heapq import heapreplace
 from typing import Annotated, Any
 
 from tuner.base.errors import InputError
-from tuner.base.file_settings import COUNT, Flag, Kind, Rate, Seconds, Size, choice
+from tuner.base.file_settings import COUNT, Flag, Kind, Rate, Seconds, Size, one_of
 from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.framework_constants import constant_rate, constant_seconds
 from tuner.training.frameworks.server_traffic import ServerTraffic, server_traffic
@@ -58,7 +58,7 @@ class ParameterServer(Framework):
     """
 
     servers: Annotated[int, SERVERS] = 1
-    transport: Annotated[str, choice(TRANSPORTS)] = GRPC
+    transport: Annotated[str, one_of(TRANSPORTS)] = GRPC
     rate: Rate = 0.0
     worker_rate: Rate = 0.0
     request: Seconds = 0.0

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import choice, declared_settings, read_settings, require_keys
+from tuner.base.file_settings import declared_settings, one_of, read_settings, require_keys
 from tuner.training.model import Model
 from tuner.training.models.transformers import Architecture, bert, gpt, llama
 
@@ -38,7 +38,7 @@ def model_from_record(record: Any) -> Model:
         raise InputError(
             f"model: expected a mapping such as kind: llama, got {shortened_repr(record)}"
         )
-    kind = choice(tuple(KINDS)).read("model: kind", record.get("kind"))
+    kind = one_of(tuple(KINDS)).read("model: kind", record.get("kind"))
     name = record.get("name", kind)
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME_CHARACTERS:
         raise InputError(
