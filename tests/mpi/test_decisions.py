@@ -15,17 +15,18 @@ from tuner.launch import Launcher
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, default_lookup
 from tuner.validation.openmpi_default_algorithms import find_default_algorithms
 from tuner.validation.openmpi_fixed_decisions import find_fixed_decisions
-from tuner.validation.openmpi_trace import build_tracer, executed_algorithm
+from tuner.validation.openmpi_trace import TRACED_COLLECTIVES, build_tracer, executed_algorithm
 from tuner.validation.validation import ValidationCall, run_calls
 
 MOST = 1 << 21
-CALLS = [(c, 1, p, BLOCK) for c in (Collective.BCAST, Collective.ALLREDUCE) for p in (2, 3, 4)]
+CALLS = [(c, 1, p, BLOCK) for c in TRACED_COLLECTIVES for p in (2, 3, 4)]
 
 
 def around(each: DefaultAlgorithms) -> set[int]:
     """Sizes on both sides of each switch, and the last one."""
-    near = {start + more for start in each.thresholds for more in (-4, 0, 4)}
-    return {size for size in near | {MOST} if 0 < size <= MOST}
+    step = 4 * each.collective.blocks(each.ppn)[0]
+    near = {start + more for start in each.thresholds for more in (-step, 0, step)}
+    return {size for size in near | {MOST // step * step} if 0 < size <= MOST}
 
 
 @pytest.mark.extended
@@ -57,7 +58,9 @@ def test_fixed_decisions_are_what_ranks_run_and_known_for_any_number(
         decision = max(
             (one for one in own if one.min_ranks <= each.ppn), key=attrgetter("min_ranks")
         )
-        known = dict(zip(decision.thresholds, decision.choices, strict=True))
+        blocks = each.collective.blocks(each.ppn)[0]
+        starts = [blocks * start for start in decision.thresholds]
+        known = dict(zip(starts, decision.choices, strict=True))
         assert {size: choice for size, choice in known.items() if size <= MOST} == dict(
             zip(each.thresholds, each.choices, strict=True)
         )

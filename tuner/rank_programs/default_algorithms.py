@@ -6,8 +6,8 @@ line for each: {call, steps}, where `steps` are [bytes, executed]: from that siz
 `max_bytes`, the watcher sees this call (`struct call` of tuner/validation/openmpi_trace.c). There
 are no steps where a call does not end in exactly one call of coll/tuned on the same communicator.
 
-Sizes are multiples of 4 bytes. The library decides by number of ranks and bytes, so every rank
-finds the same steps; each call runs only once.
+Sizes are multiples of 4 bytes, or of 4 bytes for each rank where ranks send blocks. The library
+decides by number of ranks and bytes, so every rank finds the same steps; each call runs only once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from tuner.core.collective import PROBE_ELEMENT_BYTES
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.path_classes import CYCLIC
 from tuner.rank_programs.bisection import find_change_points
 from tuner.rank_programs.validate import (
@@ -44,12 +44,13 @@ def find_default_steps(comm: MPI.Comm, collective: str, max_bytes: int) -> list[
         calls = observed_calls()
         return [] if error or len(calls) != 1 else calls[0]
 
+    least = PROBE_ELEMENT_BYTES * Collective(collective).blocks(comm.size)[0]
     watch_communicator(comm)
     watch(handle, 1)
-    seen(PROBE_ELEMENT_BYTES)  # one-time setup of a communicator belongs to no call
-    usual = all(comm.allgather(bool(seen(PROBE_ELEMENT_BYTES))))
+    seen(least)  # one-time setup of a communicator belongs to no call
+    usual = all(comm.allgather(bool(seen(least))))
     watch(handle, 0)
-    found = find_change_points(seen, max_bytes) if usual else []
+    found = find_change_points(seen, max_bytes, least) if usual and least <= max_bytes else []
     watch(None, 1)
     return found
 

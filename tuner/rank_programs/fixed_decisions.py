@@ -4,7 +4,8 @@ For each number of ranks the size of this process's communicator is overwritten 
 fixed decision function is called, whose choice the watcher (tuner/validation/openmpi_trace.c) only
 records. REQUEST is the JSON record {collectives, max_ranks, max_bytes}. A line is printed for each
 collective and number of ranks from which on the choice differs from that for fewer ranks:
-{collective, ranks, steps}, with the steps of `tuner.rank_programs.default_algorithms`.
+{collective, ranks, steps}, with the steps of `tuner.rank_programs.default_algorithms`, but the
+bytes of a block where ranks send blocks.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ def group_size(comm: MPI.Comm) -> Iterator[ctypes.c_int]:
 
 
 def decision_function(comm: MPI.Comm, collective: str) -> Callable[[int], None]:
-    """Return a function that has the library decide on a call of so many bytes."""
+    """Return a function that has the library decide on a call of so many bytes.
+
+    Of an all-to-all these are the bytes of a block.
+    """
     decide = getattr(ctypes.CDLL("libmpi.so.40"), f"ompi_coll_tuned_{collective}_intra_dec_fixed")
     handles = {"comm": comm, "type": MPI.INT32_T, "op": MPI.SUM}
     pointers = {name: ctypes.c_void_p(MPI._handleof(what)) for name, what in handles.items()}
@@ -65,7 +69,11 @@ def decision_function(comm: MPI.Comm, collective: str) -> Callable[[int], None]:
         count = ctypes.c_size_t(nbytes // PROBE_ELEMENT_BYTES)
         decide(data, data, count, pointers["type"], pointers["op"], pointers["comm"], None)
 
-    return {"bcast": bcast, "allreduce": allreduce}[collective]
+    def alltoall(nbytes: int) -> None:
+        block = data, ctypes.c_size_t(nbytes // PROBE_ELEMENT_BYTES), pointers["type"]
+        decide(*block, *block, pointers["comm"], None)
+
+    return {"bcast": bcast, "allreduce": allreduce, "alltoall": alltoall}[collective]
 
 
 def find_steps(

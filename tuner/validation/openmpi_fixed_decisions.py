@@ -31,7 +31,8 @@ STAGED_COPIES = 2  # the send and the receive buffer go to the host
 class FixedDecision:
     """What coll/tuned runs by default from a number of ranks on.
 
-    thresholds  bytes from which on the choice at the same position of `choices` is used
+    thresholds  bytes from which on the choice at the same position of `choices` is used; of one
+                block where ranks send blocks
     """
 
     collective: Collective
@@ -92,7 +93,8 @@ def fixed_choices(
     ]
     found = max(fitting, key=lambda one: one.min_ranks, default=None)
     for nbytes in sizes:
-        asked = found.choices[max(0, bisect_right(found.thresholds, nbytes) - 1)] if found else None
+        block = nbytes // key.collective.blocks(key.p)[0]
+        asked = found.choices[max(0, bisect_right(found.thresholds, block) - 1)] if found else None
         choice = asked and effective_algorithm(key.collective, asked, key.p, nbytes)
         yield _staged(key.collective, choice) if choice and stages else choice
 

@@ -21,10 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = -1, ALLREDUCE = 2, BCAST = 7 }; /* the library's collective numbers */
+enum { NONE = -1, ALLREDUCE = 2, ALLTOALL = 3, BCAST = 7 }; /* the library's numbers */
 
 /* One call: whether it is on the communicator given to `tuner_expect`, its arguments, the algorithm
- * that was entered last, and the radix or the number of chains of that algorithm. */
+ * that was entered last, and the radix or the number of chains of that algorithm, or the most
+ * requests in flight. */
 struct call {
     int own, collective, asked, faninout, segsize, ran, shape;
 };
@@ -75,14 +76,14 @@ int tuner_executed(struct call *out)
     return number;
 }
 
-static int enter(int collective, void *comm, int algorithm, int faninout, int segsize)
+static int enter(int collective, void *comm, int algorithm, int faninout, int segsize, int shape)
 {
     if (inside != NONE || algorithm == 0) /* 0: the library decides and calls again */
         return 0;
     if (watched && comm != watched)
         return 0;
     inside = collective;
-    record = (struct call){comm == expected, collective, algorithm, faninout, segsize, NONE, NONE};
+    record = (struct call){comm == expected, collective, algorithm, faninout, segsize, NONE, shape};
     return 1;
 }
 
@@ -104,27 +105,34 @@ static void leave(int entered)
         real = (int(*) parameters) original(name);                                            \
     return real arguments;
 
-#define ASKED(collective, number, parameters, arguments)                                      \
+#define ASKED(collective, number, shape, parameters, arguments)                               \
     static int real_##collective parameters                                                   \
     {                                                                                         \
         FORWARD("ompi_coll_tuned_" #collective "_intra_do_this", parameters, arguments)       \
     }                                                                                         \
     int ompi_coll_tuned_##collective##_intra_do_this parameters                               \
     {                                                                                         \
-        int entered = enter(number, comm, algorithm, faninout, segsize);                      \
+        int entered = enter(number, comm, algorithm, faninout, segsize, shape);               \
         int code = entered && dry ? 0 : real_##collective arguments;                          \
         leave(entered);                                                                       \
         return code;                                                                          \
     }
 
-ASKED(bcast, BCAST,
+ASKED(bcast, BCAST, NONE,
       (void *buffer, size_t count, void *datatype, size_t root, void *comm, void *module,
        int algorithm, int faninout, int segsize),
       (buffer, count, datatype, root, comm, module, algorithm, faninout, segsize))
-ASKED(allreduce, ALLREDUCE,
+ASKED(allreduce, ALLREDUCE, NONE,
       (const void *send, void *receive, size_t count, void *datatype, void *op, void *comm,
        void *module, int algorithm, int faninout, int segsize),
       (send, receive, count, datatype, op, comm, module, algorithm, faninout, segsize))
+/* None of its algorithms hands a call to another one. */
+ASKED(alltoall, ALLTOALL, requests,
+      (const void *send, size_t sent, void *sent_type, void *receive, size_t received,
+       void *received_type, void *comm, void *module, int algorithm, int faninout, int segsize,
+       int requests),
+      (send, sent, sent_type, receive, received, received_type, comm, module, algorithm, faninout,
+       segsize, requests))
 
 #define RAN(collective, number, algorithm, id, given, parameters, arguments)                  \
     int ompi_coll_base_##collective##_intra_##algorithm parameters                            \

@@ -13,7 +13,8 @@ from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, COLLECTIVES, choice_of
 from tuner.validation.validation import CallOutcome
 
 SOURCE = Path(__file__).with_name("openmpi_trace.c")
-TRACED_COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)  # those the tracer interposes
+# Those that the tracer interposes.
+TRACED_COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE, Collective.ALLTOALL)
 
 
 def build_tracer(directory: Path) -> Path | None:
@@ -44,8 +45,8 @@ def _entered_algorithm(call: Sequence[int]) -> AlgorithmChoice:
     _, number, asked, faninout, segment, ran, shape = call
     collective = COLLECTIVE_OF[number]
     if ran not in (asked, -1):
-        return choice_of(collective, ran, 0, 0)
-    choice = choice_of(collective, asked, faninout, segment)
+        return choice_of(collective, ran)
+    choice = choice_of(collective, asked, faninout, segment, max(0, shape))
     if "radix" in choice.params and shape != -1:
         return replace(choice, params={**choice.params, "radix": shape})
     return choice
