@@ -106,7 +106,7 @@ class Collective(StrEnum):
         return nbytes if self.has_data else PROBE_ELEMENT_BYTES
 
     def rounded_down(self, nbytes: int, p: int) -> int:
-        """Return the next smaller size that gives each rank a share of whole elements."""
+        """Return the largest size up to `nbytes` that gives each rank a share of whole elements."""
         shares = PROBE_ELEMENT_BYTES * p
         return nbytes // shares * shares if self.has_blocks else self.call_bytes(nbytes)
 

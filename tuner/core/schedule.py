@@ -256,8 +256,11 @@ class Schedule:
     def chunk_sizes(self, count: int, itemsize: int = 1) -> tuple[int, int, int]:
         """Return elements of a shorter chunk, how many more longer ones have, and their number.
 
-        The longer ones come first. The buffer has `count` elements of `itemsize` bytes.
+        The longer ones come first. The buffer has `count` elements of `itemsize` bytes. In an
+        all-to-all all blocks are equally long: a size between such calls counts as the larger one.
         """
+        if self.collective.gives_in_scratch:
+            return -(-count // self.n_chunks), 0, 0
         full = -(-self.segment_bytes // max(1, itemsize))
         others = self.n_chunks - 1
         if others * full < count < self.n_chunks * full:

@@ -165,6 +165,7 @@ VARIABLE_PREFIX = "OMPI_MCA_"  # prefix of parameters in the environment
 OVERRIDING_PATTERN = (
     rf"{VARIABLE_PREFIX}coll_tuned_({'|'.join(ALGORITHMS)})_algorithm=(?!0$|ignore$).+"
     rf"|{VARIABLE_PREFIX}{RADIX_VARIABLE}=(?!{RADIX}$).+"
+    rf"|{VARIABLE_PREFIX}coll_tuned_({'|'.join(ALGORITHMS)})_algorithm_max_requests=(?!0$).+"
     rf"|{VARIABLE_PREFIX}coll_tuned_priority=.+"
     rf"|{VARIABLE_PREFIX}coll_(tuned|han)_dynamic_rules_filename=.+"
     rf"|{VARIABLE_PREFIX}coll=(\^(\w+,)*tuned\b.*|(?!\^)(?!(\w+,)*tuned\b).+)"
@@ -176,6 +177,11 @@ OVERRIDING_VARIABLES = (
     "coll_han_dynamic_rules_filename",
     RADIX_VARIABLE,
     *(_stem(collective) for collective in ALGORITHMS),
+    *(
+        f"{_stem(collective)}_max_requests"
+        for collective, known in COLLECTIVES.items()
+        if known.throttled
+    ),
 )
 DYNAMIC_RULES_VARIABLE = "coll_tuned_use_dynamic_rules"  # required to force an algorithm
 CONTROL_VARIABLES = (  # all that the tuner uses
@@ -249,7 +255,7 @@ def rule_parameters(
             f"{collective} {choice}: Open MPI has one radix, {RADIX}, for the whole program;"
             " a rule cannot set another"
         )
-    if choice.params.get("requests") and not _reads_requests(library):
+    if choice.params.get("requests") and not reads_requests(library):
         first = " and ".join(".".join(map(str, release)) for release in FIRST_WITH_REQUESTS)
         raise InputError(
             f"{collective} {choice}: rules files of {library} cannot limit the requests in"
@@ -258,11 +264,13 @@ def rule_parameters(
     return _numbers(collective, choice)
 
 
-def _reads_requests(library: str) -> bool:
+def reads_requests(library: str) -> bool:
+    """Return whether rules files of this library may limit the requests in flight."""
     name, _, version = library.partition(" ")
     release = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     series = [first for first in FIRST_WITH_REQUESTS if first[:1] == release[:1]]
-    return name in ("", OPENMPI) and all(release >= first for first in series)
+    later = not release or release >= FIRST_WITH_REQUESTS[0]
+    return name in ("", OPENMPI) and later and all(release >= first for first in series)
 
 
 def is_expressible(collective: Collective, choice: AlgorithmChoice, library: str = "") -> bool:
@@ -452,7 +460,7 @@ def _choices_of_algorithm(
     if "chains" in known:
         fixed = [{"chains": n} for n in PROBE_CHAINS if n < p - 1]
     if "requests" in known:
-        fixed = [{"requests": n} for n in PROBE_REQUESTS if n < p - 1]
+        fixed = [{}, *({"requests": n} for n in PROBE_REQUESTS if n < p - 1)]
     for params in fixed:
         yield AlgorithmChoice(name, params)
         if "segment" in known:

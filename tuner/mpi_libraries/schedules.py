@@ -63,9 +63,11 @@ def schedule_of(
 def _build(
     library: str, collective: Collective, choice: AlgorithmChoice, p: int, nbytes: int, root: int
 ) -> Schedule | None:
-    name = choice.algorithm
+    name, params = choice.algorithm, choice.params
+    if choice.runner == LIBRARY and _is_openmpi(library) and name == "spread_out":
+        params = {"requests": p, **params}  # without a number there is no limit
     made = algorithms.build(
-        collective, name, p, root=root, nbytes=nbytes, params=choice.params, verify_schedule=False
+        collective, name, p, root=root, nbytes=nbytes, params=params, verify_schedule=False
     )
     if choice.runner != LIBRARY:
         return made

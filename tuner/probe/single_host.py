@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tuner import mpi_libraries
+from tuner.base.errors import InputError
 from tuner.base.thread_levels import THREAD_SINGLE
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.path_classes import HOST
 from tuner.mpi_libraries.products import OPENMPI
 from tuner.probe.device_points import device_collective_points, device_points
@@ -103,7 +104,8 @@ def make_plan(spec: SingleHostSpec, ranks: int, cores: int) -> ProbePlan:
     calls: list[ProbePoint] = []
     if "devices" in spec.parts:
         first += _with_total_weight(list(device_points(1, ranks)), share)
-        calls += device_collective_points(once)
+        usual = replace(spec, collectives=DEFAULT_COLLECTIVES)
+        calls += device_collective_points(tuple(_collective_points(usual, ranks)))
     if "messages" in spec.parts:
         first += _with_total_weight(list(_message_points(ranks, cores)), share)
     if "collectives" in spec.parts:
@@ -176,25 +178,36 @@ def _size_candidates(sizes: Sequence[int]) -> tuple[ProbeCandidate, ...]:
     return tuple(ProbeCandidate(nbytes=nbytes) for nbytes in sizes)
 
 
+def _calls_of_ranks(spec: SingleHostSpec, p: int) -> list[tuple[Collective, int]]:
+    """Return the collectives and sizes for p ranks, from coarse to fine sizes.
+
+    Raises InputError for a collective of which no size gives each rank an element.
+    """
+    calls = dict.fromkeys(
+        (collective, collective.rounded_down(nbytes, p))
+        for nbytes in coarse_to_fine(spec.sizes)
+        for collective in spec.collectives
+    )
+    kept = [(collective, nbytes) for collective, nbytes in calls if nbytes > 0]
+    if {collective for collective, _ in kept} != {*spec.collectives}:
+        raise InputError(
+            f"no size of --sizes gives each of {p} ranks {PROBE_ELEMENT_BYTES} bytes: name larger"
+            " ones"
+        )
+    return kept
+
+
 def _collective_points(spec: SingleHostSpec, ranks: int) -> Iterator[ProbePoint]:
     library = mpi_libraries.library_module(spec.library)
     for p in communicator_sizes(ranks):
-        calls = {
-            (collective, collective.rounded_down(nbytes, p)): None
-            for nbytes in coarse_to_fine(spec.sizes)
-            for collective in spec.collectives
-        }
-        for collective, nbytes in calls:
-            if nbytes > 0:
-                tried = tuple(
-                    ProbeCandidate(
-                        choice.algorithm,
-                        dict(choice.params),
-                        dict(library.settings(collective, choice)),
-                    )
-                    for choice in library.candidates(collective, p, nbytes)
+        for collective, nbytes in _calls_of_ranks(spec, p):
+            tried = tuple(
+                ProbeCandidate(
+                    choice.algorithm,
+                    dict(choice.params),
+                    dict(library.settings(collective, choice)),
                 )
-                sample = SECONDS_PER_SAMPLE + p * (SECONDS_PER_MESSAGE + SECONDS_PER_BYTE * nbytes)
-                yield ProbePoint(
-                    "collective", str(collective), p, nbytes, tried, len(tried) * sample
-                )
+                for choice in library.candidates(collective, p, nbytes)
+            )
+            sample = SECONDS_PER_SAMPLE + p * (SECONDS_PER_MESSAGE + SECONDS_PER_BYTE * nbytes)
+            yield ProbePoint("collective", str(collective), p, nbytes, tried, len(tried) * sample)

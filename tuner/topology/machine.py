@@ -177,9 +177,11 @@ class Topology:
         """Whether all nodes are alike, each with one port, linked alike to one switch."""
         kinds = {(node.cores, id(node.node_topology)) for node in self.nodes}
         widths = {(link.capacity, link.latency) for link in self.links}
-        one_port = len(self.ports) == len(self.nodes)
-        whole = len(self.switches) == 1 and len(self.links) == 2 * len(self.nodes)
-        return whole and one_port and len(kinds) == len(widths) == 1
+        ends = {(link.source, link.target) for link in self.links}
+        wanted = {(port, one) for port in self.ports for one in self.switches}
+        one_each = len(self.switches) == 1 and len(self.ports) == len(self.nodes)
+        to_switch = ends == wanted | {(switch, port) for port, switch in wanted}
+        return one_each and to_switch and len(kinds) == len(widths) == 1
 
     @cached_property
     def graph(self) -> RouteGraph:

@@ -265,8 +265,12 @@ def test_requests_in_flight_need_version_two() -> None:
 def test_earlier_releases_cannot_limit_requests(library: str) -> None:
     assert not mpi_libraries.openmpi.is_expressible(ALLTOALL, LIMITED, library)
     assert mpi_libraries.openmpi.is_expressible(ALLTOALL, AlgorithmChoice("bruck"), library)
+    assert not mpi_libraries.openmpi.is_expressible(ALLTOALL, LIMITED, "openmpi 3.1.6")
     with pytest.raises(InputError, match=f"rules files of {library} cannot limit the requests"):
         openmpi.emit(table_of({(ALLTOALL, 64): [(0, LIMITED)]}, library=library))
+    newest = openmpi.emit(table_of({(ALLTOALL, 64): [(0, LIMITED)]}))
+    older = table_of({(ALLTOALL, 64): [(0, LIMITED)]}, library=library)
+    assert f"{library} reads no files of version 2" in openmpi.check(older, newest)[0]
 
 
 @pytest.mark.parametrize("library", ["openmpi 4.1.8", "openmpi 5.0.7", "openmpi 6.0.0", ""])

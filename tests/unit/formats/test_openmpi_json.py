@@ -160,6 +160,13 @@ def test_names_that_are_others_here(
     assert json_rules.decide(json_rules.parse(text), collective, 1, 4, 4) == ours
 
 
+@pytest.mark.parametrize("name", ["spread_out", "bruck"])
+def test_our_names_of_its_algorithms_are_refused(name: str) -> None:
+    text = json.dumps({**FILE, "collectives": {"alltoall": [{"rules": [{"alg": name}]}]}})
+    with pytest.raises(InputError, match=f"algorithm {name} of alltoall is not known"):
+        json_rules.parse(text)
+
+
 def test_requests_in_flight_are_written() -> None:
     limited = AlgorithmChoice("spread_out", {"requests": 8})
     table = table_of({(Collective.ALLTOALL, 64): [(0, limited)]}, library="openmpi 6.0.0")

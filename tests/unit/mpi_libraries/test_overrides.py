@@ -23,6 +23,7 @@ DECIDING: dict[str, dict[str, tuple[str, ...]]] = {
         "OMPI_MCA_coll_han_dynamic_rules_filename": ("rules",),
         "OMPI_MCA_coll_tuned_bcast_algorithm": ("6", "binomial"),
         "OMPI_MCA_coll_tuned_bcast_algorithm_knomial_radix": ("2",),
+        "OMPI_MCA_coll_tuned_alltoall_algorithm_max_requests": ("4",),
         "OMPI_MCA_coll_tuned_priority": ("1",),
         "OMPI_MCA_coll": ("^tuned", "^han,tuned", "basic,self", "tuned2", "^tuned,han"),
     },
@@ -47,6 +48,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "OMPI_MCA_coll_tuned_bcast_algorithm": "0",
         "OMPI_MCA_coll_tuned_allreduce_algorithm": "ignore",
         "OMPI_MCA_coll_tuned_alltoallv_algorithm": "1",
+        "OMPI_MCA_coll_tuned_alltoall_algorithm_max_requests": "0",
         "OMPI_MCA_coll_tuned_bcast_algorithm_segmentsize": "4096",
     },
     "mpich": {

@@ -186,17 +186,18 @@ def test_the_plan_for_this_computer_has_what_can_be_measured_on_it(
 def test_the_collectives_asked_for_are_measured_on_this_computer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = ["--ranks", "3", "--sizes", "1000,8", "--collectives", "alltoall,barrier"]
-    parts = ["--measure", "collectives", "--json"]
-    assert main(["probe", "plan", *words, *parts]) == 0
-    points = json.loads(capsys.readouterr().out)["points"]
-    assert {row["point"] for row in points} == {
+    words = ["probe", "plan", "--ranks", "3", "--collectives", "alltoall,barrier", "--json"]
+    assert main([*words, "--sizes", "1000,8"]) == 0
+    points = [row["point"] for row in json.loads(capsys.readouterr().out)["points"]]
+    assert {name for name in points if name.startswith("collective") and "cuda" not in name} == {
         "collective alltoall p=2 8 B",
         "collective alltoall p=2 1000 B",
         "collective alltoall p=3 996 B",  # whole elements for each of three ranks
         "collective barrier p=2 4 B",
         "collective barrier p=3 4 B",
     }
+    assert main([*words, "--sizes", "8"]) == 1
+    assert "no size of --sizes gives each of 3 ranks 4 bytes" in capsys.readouterr().err
 
 
 def test_reports_are_found_among_banners(plan: ProbePlan) -> None:

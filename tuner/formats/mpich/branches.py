@@ -135,10 +135,9 @@ class _TreeBuilder:
         split = (
             own if own.keys() == {IN_PLACE, NOT_IN_PLACE} else {IN_PLACE: own, NOT_IN_PLACE: own}
         )
-        return {
-            IN_PLACE: split[IN_PLACE],
-            NOT_IN_PLACE: self._split_by_operator(p, split[NOT_IN_PLACE]),
-        }
+        others = self._split_by_operator(p, split[NOT_IN_PLACE])
+        kept = split[IN_PLACE]
+        return kept if others == kept else {IN_PLACE: kept, NOT_IN_PLACE: others}
 
     def _split_by_operator(self, p: int, own: Tree) -> Tree:
         """Return branches by size, split by operator only where that matters.
@@ -186,7 +185,7 @@ def _split_by_message_size(steps: Sequence[tuple[float, Tree]], blocks: int) -> 
     """Return branches by message size.
 
     steps   (bytes below which the branch applies, branch), ascending; the last bound is infinite
-    blocks  number of blocks in so many bytes
+    blocks  number of blocks that a buffer of so many bytes has
     """
     within = [(-(-hi // blocks), branch) for hi, branch in steps if hi <= MAX_INT * blocks]
     _, last = steps[len(within)]

@@ -17,7 +17,8 @@ from tuner.formats.mpich.comparison import compare
 from tuner.formats.mpich.layers import DEVICE
 from tuner.formats.mpich.selection import Leaf, Tree, leaves
 
-# The composition that hands the whole call to the network module, which calls the MPIR layer
+# The composition that hands the whole call to the network module, or within a node to that of
+# shared memory, either of which calls the MPIR layer
 # (src/mpid/ch4/src/ch4_coll_impl.h; seen to do so in MPICH 3.4 to 5.0, over UCX and OFI).
 DELEGATING_LEAVES = {
     Collective.BARRIER: Leaf("MPIDI_Barrier_intra_composition_beta", kind="composition"),
@@ -26,7 +27,7 @@ DELEGATING_LEAVES = {
     Collective.ALLTOALL: Leaf("MPIDI_Alltoall_intra_composition_beta", kind="composition"),
     Collective.REDUCE: Leaf("MPIDI_Reduce_intra_composition_gamma", kind="composition"),
 }
-# Those of releases before 4.1 that are others: there these hand every call on.
+# In releases before 4.1 this composition hands every call on.
 EARLIER_DELEGATING_LEAVES = {
     Collective.ALLTOALL: Leaf("MPIDI_Alltoall_intra_composition_alpha", kind="composition")
 }

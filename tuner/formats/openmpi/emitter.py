@@ -15,6 +15,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
 from tuner.formats.openmpi import json_rules
 from tuner.formats.openmpi.rules import (
+    LIMITED_HEADER,
     ClassicRules,
     RuleLine,
     decide,
@@ -35,6 +36,7 @@ from tuner.mpi_libraries.openmpi import (
     COLLECTIVE_OF,
     COLLECTIVES,
     preserves_operand_order,
+    reads_requests,
     rule_parameters,
     unsupported_reason,
 )
@@ -175,7 +177,10 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
         rules.collectives.keys() - {COLLECTIVES[name].number for name in rule_lists_of}
     )
     names = {number: str(name) for number, name in COLLECTIVE_OF.items()}
-    differences = [
+    differences = []
+    if text.startswith(LIMITED_HEADER) and not reads_requests(table.library):
+        differences.append(f"{table.library} reads no files of version 2 and would drop this one")
+    differences += [
         f"the table has no rules for {names.get(n, f'collective number {n}')}" for n in foreign
     ]
     for collective, rule_lists in rule_lists_of.items():

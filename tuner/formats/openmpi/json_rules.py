@@ -211,9 +211,11 @@ def _parse_message_rule(where: str, collective: Collective, entry: Any) -> Messa
     if isinstance(number, str):
         from tuner.importers.algorithm_names import algorithm_name  # loads all importers
 
-        own = {name: ours for ours, name in COLLECTIVES[collective].library_names.items()}
-        name = own.get(number) or algorithm_name(number)
-        number = names.index(name) if name in names else MAX_INT
+        renamed = COLLECTIVES[collective].library_names
+        ours = {theirs: name for name, theirs in renamed.items()}
+        name = ours.get(number) or algorithm_name(number)
+        is_known = name in names and renamed.get(name, number) == number
+        number = names.index(name) if is_known else MAX_INT
     number, chains, segment, requests = (
         _parse_int(where, name, value, MAX_INT)
         for name, value in (

@@ -39,7 +39,7 @@ class RuleLine:
     segment_bytes: int = 0
     requests: int = 0
 
-    def choice(self, collective: Collective) -> AlgorithmChoice:
+    def to_choice(self, collective: Collective) -> AlgorithmChoice:
         """Return the choice that these numbers stand for."""
         return choice_of(collective, self.algorithm, self.chains, self.segment_bytes, self.requests)
 
@@ -59,7 +59,7 @@ def decide(rules: ClassicRules, collective: Collective, p: int, nbytes: int) -> 
     above = bisect.bisect_right([ranks for ranks, _ in entries], p)
     rows = entries[max(0, above - 1)][1]
     row = rows[bisect.bisect_right([row.min_bytes for row in rows], nbytes) - 1]
-    return row.choice(collective)
+    return row.to_choice(collective)
 
 
 def decision_bounds(rules: ClassicRules, collective: Collective) -> tuple[set[int], set[int]]:
@@ -106,5 +106,5 @@ def render(rules: ClassicRules) -> str:
                 lines.append(f"{row.min_bytes} {row.algorithm} {row.chains} {row.segment_bytes}")
                 lines[-1] += f" {row.requests}" if limited else ""
                 if row.algorithm < len(COLLECTIVES[collective].algorithms):
-                    lines[-1] += f" # {row.choice(collective)}"
+                    lines[-1] += f" # {row.to_choice(collective)}"
     return "\n".join(lines) + "\n"

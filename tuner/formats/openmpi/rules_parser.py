@@ -124,7 +124,7 @@ def _require_safe_size(number: int, line: RuleLine) -> None:
     """Raise InputError for a line that ends programs which call with a datatype of size 0."""
     collective = COLLECTIVE_OF.get(number)
     if collective is not None:
-        require_safe_size("openmpi", line.choice(collective), line.min_bytes)
+        require_safe_size("openmpi", line.to_choice(collective), line.min_bytes)
 
 
 def _tokenize(text: str, start: int) -> Iterator[_Token]:
