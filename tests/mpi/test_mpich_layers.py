@@ -148,11 +148,12 @@ class Pair:
         """Return settings for files with the rules poisoned that begin at so many bytes."""
         assert self.trees.device is not None
         file = self.place / "m.json"
-        for path, own, part, lo in (
-            (file, self.trees.mpir, emitter, mpir),
-            (layer.device_file_path(file), self.trees.device, layer, device),
+        below, handed_on = layer.device_file_path(file), layer.rule_to_leaf(self.trees.device)
+        for path, own, rule_to_leaf, fault, lo in (
+            (file, self.trees.mpir, emitter.leaf_for_rule, emitter.FAULT_LEAF, mpir),
+            (below, self.trees.device, handed_on, layer.FAULT_LEAF, device),
         ):
-            leaf_of = partial(self._leaf, part.leaf_for_rule, part.FAULT_LEAF, lo)
+            leaf_of = partial(self._leaf, rule_to_leaf, fault, lo)
             path.write_text(json.dumps(merge_into_generic(self.table, own, leaf_of)))
         return activation(file, layer.device_file_path(file))
 

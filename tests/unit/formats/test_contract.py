@@ -426,6 +426,7 @@ def calls(
             r.start_bytes for r in table.rules if r.key.collective is collective
         }
         whole = case.name in ("intelmpi", "openmpi-han") and collective in PER_RANK_COLLECTIVES
+        whole |= case.name in ("mpich", "mpich-device", "mvapich") and collective is ALLTOALL
         kinds = itertools.product(case.shapes, case.memories, case.operators)
         for shape, memory, operators in kinds:
             key = RuleKey(collective, *shape, memory, operators)
