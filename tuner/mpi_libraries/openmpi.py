@@ -148,6 +148,7 @@ def _stem(collective: Collective) -> str:
     return f"coll_tuned_{collective}_algorithm"
 
 
+_LIMITS = [f"{_stem(one)}_max_requests" for one, known in COLLECTIVES.items() if known.throttled]
 ALGORITHMS = {collective: known.algorithms for collective, known in COLLECTIVES.items()}
 COLLECTIVE_OF = {known.number: collective for collective, known in COLLECTIVES.items()}
 # Bytes of the smallest call, over the whole buffer, that may run an algorithm with a segment. With
@@ -165,7 +166,7 @@ VARIABLE_PREFIX = "OMPI_MCA_"  # prefix of parameters in the environment
 OVERRIDING_PATTERN = (
     rf"{VARIABLE_PREFIX}coll_tuned_({'|'.join(ALGORITHMS)})_algorithm=(?!0$|ignore$).+"
     rf"|{VARIABLE_PREFIX}{RADIX_VARIABLE}=(?!{RADIX}$).+"
-    rf"|{VARIABLE_PREFIX}coll_tuned_({'|'.join(ALGORITHMS)})_algorithm_max_requests=(?!0$).+"
+    rf"|{VARIABLE_PREFIX}({'|'.join(_LIMITS)})=(?!0$).+"
     rf"|{VARIABLE_PREFIX}coll_tuned_priority=.+"
     rf"|{VARIABLE_PREFIX}coll_(tuned|han)_dynamic_rules_filename=.+"
     rf"|{VARIABLE_PREFIX}coll=(\^(\w+,)*tuned\b.*|(?!\^)(?!(\w+,)*tuned\b).+)"
@@ -177,11 +178,7 @@ OVERRIDING_VARIABLES = (
     "coll_han_dynamic_rules_filename",
     RADIX_VARIABLE,
     *(_stem(collective) for collective in ALGORITHMS),
-    *(
-        f"{_stem(collective)}_max_requests"
-        for collective, known in COLLECTIVES.items()
-        if known.throttled
-    ),
+    *_LIMITS,
 )
 DYNAMIC_RULES_VARIABLE = "coll_tuned_use_dynamic_rules"  # required to force an algorithm
 CONTROL_VARIABLES = (  # all that the tuner uses
@@ -194,11 +191,7 @@ CONTROL_VARIABLES = (  # all that the tuner uses
         for part in ("", "_segmentsize", "_chain_fanout")
         if collective.has_data or not part
     ),
-    *(
-        f"{_stem(collective)}_max_requests"
-        for collective, known in COLLECTIVES.items()
-        if known.throttled
-    ),
+    *_LIMITS,
 )
 PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # segment sizes that are probed
 PROBE_CHAINS = (2, 4)

@@ -65,7 +65,7 @@ def _build(
 ) -> Schedule | None:
     name, params = choice.algorithm, choice.params
     if choice.runner == LIBRARY and _is_openmpi(library) and name == "spread_out":
-        params = {"requests": p, **params}  # without a number there is no limit
+        params = {"requests": p, **params}  # all at once where no number is given
     made = algorithms.build(
         collective, name, p, root=root, nbytes=nbytes, params=params, verify_schedule=False
     )

@@ -177,8 +177,7 @@ class PersistentSchedule:
         """Fill `bound_round`; return its sends that may complete in later rounds."""
         rank = self._rank_schedule.rank
         sent = list[PendingSend]()
-        copied = list[ByteArray]()
-        moved = list[ByteArray]()
+        copied, moved = list[ByteArray](), list[ByteArray]()
         # what is only moved goes to chunks that the round does not read
         written = [
             (r.dst_offset, r.elements)

@@ -174,7 +174,7 @@ class Topology:
 
     @cached_property
     def is_star(self) -> bool:
-        """Whether all nodes are alike, each with one port, linked alike to one switch."""
+        """Return whether all nodes are alike, each with one port, linked alike to one switch."""
         kinds = {(node.cores, id(node.node_topology)) for node in self.nodes}
         widths = {(link.capacity, link.latency) for link in self.links}
         ends = {(link.source, link.target) for link in self.links}
