@@ -17,7 +17,7 @@ import os
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -76,12 +76,12 @@ def _network(case: Case) -> Iterator[str]:
 
 def _rounds(case: Case) -> Iterator[str]:
     schedule, parts = case.schedule, defaultdict[int, list[list[str]]](list)
-    offsets, tag = schedule.offsets(case.nbytes), 0
+    tag = 0
     for r in schedule.rounds():
         own = defaultdict[int, list[str]](list)
-        for src, dst, first, _, count, _ in zip(*(c.tolist() for c in r.columns), strict=True):
-            first %= schedule.n_chunks
-            size = int(offsets[first + count] - offsets[first])
+        columns = r.src_chunk.astype(np.int64), r.count.astype(np.int64)
+        sizes = schedule.elements(*columns, case.nbytes)
+        for src, dst, size in zip(r.src.tolist(), r.dst.tolist(), sizes.tolist(), strict=True):
             if src != dst and size:
                 tag += 1
                 own[src].append(f"1 {dst} {size} {tag}")
@@ -124,8 +124,13 @@ def main(cases: int, written: Path | None) -> None:
                 print(f"{case.name} ppn={case.ppn} {case.nbytes} B: {expected:.6g} s, {shown}")
     print(f"{cases - off} of {cases} within 1 %")
     if written:
-        with written.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([("seed", "case", "seconds"), *rows])
+        write_times(written, rows)
+
+
+def write_times(path: Path, rows: Sequence[tuple[int, str, float]]) -> None:
+    """Write SimGrid's times: seed, name and seconds of each case."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([("seed", "case", "seconds"), *rows])
 
 
 if __name__ == "__main__":

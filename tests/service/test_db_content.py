@@ -59,7 +59,7 @@ def test_placements_are_kept(engine: Engine, tmp_path: Path) -> None:
     with db.transaction(engine) as session:
         number = db.store_measurements(session, measured).id
         version = db.store_table(session, made).id
-        assert db.store_table(session, made.with_block_placement()).is_new
+        assert db.store_table(session, made.held_by_files()).is_new
     with db.read_session(engine) as session:
         assert db.load_measurements(session, number) == measured
         assert db.load_table(session, version).rules == made.rules

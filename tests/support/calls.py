@@ -76,7 +76,7 @@ def outputs(
     offsets = schedule.offsets(count)
     bounds = offsets[np.arange(p + 1) * schedule.n_chunks // p]
     shares = [slice(bounds[r], bounds[r + 1]) for r in range(p)]
-    if collective is Collective.ALLTOALL:
+    if collective.gives_in_scratch:
         return [
             (everything, np.concatenate([buffer[share] for buffer in buffers])) for share in shares
         ]

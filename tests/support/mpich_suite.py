@@ -318,7 +318,7 @@ def preload_tables(library: str, ranks: int = MAX_RANKS) -> dict[str, TuningTabl
     for collective in Collective:
         for operators in OPERATORS if collective.is_reduction else OPERATORS[:1]:
             for p in range(1, ranks + 1):
-                ours = schedules(collective, p, operators)
+                ours = schedules(collective, p, operators) or [AlgorithmChoice()]
                 forced = forced_choices(library, collective, p, operators) if forces else []
                 forced = forced or [AlgorithmChoice()]
                 mixed = [
@@ -342,7 +342,7 @@ def preload_tables(library: str, ranks: int = MAX_RANKS) -> dict[str, TuningTabl
 def schedules(collective: Collective, p: int, operators: str) -> list[AlgorithmChoice]:
     """Return our algorithms for such calls, with segments of their own length and short ones."""
     found = []
-    for name in algorithms.algorithm_names(collective):
+    for name in () if collective.is_ragged else algorithms.algorithm_names(collective):
         segmented = "segment" in algorithms.describe(collective, name).params
         for params in ({}, {"segment": SEGMENT}) if segmented else ({},):
             schedule = algorithms.build(collective, name, p, nbytes=1000, params=params)

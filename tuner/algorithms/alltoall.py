@@ -8,12 +8,15 @@ nothing in them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tuner.algorithms.hierarchy import even_group_size
-from tuner.algorithms.registry import algorithm
+from tuner.algorithms.registry import algorithm, algorithm_names, describe
 from tuner.base.arrays import Int32Array, IntArray
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, RoundsAlike, Runs, Schedule
@@ -297,3 +300,17 @@ def _two_level(p: int, group: int, between: Builder) -> Schedule:
         yield Round.of(leader, rank, gathered + place * p, 0, p)
 
     return Schedule(ALLTOALL, p, p, make, scratch_buffers=(max(areas) + area) // p - 1)
+
+
+def _with_counts(builder: Callable[..., Schedule]) -> Callable[..., Schedule]:
+    """Return the builder of the same transfers in `MPI_Alltoallv`, for blocks of one length."""
+
+    @wraps(builder)
+    def build(*arguments: Any, **parameters: Any) -> Schedule:
+        return replace(builder(*arguments, **parameters), collective=Collective.ALLTOALLV)
+
+    return build
+
+
+for _name in algorithm_names(ALLTOALL):
+    algorithm(Collective.ALLTOALLV, _name)(_with_counts(describe(ALLTOALL, _name).builder))

@@ -35,6 +35,7 @@ class CollectiveSpec:
     mpi             name in MPI without the prefix `MPI_`; that of mpi4py's method
     before, after   what ranks hold before and after a call
     reduces         whether an operator combines what several ranks hold of the same chunk
+    is_ragged       whether blocks have lengths of their own, which no rank knows all of
     spellings       other names in programs and files, in lower case without separators
     """
 
@@ -42,6 +43,7 @@ class CollectiveSpec:
     before: Held
     after: Held
     reduces: bool = False
+    is_ragged: bool = False
     spellings: tuple[str, ...] = ()
 
 
@@ -61,6 +63,7 @@ class Collective(StrEnum):
     GATHER = "gather"
     SCATTER = "scatter"
     ALLTOALL = "alltoall"
+    ALLTOALLV = "alltoallv"
     BARRIER = "barrier"
 
     @property
@@ -92,6 +95,14 @@ class Collective(StrEnum):
     def is_reduction(self) -> bool:
         """Return whether contributions of several ranks are combined by an operator."""
         return self.spec.reduces
+
+    @property
+    def is_ragged(self) -> bool:
+        """Return whether blocks have lengths of their own, which no rank knows all of.
+
+        Schedules and measurements of such a collective are of calls whose blocks are equally long.
+        """
+        return self.spec.is_ragged
 
     @property
     def has_data(self) -> bool:
@@ -146,7 +157,9 @@ class Collective(StrEnum):
         A library that is slower than its own substitutes breaks a performance guideline (Traeff,
         Gropp and Thakur, Self-consistent MPI performance guidelines, 2010).
         """
-        others = [one for one in Collective if one is not self]
+        if self.is_ragged:
+            return ()
+        others = [one for one in Collective if one is not self and not one.is_ragged]
         alone = [one for one in others if self.is_done_by(one)]
         pairs = [
             (one, other)
@@ -205,6 +218,9 @@ _SPECS = {
     Collective.SCATTER: CollectiveSpec("Scatter", Held.WHOLE_AT_ROOT, Held.BLOCK),
     Collective.ALLTOALL: CollectiveSpec(
         "Alltoall", Held.FOR_EACH, Held.FROM_EACH, spellings=("alltoallpersonalizedexchange",)
+    ),
+    Collective.ALLTOALLV: CollectiveSpec(
+        "Alltoallv", Held.FOR_EACH, Held.FROM_EACH, is_ragged=True
     ),
     Collective.BARRIER: CollectiveSpec("Barrier", Held.ARRIVAL, Held.ARRIVAL),
 }

@@ -178,17 +178,21 @@ class TuningTable:
         """Return the rules of one key in ascending size; empty for an unknown key."""
         return tuple(self._rules_by_key.get(key, ()))
 
-    def with_block_placement(self) -> TuningTable:
-        """Return the table with the rules for block placement only.
+    def held_by_files(self) -> TuningTable:
+        """Return the table with the rules that the libraries' own files can hold.
 
-        The libraries' own formats cannot tell placements apart. Raises InputError if all rules are
-        for another placement.
+        They cannot tell placements apart, so these are the rules for block placement; nor does a
+        rank know the size of a ragged call. Raises InputError if there is no other rule.
         """
-        rules = tuple(rule for rule in self.rules if rule.key.placement == BLOCK)
+        rules = tuple(
+            rule
+            for rule in self.rules
+            if rule.key.placement == BLOCK and not rule.key.collective.is_ragged
+        )
         if self.rules and not rules:
             raise InputError(
-                "all rules of the table are for cyclic ranks, and no file tells these from others:"
-                " `tuner.run` and `tune` follow them"
+                "all rules of the table are for cyclic ranks or calls with blocks of different"
+                " lengths, and no file tells these from others: `tuner run` follows them"
             )
         return TuningTable(self.cluster, self.library, rules, self.provenance)
 

@@ -84,14 +84,14 @@ class Format:
 
         Raises InputError where the file would be wrong.
         """
-        return self.write(table.with_block_placement(), options)
+        return self.write(table.held_by_files(), options)
 
     def check(self, table: TuningTable, text: str, options: ExportOptions) -> list[str]:
         """Compare a file with the rules for block placement, as `compare` does.
 
         Raises InputError for a damaged file.
         """
-        return self.compare(table.with_block_placement(), text, options)
+        return self.compare(table.held_by_files(), text, options)
 
     def usage_of(self, path: Path) -> str:
         """Return `usage` with the path of this file."""

@@ -36,7 +36,8 @@ def split_at_limits(rule: Rule, library: str) -> tuple[Rule, ...]:
     """
     choice = rule.choice
     forced = choice.runner == LIBRARY and not choice.is_default
-    in_bytes = choice.runner == SCHEDULE or (forced and not rule.key.collective.is_reduction)
+    moves = not (rule.key.collective.is_reduction or rule.key.collective.is_ragged)
+    in_bytes = choice.runner == SCHEDULE or (forced and moves)
     first = max(rule.start_bytes, min_call_bytes(library, choice))
     last = min(rule.stop_bytes, COUNT_LIMIT_BYTES) if in_bytes else rule.stop_bytes
     if (first, last) == (rule.start_bytes, rule.stop_bytes):

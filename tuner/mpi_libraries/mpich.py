@@ -27,6 +27,7 @@ class NativeAlgorithm:
                         parameter
     segment_parameter   the parameter that takes the segment size, "" when it has none
     variables           control variables of parameters, without MPIR_CVAR_<COLLECTIVE>_
+    throttled           whether it takes the most requests in flight, which no file of rules holds
     restrictions        conditions under which the library may run it at all
     """
 
@@ -34,6 +35,7 @@ class NativeAlgorithm:
     fixed_parameters: Mapping[str, str | int] = field(default_factory=dict)
     segment_parameter: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
+    throttled: bool = False
     restrictions: tuple[str, ...] = ()
 
 
@@ -75,8 +77,11 @@ ALGORITHMS = {
     Collective.ALLTOALL: {
         "bruck": NativeAlgorithm("brucks", restrictions=(NOT_IN_PLACE,)),
         "pairwise_exchange": NativeAlgorithm("pairwise", restrictions=(NOT_IN_PLACE,)),
-        # In batches of MPIR_CVAR_ALLTOALL_THROTTLE requests for the whole program, 32 by default.
+        # In batches of THROTTLE_VARIABLE requests for the whole program.
         "spread_out": NativeAlgorithm("scattered", restrictions=(NOT_IN_PLACE,)),
+    },
+    Collective.ALLTOALLV: {  # which no file of rules has, so each rule may have batches of its own
+        "spread_out": NativeAlgorithm("scattered", throttled=True, restrictions=(NOT_IN_PLACE,))
     },
     Collective.BARRIER: {
         "dissemination": NativeAlgorithm(
@@ -106,6 +111,9 @@ OVERRIDING_PATTERN = (
     rf"|{VARIABLE_PREFIX}(?!I)\w+_DEVICE_COLLECTIVE=(0|no|false|off)"
 )
 OVERRIDING_VARIABLES = ()  # those in parameter files, which MPICH does not have
+# The most requests in flight in an all-to-all; read in each call, 32 by default.
+THROTTLE_VARIABLE = "MPIR_CVAR_ALLTOALL_THROTTLE"
+PROBE_REQUESTS = (4, 16)
 PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # segment sizes that are probed
 MAX_INT = 2**31 - 1  # parameters and bounds are ints in the library
 RULES_FILE_VARIABLE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"
@@ -115,6 +123,7 @@ CONTROL_VARIABLES = (  # all that the tuner uses
     DEVICE_COLLECTIVES,
     RULES_FILE_VARIABLE,
     DEVICE_RULES_FILE_VARIABLE,
+    THROTTLE_VARIABLE,
     *(
         f"MPIR_CVAR_{collective.upper()}_{name}"
         for collective in ALGORITHMS
@@ -148,10 +157,12 @@ def native_algorithm(collective: Collective, choice: AlgorithmChoice) -> NativeA
         )
     found = known[choice.algorithm]
     wanted = {"segment"} if found.segment_parameter else set()
-    if set(choice.params) != wanted:
+    optional = {"requests"} if found.throttled else set()
+    if set(choice.params) - optional != wanted:
+        takes = "exactly the parameter segment" if wanted else "no parameters"
         raise InputError(
             f"{collective} {choice}: in MPICH this algorithm takes"
-            f" {'exactly the parameter segment' if wanted else 'no parameters'}"
+            f" {'no parameter but requests' if optional else takes}"
         )
     if not 0 <= choice.params.get("segment", 0) <= MAX_INT:
         raise InputError(
@@ -188,11 +199,13 @@ def settings(collective: Collective, choice: AlgorithmChoice) -> dict[str, int |
     for parameter, value in leaf_parameters(found, choice).items():
         if parameter in found.variables:
             values[f"{stem}{found.variables[parameter]}"] = value
+    if "requests" in choice.params:
+        values[THROTTLE_VARIABLE] = choice.params["requests"]
     return values
 
 
 def leaf_parameters(found: NativeAlgorithm, choice: AlgorithmChoice) -> dict[str, str | int]:
-    """Return every parameter of the library's algorithm under `choice`."""
+    """Return every parameter that a leaf gives the library's algorithm under `choice`."""
     segment = {found.segment_parameter: choice.params["segment"]} if found.segment_parameter else {}
     return {**found.fixed_parameters, **segment}
 
@@ -264,15 +277,17 @@ def candidates(
             p.bit_length() - 1
         ):
             continue
-        choices += _choices_of_algorithm(name, found, nbytes, segments)
+        choices += _choices_of_algorithm(name, found, p, nbytes, segments)
     return choices
 
 
 def _choices_of_algorithm(
-    name: str, found: NativeAlgorithm, nbytes: int, segments: Sequence[int]
+    name: str, found: NativeAlgorithm, p: int, nbytes: int, segments: Sequence[int]
 ) -> Iterator[AlgorithmChoice]:
     if not found.segment_parameter:
         yield AlgorithmChoice(name)
+        most = PROBE_REQUESTS if found.throttled else ()
+        yield from (AlgorithmChoice(name, {"requests": n}) for n in most if n < p - 1)
     else:
         yield from (AlgorithmChoice(name, {"segment": n}) for n in segments if n < nbytes)
 

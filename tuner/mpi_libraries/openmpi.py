@@ -91,6 +91,12 @@ COLLECTIVES = {
         is_blind_in_place=True,
         is_in_han=False,
     ),
+    Collective.ALLTOALLV: OpenMpiCollective(
+        4,
+        (DEFAULT, "linear", "pairwise"),
+        library_names={"linear": "basic_linear"},
+        is_in_han=False,
+    ),
     Collective.BARRIER: OpenMpiCollective(
         6,
         (
@@ -150,6 +156,13 @@ def _stem(collective: Collective) -> str:
 
 _LIMITS = [f"{_stem(one)}_max_requests" for one, known in COLLECTIVES.items() if known.throttled]
 ALGORITHMS = {collective: known.algorithms for collective, known in COLLECTIVES.items()}
+
+
+def _has_segments(collective: Collective) -> bool:
+    """Return whether the library has variables for segments and chains of a collective."""
+    return collective.has_data and not collective.is_ragged
+
+
 COLLECTIVE_OF = {known.number: collective for collective, known in COLLECTIVES.items()}
 # Bytes of the smallest call, over the whole buffer, that may run an algorithm with a segment. With
 # a datatype of size 0, which the library itself uses on intercommunicators, a call of any count has
@@ -189,7 +202,7 @@ CONTROL_VARIABLES = (  # all that the tuner uses
         f"{_stem(collective)}{part}"
         for collective in ALGORITHMS
         for part in ("", "_segmentsize", "_chain_fanout")
-        if collective.has_data or not part
+        if _has_segments(collective) or not part
     ),
     *_LIMITS,
 )
@@ -329,7 +342,7 @@ def settings(collective: Collective, choice: AlgorithmChoice) -> dict[str, int |
     numbers = rule_parameters(collective, choice if radix == RADIX else usual)
     stem = _stem(collective)
     forced: dict[str, int | str] = {stem: numbers.algorithm}
-    if collective.has_data:
+    if _has_segments(collective):
         forced[f"{stem}_segmentsize"] = numbers.segment_bytes
         forced[f"{stem}_chain_fanout"] = numbers.chains or DEFAULT_CHAINS
     if COLLECTIVES[collective].throttled:

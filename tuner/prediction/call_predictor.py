@@ -20,10 +20,12 @@ from tuner.base.errors import (
 )
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
+from tuner.core.ragged import with_block_sizes
 from tuner.core.schedule import Schedule
 from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.mpi_libraries.schedules import schedule_of
+from tuner.prediction.block_counts import BlockCounts
 from tuner.prediction.call_candidates import (
     Candidate,
     build_schedule,
@@ -74,6 +76,8 @@ class CallPredictor:
                     None where NCCL cannot run or is not known, and where costs were measured
     root            root rank of the collectives that have one
     itemsize        bytes of an element
+    counts          bytes that each rank sends to each other one in ragged collectives; None for
+                    equal blocks
     engine          one of `tuner.sim.ENGINES`; without it `explain` and times within limits are of
                     the fast one
     simulations     prepared simulations, kept for calls of other sizes; None to keep none
@@ -85,6 +89,7 @@ class CallPredictor:
     nccl: NcclTimes | None = None
     root: int = 0
     itemsize: int = 1
+    counts: BlockCounts | None = None
     engine: str = "fast"
     simulations: SimulationCache | None = None
 
@@ -195,6 +200,8 @@ class CallPredictor:
         describes, of too large a call, and of messages staged through host memory without a cost.
         Raises MissingCostError where other messages have none.
         """
+        if collective.is_ragged and self.counts and len(sizes) > 1:
+            return [self.predict(collective, choice, size) for size in sizes]
         if self.model_of(collective, choice) == NCCL:
             assert self.nccl is not None
             return [self.nccl.seconds(collective, choice.algorithm, size) for size in sizes]
@@ -243,11 +250,22 @@ class CallPredictor:
 
         p       ranks of a part of the placement; all if None
 
-        Ours is kept for all sizes that share it. It is not verified, which would take most of the
-        time of a study. Raises InputError and ScheduleError for an algorithm that is not for so
-        many ranks, and NoScheduleError for one that no schedule describes.
+        A ragged one is for this size alone; others of ours are kept for all sizes that share them.
+        None is verified, which would take most of the time of a study. Raises InputError and
+        ScheduleError for an algorithm that is not for so many ranks, and NoScheduleError for one
+        that no schedule describes.
         """
         ranks = self.placement.p if p is None else p
+        made = self._even_schedule(collective, choice, nbytes, ranks)
+        if not collective.is_ragged or self.counts is None:
+            return made
+        count = max(1, nbytes // self.itemsize)
+        return with_block_sizes(made, self.counts.sizes(count)[:ranks, :ranks], count)
+
+    def _even_schedule(
+        self, collective: Collective, choice: AlgorithmChoice, nbytes: int, ranks: int
+    ) -> Schedule:
+        """Return the schedule of a choice whose blocks, if it has any, are equally long."""
         root = 0 if ranks <= self.root < self.placement.p else self.root  # a part may lack it
         is_known = choice.algorithm in algorithm_names(collective, REQUIREMENTS)
         if is_known and choice.runner == SCHEDULE and self.itemsize == 1 and root == 0:

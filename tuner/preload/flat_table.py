@@ -234,6 +234,8 @@ class _Flattener:
         key, choice = rule.key, rule.choice
         if choice.runner not in (LIBRARY, SCHEDULE):
             raise InputError(f"{choice.runner} takes buffers of devices")
+        if choice.runner == SCHEDULE and key.collective.is_ragged:
+            raise InputError("schedules are for blocks of one length")
         if choice.runner == LIBRARY:
             if self._profile.name not in LIBRARY_MODULES:
                 raise InputError(f"algorithms of {self._table.library} cannot be forced here")

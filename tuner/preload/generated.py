@@ -84,6 +84,7 @@ def _row(collective: Collective) -> str:
         "has_blocks": collective.has_blocks,
         "scatters": spec.after is Held.BLOCK,
         "exchanges": collective.gives_in_scratch,
+        "is_ragged": collective.is_ragged,
         "others_give": collective.gives(at_root=False),
         "others_take": collective.takes(at_root=False),
     }
@@ -95,6 +96,8 @@ def _sides() -> list[str]:
     """Return a row for each call that a collective is compared with, itself first."""
     rows = []
     for one in Collective:
+        if one.is_ragged:
+            continue
         known = [((one,), 2), *((others, 2) for others in one.substitutes)]
         known += [((one,), 4), ((one, one), 1)] if one.has_data else []
         for others, halves in known:
@@ -106,7 +109,15 @@ def _sides() -> list[str]:
 def _parameters(collective: Collective, count: str) -> list[tuple[str, str]]:
     """Return types and names of the parameters of a collective in MPI's C functions."""
     parameters = []
-    if collective.has_one_buffer:
+    if collective.is_ragged:
+        place = "int" if count == "int" else "MPI_Aint"
+        for buffer, first in (("const void *", "send"), ("void *", "recv")):
+            parameters += [(buffer, f"{first}buf"), (f"const {count} *", f"{first}counts")]
+            parameters += [
+                (f"const {place} *", f"{first[0]}displs"),
+                ("MPI_Datatype", f"{first}type"),
+            ]
+    elif collective.has_one_buffer:
         parameters += [("void *", "buffer"), (count, "count"), ("MPI_Datatype", "datatype")]
     elif collective.is_reduction:
         parameters += [("const void *", "sendbuf"), ("void *", "recvbuf"), (count, "count")]
@@ -127,9 +138,13 @@ _FIELDS = {
     "datatype": ("send_type", "receive_type"),
     "sendbuf": ("send",),
     "sendcount": ("send_count",),
+    "sendcounts": ("send_counts",),
+    "sdispls": ("send_places",),
     "sendtype": ("send_type",),
     "recvbuf": ("receive",),
     "recvcount": ("receive_count",),
+    "recvcounts": ("receive_counts",),
+    "rdispls": ("receive_places",),
     "recvtype": ("receive_type",),
     "op": ("op",),
     "root": ("root",),
@@ -165,6 +180,14 @@ def _list(collective: Collective) -> str:
     return f"{first} + is_commutative(op)" if collective.is_reduction else first
 
 
+def _rule(collective: Collective) -> str:
+    """Return the expression for the rule of a call."""
+    if collective.is_ragged:
+        found = "&nbytes, recvcounts, sizeof *recvcounts, recvtype"
+        return f"find_ragged_rule(known, {_list(collective)}, {found})"
+    return f"find_rule(known, {_list(collective)}, nbytes = {_bytes(collective)})"
+
+
 def _functions(collective: Collective, suffix: str, count: str) -> str:
     name = collective.spec.mpi + suffix
     parameters = _parameters(collective, count)
@@ -195,7 +218,7 @@ static int follow_{name}({declared})
     int64_t nbytes = 0;
     const struct rule *rule = NULL;
     if (known->follows[{collective.name}])
-        rule = find_rule(known, {_list(collective)}, nbytes = {_bytes(collective)});
+        rule = {_rule(collective)};
     if ((!rule || rule->choice == LEFT_CHOICE) && !known->is_recorded)
         return library_{name}({passed});
     struct call call = {{.collective = {collective.name}, .library = call_{name}, {packed}}};

@@ -33,6 +33,7 @@ from tuner.runtime.table_source import (
 
 # In what `ldd` prints. Names of Open MPI, MPICH and Intel MPI; ABI, Spectrum MPI and Cray MPICH.
 _LINKED_MPI = re.compile(r"\blibmpi(?:_abi|_ibm|_cray|_gnu_\d+)?\.so\S* => (/\S+)")
+AGREE_VARIABLE = "TUNER_AGREE_EVERY"  # ragged calls from one agreement to the next
 OWN = "the library's own collectives are used"
 
 
@@ -99,6 +100,7 @@ def prepare(
     return Preparation(
         {PRELOAD_VARIABLE: str(built.path.absolute()), "TUNER_FLAT_TABLE": str(flat)}
         | delay
+        | _agreements()
         | forcing,
         "; ".join(filter(None, (fetched.note, rest))),
         f"{request.name} ({digest})",
@@ -106,6 +108,17 @@ def prepare(
         request,
         fetched,
     )
+
+
+def _agreements() -> dict[str, str]:
+    """Return the variable of how often ranks agree on sizes; raise InputError for a wrong value."""
+    every = os.environ.get(AGREE_VARIABLE)
+    if every and not re.fullmatch(r"\d{1,9}", every):
+        raise InputError(
+            f"{AGREE_VARIABLE}: {every!r} is not a number of calls: write 0 for no agreements, or 1"
+            " and more"
+        )
+    return {AGREE_VARIABLE: every} if every else {}
 
 
 def library_for(command: Sequence[str]) -> tuple[PreloadLibrary, KnownLauncher]:

@@ -10,6 +10,9 @@ from tuner.runtime.buffers import is_in_place, nbytes_of
 from tuner.runtime.mpi_arguments import root_rank
 from tuner.runtime.staging import READ, UNUSED, WRITE, BufferAccess
 
+# The size of a call is the same on all ranks. That of others follows from what ranks have agreed
+# before, which the dispatcher for programs in any language does (tuner.preload).
+TUNED_COLLECTIVES = tuple(one for one in Collective if not one.is_ragged)
 READ_WRITE = READ | WRITE
 AccessedBuffer = tuple[Any, BufferAccess]  # a buffer argument and its access
 

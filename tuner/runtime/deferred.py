@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from mpi4py import MPI
 
-from tuner.core.collective import Collective
+from tuner.runtime.accesses import TUNED_COLLECTIVES
 from tuner.runtime.comm_types import CommAlias, cast_comm
 from tuner.runtime.deriving_methods import DERIVING_METHODS, PARTIAL_METHODS
 
@@ -60,7 +60,7 @@ DERIVING = tuple(name for name in DERIVING_METHODS if name not in PARTIAL_METHOD
 def defer_tuning(plain: MPI.Intracomm, tune: Callable[[MPI.Intracomm], Any]) -> Any:
     """Return an object for a communicator that `tune` tunes in the first collective call."""
     kind = type(plain)
-    collectives = (name for collective in Collective for name in collective.methods)
+    collectives = (name for collective in TUNED_COLLECTIVES for name in collective.methods)
     names = [name for name in (*collectives, *DERIVING) if hasattr(kind, name)]
     body = {"_kind": kind, **{name: _tuning_method(kind, name) for name in names}}
     made = cast_comm(type(f"Deferred{kind.__name__}", (DeferredComm, kind), body), plain)

@@ -24,6 +24,7 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA, HOST
 from tuner.core.table import OPERATORS, TuningTable
 from tuner.runtime import fast_path, log
+from tuner.runtime.accesses import TUNED_COLLECTIVES
 from tuner.runtime.agreement import NO_TABLE, TableAgreement, agree_on_table, library_name
 from tuner.runtime.backend import Backend
 from tuner.runtime.comm_layout import NodePlaces
@@ -260,7 +261,7 @@ class TunedComm(CollectiveMethods, CommAlias):
 
     def install(self) -> Dispatch:
         """Build all dispatch tables, and the fast methods where they can be used."""
-        for collective in Collective:
+        for collective in TUNED_COLLECTIVES:
             self.prepare(collective)
         return self._dispatch or self._start_dispatch()
 
@@ -354,7 +355,7 @@ class _TableOnDemand:
         return comm.__dict__[self._name]
 
 
-for _collective in Collective:
+for _collective in TUNED_COLLECTIVES:
     for _operators in OPERATORS:
         _table = _TableOnDemand(_collective, _operators)
         setattr(TunedComm, table_attribute(_collective, _operators), _table)
@@ -384,7 +385,11 @@ def _derived_class(kind: type[MPI.Intracomm]) -> type[Any]:
 
 def _waiting_class(kind: type[MPI.Intracomm]) -> type[Any]:
     if kind not in _WAITING:
-        body = {name: first_call_method(kind, name) for each in Collective for name in each.methods}
+        body = {
+            name: first_call_method(kind, name)
+            for each in TUNED_COLLECTIVES
+            for name in each.methods
+        }
         _WAITING[kind] = type(f"Waiting{kind.__name__}", (_derived_class(kind),), body)
     return _WAITING[kind]
 

@@ -15,7 +15,7 @@ from numpy import ndarray
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import OPERATORS
 from tuner.runtime import fast_path
-from tuner.runtime.accesses import roles_of
+from tuner.runtime.accesses import TUNED_COLLECTIVES, roles_of
 from tuner.runtime.buffers import contiguous_view, nbytes_of
 from tuner.runtime.cuda_support import cuda_device_or_none, device_of, is_cuda_aware
 from tuner.runtime.device_pointers import NO_DEVICE, buffer_of
@@ -162,7 +162,7 @@ def _method_with_buffers(collective: Collective) -> Callable[..., None]:
     return methods[collective.is_reduction][collective.is_rooted]
 
 
-for _collective in Collective:
+for _collective in TUNED_COLLECTIVES:
     for _name in _collective.methods:
         if not hasattr(CollectiveMethods, _name):
             setattr(CollectiveMethods, _name, _method_of(_collective, _name))

@@ -16,6 +16,7 @@ from tuner.core.path_classes import CUDA
 from tuner.core.table import NCCL, OPERATORS, SCHEDULE, AlgorithmChoice, Rule, RuleKey, TuningTable
 from tuner.mpi_libraries.followed_rules import default_seconds, is_worth_forcing, split_at_limits
 from tuner.mpi_libraries.products import base_of
+from tuner.runtime.accesses import TUNED_COLLECTIVES
 from tuner.runtime.agreement import library_name
 from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.runtime.backend import Backend
@@ -241,7 +242,7 @@ def matching_rules(table: TuningTable, layout: CommLayout, memory: str) -> Rules
     """Return the rules by key for a communicator of this shape and placement."""
     keys = (
         RuleKey(collective, layout.nodes, layout.ppn, memory, operators, layout.placement)
-        for collective in Collective
+        for collective in TUNED_COLLECTIVES
         for operators in OPERATORS
     )
     rule_lists = {key: table.rules_for(key) for key in keys}

@@ -123,7 +123,7 @@ class Mpich:
         if own is None:
             beside.unlink(missing_ok=True)
             return
-        kept, _ = drop_inexpressible(table.with_block_placement())
+        kept, _ = drop_inexpressible(table.held_by_files())
         write_atomically(beside, device.emit(kept, own))
 
     def activation(self, file: Path) -> LaunchOptions:

@@ -12,12 +12,14 @@ from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.launch import find_interpreter, loaded_libmpi
 from tuner.mpi_libraries import LIBRARY_MODULES
 
+UNTOLD = "placements or the size of calls with blocks of different lengths"
+
 
 def omitted_rules_note(table: TuningTable) -> str:
     """Return a note on the rules that no native file can hold, or "" if there are none."""
-    number = len(table.rules) - len(table.with_block_placement().rules)
+    number = len(table.rules) - len(table.held_by_files().rules)
     left = plural(number, "rule")
-    return f"; {left} for cyclic ranks left out: no file tells placements" if number else ""
+    return f"; {left} left out: no file tells {UNTOLD}" if number else ""
 
 
 def export_table(

@@ -136,7 +136,7 @@ def test_interpreter_gives_what_the_collective_promises(
     for count, schedule in itertools.product(
         (0, 1, p - 1, p, 3 * p + 2), every_schedule(collective, name, p, few=True)
     ):
-        if collective is Collective.ALLTOALL and count % p:
+        if collective.gives_in_scratch and count % p:
             continue  # blocks change places, so that they are equally long
         buffers = inputs(p, count)
         ordered = algorithms.schedule_properties(schedule).order_preserving

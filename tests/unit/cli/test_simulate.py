@@ -353,3 +353,38 @@ def test_the_name_of_a_machine_is_not_taken_for_a_file(capsys: pytest.CaptureFix
     words = ["simulate", "--collective", "bcast", "--sizes", "1KiB", "--topology", "dgx-h100"]
     assert main(words) == 1
     assert "write preset:dgx-h100 for the machine of this name" in capsys.readouterr().err
+
+
+def test_counts_of_a_file_are_simulated(flat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rank 1 sends 1,000,000 bytes to rank 0 in 2 us and at 12.5 GB/s, and nobody anything else."""
+    counts = flat.with_name("counts")
+    counts.write_text("0 0\n1000000 0\n")
+    words = ("--ranks", "2", "--counts", str(counts))
+    found = simulated(capsys, flat, *words, collective="alltoallv")
+    times = {one["algorithm"]: one["seconds"] for one in found}
+    assert times["linear"] == times["pairwise"] == pytest.approx(2e-6 + 1e6 / 12.5e9)
+    assert {one["nbytes"] for one in found} == {500_000}
+
+
+def test_uneven_counts_take_longer(flat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def seconds(*words: str) -> float:
+        asked = ("--algorithm", "linear", "--sizes", "1MiB,64KiB", *words)
+        return float(simulated(capsys, flat, *asked, collective="alltoallv")[0]["seconds"])
+
+    assert seconds() < seconds("--counts", "zipf:1:2") < seconds("--counts", "zipf:1")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("alltoall", "--counts", "uniform", "--sizes", "1KiB"), "all blocks of an alltoall are"),
+        (("alltoallv",), "give --sizes, such as"),
+        (("alltoallv", "--counts", "uniform"), "give --sizes, such as"),
+        (("allreduce",), "give --sizes, such as"),
+    ],
+)
+def test_counts_and_sizes_that_do_not_fit_are_refused(
+    words: tuple[str, ...], reason: str, flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", "--topology", str(flat), "--collective", *words]) == 2
+    assert reason in capsys.readouterr().err

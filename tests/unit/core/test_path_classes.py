@@ -174,7 +174,7 @@ def test_tables_hold_both_kinds_and_old_ones_hold_the_usual(tmp_path: Path) -> N
     assert read.keys == (KEY, DEALT)
     assert lookup_rule(read, KEY, 4096).choice == BINOMIAL
     assert lookup_rule(read, DEALT, 4096).choice == CHAIN
-    write_table(mixed().with_block_placement(), path)
+    write_table(mixed().held_by_files(), path)
     assert "placement" not in path.read_text()
     with pytest.raises(InputError, match=r"no rules for bcast on 2x2 cyclic ranks.*bcast on 2x2 "):
         lookup_rule(read_table(path), DEALT, 4096)
@@ -410,12 +410,12 @@ def test_what_a_file_leaves_out_is_named(
     path, out = tmp_path / "t.json", str(tmp_path / "o.rules")
     write_table(mixed(), path)
     words = ("table", "export", str(path), "--format", "openmpi", "--out", out)
-    assert "2 rules for cyclic ranks left out: no file tells placements" in told(capsys, *words)
-    write_table(mixed().with_block_placement(), path)
-    assert "cyclic" not in told(capsys, *words)
+    assert "2 rules left out: no file tells placements" in told(capsys, *words)
+    write_table(mixed().held_by_files(), path)
+    assert "left out" not in told(capsys, *words)
 
 
-@pytest.mark.parametrize(("table", "left"), [(mixed(), 2), (mixed().with_block_placement(), 0)])
+@pytest.mark.parametrize(("table", "left"), [(mixed(), 2), (mixed().held_by_files(), 0)])
 def test_programs_learn_how_many_rules_a_file_leaves_out(
     table: TuningTable, left: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -454,10 +454,10 @@ def test_advice_about_other_nodes_is_for_the_placement_that_was_asked_for(
 
 def test_terminals_tell_the_kinds_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = tmp_path / "old.json", tmp_path / "new.json"
-    write_table(mixed().with_block_placement(), old)
+    write_table(mixed().held_by_files(), old)
     write_table(mixed(), new)
     assert "2x2 cyclic" in told(capsys, "table", "show", str(new))
-    assert "cyclic" not in told(capsys, "table", "show", str(old))
+    assert "left out" not in told(capsys, "table", "show", str(old))
     assert "2x2 cyclic" in told(capsys, "table", "diff", str(old), str(new))
     changed = diff_tables(read_table(old), read_table(new)).changes
     assert [change.key for change in changed] == [DEALT]
@@ -481,7 +481,7 @@ def test_a_study_keeps_the_choices_that_a_table_has_for_its_ranks() -> None:
     usual, dealt = (look_up_exported(mixed(), key, 4096).choice for key in (KEY, DEALT))
     assert (usual, dealt) == (BINOMIAL, CHAIN)
     assert (
-        look_up_exported(mixed().with_block_placement(), DEALT, 4096).choice == BINOMIAL
+        look_up_exported(mixed().held_by_files(), DEALT, 4096).choice == BINOMIAL
     )  # as a library does
     cyclic = TuningTable(CLUSTER, "x", mixed().rules[2:])
     found: Any = look_up_exported(cyclic, KEY, 4096).key

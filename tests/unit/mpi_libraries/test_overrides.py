@@ -47,7 +47,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
         "OMPI_MCA_coll_tuned_bcast_algorithm": "0",
         "OMPI_MCA_coll_tuned_allreduce_algorithm": "ignore",
-        "OMPI_MCA_coll_tuned_alltoallv_algorithm": "1",
+        "OMPI_MCA_coll_tuned_exscan_algorithm": "1",
         "OMPI_MCA_coll_tuned_alltoall_algorithm_max_requests": "0",
         "OMPI_MCA_coll_tuned_bcast_algorithm_segmentsize": "4096",
     },

@@ -122,7 +122,7 @@ def _opened(
 
     importlib.import_module("scipy.special")  # if it is missing, say so before anything is measured
 
-    table = asked.with_block_placement()
+    table = asked.held_by_files()
     library = table.library.partition(" ")[0]
     if library not in TUNED_LIBRARIES:
         raise InputError(f"{path} is for {table.library}: expected Open MPI or MPICH")

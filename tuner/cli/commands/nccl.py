@@ -122,7 +122,7 @@ def run_install(options: argparse.Namespace) -> None:
     """Install the plugin and print how programs load it."""
     table = _table(options.table, options.service, options.library, options.cluster)
     FORMATS["nccl"].require_library(table)
-    held = table.with_block_placement()
+    held = table.held_by_files()
     installed = install(held, options.out)
     cautions = list(_cautions(held, installed))
     record = {

@@ -28,6 +28,7 @@ from tuner.machines.loader import (
     shared_gpu_warning,
 )
 from tuner.machines.model_accuracy import NCCL, SIMULATION
+from tuner.prediction.block_counts import BlockCounts, block_counts
 from tuner.prediction.call_candidates import Candidate
 from tuner.prediction.call_predictor import CallPredictor, NoPrediction, NoScheduleError
 from tuner.prediction.nccl_times import EXPLAINED_NOTE, nccl_note
@@ -45,6 +46,7 @@ EXAMPLES = """examples:
   tuner simulate --topology flat64.yaml --collective bcast --sizes 1MiB --explain  # where time goes
   tuner simulate --topology flat64.yaml --ranks 8 --collective allreduce --algorithm ring \\
       --sizes 1MiB --gantt ring.svg
+  tuner simulate --topology flat64.yaml --collective alltoallv --counts zipf:1.2:2 --sizes 1MiB
   tuner simulate --topology ibnetdiscover.txt --node-topology nccl-topology.xml \\
       --collective allreduce --sizes 1MiB
 
@@ -101,7 +103,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="algorithms, separated by commas (default: all)",
     )
     parser.add_argument(
-        "--sizes", type=argument_types.size_list, required=True, help="sizes, such as 1KiB,1MiB"
+        "--sizes",
+        type=argument_types.size_list,
+        help="sizes, such as 1KiB,1MiB; with --counts the mean of all ranks (default: that of a"
+        " file of counts)",
+    )
+    parser.add_argument(
+        "--counts",
+        metavar="COUNTS",
+        help="bytes that each rank sends to each other one in an alltoallv: a file with a row for"
+        " each sender; uniform; zipf:EXPONENT:CAPACITY, tokens for experts; or"
+        " pencils:ROWSxCOLUMNS, the transposes of an FFT (default: equal)",
     )
     _shape(parser)
     _add_cost_options(parser)
@@ -182,17 +194,18 @@ def run(options: argparse.Namespace) -> None:
     memory = options.memory or (HOST if calibration else _default_memory(placement))
     memory = memory if options.collective.has_data else HOST
     with_nccl = options.runner == LIBRARY and not (options.gantt or calibration)
+    counts, sizes = _counts_and_sizes(options, placement.p)
     predictor = replace(
         CallPredictor.of_machine(placement, machine.calibration, memory, with_nccl=with_nccl),
         root=options.root,
         itemsize=options.itemsize,
+        counts=counts,
         engine=options.engine,
     )
     for name in names:
         check_requirements(options.collective, name, predictor.features, machine.topology.name)
     runner = options.runner if calibration else SCHEDULE
     params = dict(options.param)
-    sizes = tuple(dict.fromkeys(map(options.collective.call_bytes, options.sizes)))
     asked = AskedCalls(machine, predictor, options.collective, sizes, names, params, runner)
     records = _predict_all(asked, options.gantt, explained=options.explain)
     if not calibration:
@@ -204,6 +217,22 @@ def run(options: argparse.Namespace) -> None:
             print_text(machine.accuracy_sentence({record["predicted_by"] for record in records}))
 
     print_result(options.json, records, show)
+
+
+def _counts_and_sizes(
+    options: argparse.Namespace, p: int
+) -> tuple[BlockCounts | None, tuple[int, ...]]:
+    """Return the counts that are asked for, if any, and the sizes of the calls.
+
+    Raises UsageError where neither options nor a file of counts say how large the calls are.
+    """
+    if options.counts and not options.collective.is_ragged:
+        raise UsageError(f"--counts: all blocks of an {options.collective} are equally long")
+    counts = block_counts(options.counts, p) if options.counts else None
+    sizes = options.sizes or (counts and counts.mean_bytes and (counts.mean_bytes,))
+    if not sizes:
+        raise UsageError("give --sizes, such as --sizes 1KiB,1MiB")
+    return counts, tuple(dict.fromkeys(map(options.collective.call_bytes, sizes)))
 
 
 def _predict_all(asked: AskedCalls, gantt: Path | None, *, explained: bool) -> list[dict[str, Any]]:

@@ -176,7 +176,7 @@ def run_export(options: argparse.Namespace) -> None:
     form = FORMATS[options.format]
     form.require_library(table)
     native_options.check_python_option(options.python, form)
-    wish, held = native_options.export_options(options, form), table.with_block_placement()
+    wish, held = native_options.export_options(options, form), table.held_by_files()
     text, lost = form.emit(table, wish)
     replaced = form.fallback_rule_count(held, wish)
     for rule in lost:
@@ -238,7 +238,7 @@ def _fallback_note(number: int, wish: ExportOptions) -> str:
 
 def _overridden_note(table: TuningTable, part: TuningTable) -> str:
     """Return a note on rules outside of --ppn that the file overrides, or ""."""
-    calls = shadowed_calls(table.with_block_placement(), part.with_block_placement())
+    calls = shadowed_calls(table.held_by_files(), part.held_by_files())
     if not calls:
         return ""
     return (
@@ -276,7 +276,7 @@ def run_check(options: argparse.Namespace) -> int:
             print_text(each)
         print_text(
             f"{options.file}: {_counted(differences)} from the"
-            f" {format_rule_count(table.with_block_placement())} of {options.table}"
+            f" {format_rule_count(table.held_by_files())} of {options.table}"
             f"{native_files.omitted_rules_note(table)}"
         )
 
@@ -299,7 +299,7 @@ def run_validate(options: argparse.Namespace) -> int:
         raise InputError(
             f"{options.table} is for {table.library}: its rules say nothing about {options.library}"
         )
-    held = table.with_block_placement()
+    held = table.held_by_files()
     if options.log:
         given = [name for name in logged_validation.LAUNCH_OPTIONS if getattr(options, name)]
         logged_validation.check_log_options(given, library)
@@ -330,7 +330,7 @@ def run_validate(options: argparse.Namespace) -> int:
 
 def _require_rules(path: Path, table: TuningTable) -> None:
     """Raise InputError for a table without any rule that a file can hold."""
-    if not table.with_block_placement().rules:
+    if not table.held_by_files().rules:
         raise InputError(
             f"{path}: the table has no rules, so there is nothing to validate"
             f"{native_files.omitted_rules_note(table)}"
@@ -357,12 +357,12 @@ def _print_validations(
     )
     confirmed = sum(bool(each["confirmed"]) for each in validations)
     untried = sum(not each["confirmed"] and not each["sizes"] for each in validations)
-    cyclic = len(table.rules) - len(table.with_block_placement().rules)
+    omitted = len(table.rules) - len(table.held_by_files().rules)
     counted = (
         (len(validations) - confirmed - untried, "refuted: the library executed something else."),
         (untried, words.untried),
         (len(every) - len(validations), words.left),
-        (cyclic, "for cyclic ranks and left out: no file tells placements."),
+        (omitted, f"left out: no file tells {native_files.UNTOLD}."),
     )
     print_cautions(
         f"{plural(number, 'rule')} {'is' if number == 1 else 'are'} {what}"
@@ -370,6 +370,5 @@ def _print_validations(
         if number
     )
     print_text(
-        f"{confirmed} of {format_rule_count(table.with_block_placement())} confirmed in"
-        f" {table.library}"
+        f"{confirmed} of {format_rule_count(table.held_by_files())} confirmed in {table.library}"
     )

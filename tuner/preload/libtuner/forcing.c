@@ -282,8 +282,7 @@ int call_forced(struct call *call, struct communicator *known, const struct plan
     const uint32_t n_writes = is_left ? 0 : plan->n_writes;
     for (uint32_t i = 0; i < n_writes; i++)
         write_variable(plan->writes[i], false); /* they could be written when the job began */
-    int code = record->has_data && !record->reduces ? move_bytes(call, known)
-                                                     : call->library(call);
+    int code = is_passed_on(record) ? call->library(call) : move_bytes(call, known);
     for (uint32_t i = 0; i < n_writes; i++)
         write_variable(plan->writes[i], true);
     return code;

@@ -142,7 +142,8 @@ static int compare_kinds(const void *one, const void *other)
 /* Return whether calls can be made again; the size of those that were refused is negative. */
 static bool is_repeatable(const struct kind *kind)
 {
-    return kind->calls && kind->layout.ppn && kind->layout.nodes * kind->layout.ppn > 1
+    return kind->calls && !collectives[kind->collective].is_ragged && kind->layout.ppn
+           && kind->layout.nodes * kind->layout.ppn > 1
            && (collectives[kind->collective].has_data
                    ? kind->nbytes > 0 && kind->nbytes <= MOST_BYTES
                    : true);

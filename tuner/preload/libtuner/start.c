@@ -14,6 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { AGREEMENT_INTERVAL = 64 };
+
 int thread_level;
 static bool is_started, has_table;
 
@@ -275,8 +277,9 @@ static bool start_table(int rank)
 /* Follow the table, or record the calls; collective over MPI_COMM_WORLD. */
 static void start(void)
 {
-    const char *after = getenv("TUNER_TUNE_AFTER_US");
+    const char *after = getenv("TUNER_TUNE_AFTER_US"), *every = getenv("TUNER_AGREE_EVERY");
     double seconds = after ? 1e-6 * (double)strtoll(after, NULL, 10) : 1.0;
+    int64_t interval = every && *every ? strtoll(every, NULL, 10) : AGREEMENT_INTERVAL;
     int rank, size;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -294,7 +297,9 @@ static void start(void)
     if (!start_recording(has_table) && !has_table)
         return;
     library_bcast(&seconds, 1, MPI_DOUBLE, MPI_COMM_WORLD);
+    library_bcast(&interval, 1, MPI_INT64_T, MPI_COMM_WORLD);
     tune_after_seconds = seconds;
+    agreement_interval = interval < 0 ? 0 : interval;
     start_packing();
     start_datatypes();
     is_started = start_communicators();

@@ -29,6 +29,7 @@ struct collective {
     bool is_rooted, reduces, has_data, has_one_buffer, has_blocks;
     bool scatters;    /* each rank has its block after the call */
     bool exchanges;   /* each rank has a block for each rank before the call */
+    bool is_ragged;   /* blocks have lengths of their own, which no rank knows all of */
     bool others_give; /* ranks other than the root have data before the call */
     bool others_take; /* ranks other than the root have data after the call */
 };
@@ -39,6 +40,12 @@ extern const struct collective collectives[N_COLLECTIVES];
 static inline int blocks_sent(const struct collective *record, int size)
 {
     return record->scatters || record->exchanges ? size : 1;
+}
+
+/* Return whether a forced call of the library has the program's arguments. Others move bytes. */
+static inline bool is_passed_on(const struct collective *record)
+{
+    return record->reduces || record->is_ragged || !record->has_data;
 }
 
 /* What a collective is compared with: others that do the same, or itself with other sizes. */
@@ -57,6 +64,7 @@ struct call {
     const void *send;
     void *receive;
     MPI_Count send_count, receive_count;
+    const void *send_counts, *send_places, *receive_counts, *receive_places; /* of a ragged call */
     MPI_Datatype send_type, receive_type;
     MPI_Op op;
     MPI_Comm comm;
@@ -93,6 +101,9 @@ struct communicator {
     bool is_world;
     bool has_called;        /* the first call of a derived communicator is the library's */
     double library_seconds; /* that its calls have taken, by the table, while it is not set up */
+    uint64_t ragged_calls;  /* so far */
+    int64_t ragged_bytes;   /* of a ragged call, as the ranks have last agreed */
+    bool is_uneven;         /* whether they were then far from equal */
     MPI_Comm messages;      /* for the messages of schedules; MPI_COMM_NULL until needed */
     struct binding *bindings; /* by choice; NULL until needed */
     struct memory memories[N_MEMORIES];
@@ -193,6 +204,9 @@ static inline int64_t signature_bytes(MPI_Count count, MPI_Datatype datatype)
 /* dispatch.c: the first choice of a table is the library's default */
 enum { LEFT_CHOICE = 0 };
 extern double tune_after_seconds;
+extern int64_t agreement_interval; /* ragged calls from one agreement on their bytes to the next */
+const struct rule *find_ragged_rule(struct communicator *known, int list, int64_t *nbytes,
+                                    const void *counts, size_t count_size, MPI_Datatype datatype);
 int follow(struct call *call, struct communicator *known, const struct rule *rule, int64_t nbytes);
 void prepare_world(void);
 

@@ -273,6 +273,24 @@ static void alltoall(const float *send, float *receive, int count, int share)
     MPI_Alltoall(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, MPI_COMM_WORLD);
 }
 
+/* With equal counts: allocated once, as the bytes of all calls of a run are the same. */
+static void alltoallv(const float *send, float *receive, int count, int share)
+{
+    static int *counts, *places, last = -1;
+    (void)count;
+    if (!counts) {
+        counts = malloc(2 * (size_t)ranks * sizeof *counts);
+        places = counts + ranks;
+    }
+    for (int i = 0; share != last && i < ranks; i++) {
+        counts[i] = share;
+        places[i] = i * share;
+    }
+    last = share;
+    MPI_Alltoallv(send, counts, places, MPI_FLOAT, receive, counts, places, MPI_FLOAT,
+        MPI_COMM_WORLD);
+}
+
 static void barrier(const float *send, float *receive, int count, int share)
 {
     (void)send, (void)receive, (void)count, (void)share;
@@ -288,6 +306,7 @@ static const struct collective collectives[] = {
     {"gather", BLOCK, WHOLE_AT_ROOT, 0, gather},
     {"scatter", WHOLE_AT_ROOT, BLOCK, 0, scatter},
     {"alltoall", FOR_EACH, FROM_EACH, 0, alltoall},
+    {"alltoallv", FOR_EACH, FROM_EACH, 0, alltoallv},
     {"barrier", ARRIVAL, ARRIVAL, 0, barrier},
 };
 

@@ -1,0 +1,197 @@
+"""Calls of MPI_Alltoallv follow the size that all ranks have agreed on before."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.ladders import table_of
+from tests.support.mpi4py_suite import SHARED_CORES
+from tests.support.preload import SUPPORT, compiled, preload_environment
+from tests.support.waiting import patience
+from tuner.core.collective import Collective
+from tuner.core.table import LIBRARY, AlgorithmChoice, TuningTable
+from tuner.launch import Launcher
+from tuner.mpi_libraries import library_module
+from tuner.preload.flat_table import write_flat_table
+from tuner.preload.report import read_counts
+from tuner.preload.run_record import read_record
+
+ALLTOALLV = Collective.ALLTOALLV
+RANKS, CALLS = 4, 200
+SPLIT_BYTES = 1000  # where the rules of these tables change
+LINEAR, PAIRWISE = AlgorithmChoice("linear"), AlgorithmChoice("pairwise")
+# 16 calls with four elements for each rank, then 16 with 400, and so on; with a second argument,
+# all are for rank 0
+PROGRAM = """
+#include <mpi.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    static int sent[16], received[16], places[16], send[16 * 400], receive[16 * 400];
+    int rank, size;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int call = 0; call < atoi(argv[1]); call++) {
+        for (int i = 0; i < size; i++) {
+            const int count = call / 16 % 2 ? 400 : 4;
+            sent[i] = argc > 2 && i ? 0 : count;
+            received[i] = argc > 2 && rank ? 0 : count;
+            places[i] = i * 400;
+        }
+        MPI_Alltoallv(send, sent, places, MPI_INT, receive, received, places, MPI_INT,
+                      MPI_COMM_WORLD);
+    }
+    return MPI_Finalize();
+}
+"""
+
+
+def two_rules(library: str, small: AlgorithmChoice, large: AlgorithmChoice) -> TuningTable:
+    ladder = [(0, small), (SPLIT_BYTES, large)]
+    return table_of({(ALLTOALLV, p): ladder for p in range(2, RANKS + 1)}, library=library)
+
+
+def all_choices(library: str) -> list[AlgorithmChoice]:
+    known = library_module(library).candidates(ALLTOALLV, RANKS + 8, 1 << 20)
+    return [choice for choice in known if choice.runner == LIBRARY]
+
+
+@pytest.fixture
+def program(launcher: Launcher, tmp_path: Path) -> Path:
+    source = tmp_path / "some_calls.c"
+    source.write_text(PROGRAM)
+    return compiled(launcher, str(source), tmp_path)
+
+
+@pytest.fixture
+def watching(launcher: Launcher, tmp_path: Path) -> dict[str, str]:
+    """Return the variables that make Open MPI's ranks count its algorithms, after a library's."""
+    command = ["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", str(tmp_path / "watch.so")]
+    subprocess.run([*command, str(SUPPORT / "watch_ragged.c"), "-ldl"], check=True)
+    return {"LD_PRELOAD": str(tmp_path / "watch.so"), "WATCHED": str(tmp_path / "watched")}
+
+
+def watched_calls(
+    launcher: Launcher,
+    program: Path,
+    table: TuningTable,
+    watching: dict[str, str],
+    folder: Path,
+    words: Sequence[str] = (str(CALLS),),
+    **variables: str,
+) -> list[tuple[int, int]]:
+    """Return how many calls each rank has made linearly, and pairwise."""
+    made = {**preload_environment(launcher, table, folder), "TUNER_TUNE_AFTER_US": "0", **variables}
+    preload = f"{made['LD_PRELOAD']}:{watching['LD_PRELOAD']}"
+    environment = {**SHARED_CORES, **made, **watching, "LD_PRELOAD": preload}
+    launcher.run(RANKS, words, program=program, environment=environment, timeout=patience(20))
+    lines = Path(watching["WATCHED"]).read_text(encoding="utf-8").splitlines()
+    return [(int(linear), int(pairwise)) for linear, pairwise in map(str.split, lines)]
+
+
+def test_the_algorithm_is_that_of_the_bytes_agreed_on(
+    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
+) -> None:
+    """Every 64th call, at which ranks agree, is one of the first 16 of 32 and so a small one."""
+    table = two_rules(launcher.version(), PAIRWISE, LINEAR)
+    told = watched_calls(launcher, program, table, watching, tmp_path)
+    assert told == [(0, CALLS)] * RANKS
+
+
+def test_an_agreement_before_every_call_follows_each_size(
+    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
+) -> None:
+    table = two_rules(launcher.version(), PAIRWISE, LINEAR)
+    told = watched_calls(launcher, program, table, watching, tmp_path, TUNER_AGREE_EVERY="1")
+    large = sum(call // 16 % 2 for call in range(CALLS))
+    assert told == [(large, CALLS - large)] * RANKS
+
+
+def test_without_agreements_several_rules_are_left_to_the_library(
+    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
+) -> None:
+    table = two_rules(launcher.version(), PAIRWISE, PAIRWISE)
+    told = watched_calls(launcher, program, table, watching, tmp_path, TUNER_AGREE_EVERY="0")
+    assert told == [(CALLS, 0)] * RANKS  # as Open MPI decides from four ranks on
+
+
+def test_one_rule_for_all_sizes_needs_no_agreement(
+    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
+) -> None:
+    table = table_of({(ALLTOALLV, RANKS): [(0, PAIRWISE)]}, library=launcher.version())
+    told = watched_calls(launcher, program, table, watching, tmp_path, TUNER_AGREE_EVERY="0")
+    assert told == [(0, CALLS)] * RANKS
+
+
+def test_uneven_calls_are_left_to_the_library(
+    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
+) -> None:
+    """Rank 0 receives everything: as many times the mean as there are ranks."""
+    table = table_of({(ALLTOALLV, RANKS): [(0, PAIRWISE)]}, library=launcher.version())
+    words = str(CALLS), "to the first"
+    told = watched_calls(launcher, program, table, watching, tmp_path, words)
+    assert told == [(CALLS, 0)] * RANKS
+
+
+@pytest.mark.parametrize("every", ["1", "7", ""])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("library", ["launcher", "mpich_launcher"])
+def test_random_counts_arrive(
+    request: pytest.FixtureRequest,
+    library: str,
+    ranks: int,
+    threads: int,
+    every: str,
+    tmp_path: Path,
+) -> None:
+    launcher: Launcher = request.getfixturevalue(library)
+    program = compiled(launcher, "ragged_calls.c", tmp_path)
+    _, small, *rest = all_choices(launcher.version())
+    table = two_rules(launcher.version(), small, rest[-1])
+    environment = {
+        **SHARED_CORES,
+        **preload_environment(launcher, table, tmp_path, TUNER_TUNE_AFTER_US="0"),
+        "TUNER_AGREE_EVERY": every,
+    }
+    words = [str(CALLS // threads), f"{ranks}{every}", str(threads)]
+    done = launcher.run(
+        ranks, words, program=program, environment=environment, timeout=patience(20), check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "0 wrong"), done.stderr
+    assert threads > 1 or sum(read_counts(tmp_path / "report").values()) > 0
+
+
+def test_a_record_has_the_bytes_that_ranks_agreed_on(
+    launcher: Launcher, program: Path, tmp_path: Path
+) -> None:
+    environment = {
+        **SHARED_CORES,
+        **preload_environment(launcher, table_of({}), tmp_path),
+        "TUNER_FLAT_TABLE": "",
+        "TUNER_RECORD": str(tmp_path / "record"),
+        "TUNER_AGREE_EVERY": "1",
+    }
+    launcher.run(
+        RANKS, [str(CALLS)], program=program, environment=environment, timeout=patience(20)
+    )
+    record = read_record(tmp_path / "record")
+    sizes = Counter({kind.nbytes: kind.calls for kind in record.kinds})
+    large = sum(call // 16 % 2 for call in range(CALLS))
+    assert sizes == {4 * RANKS * 400: large, 4 * RANKS * 4: CALLS - large}
+    assert not record.broken
+    assert record.kinds[0].collective is ALLTOALLV
+
+
+def test_our_schedules_do_not_run_it(tmp_path: Path) -> None:
+    ours = AlgorithmChoice("pairwise", {}, "schedule")
+    notes = write_flat_table(table_of({(ALLTOALLV, 4): [(0, ours)]}), tmp_path / "flat")
+    assert notes == [
+        "alltoallv pairwise via schedule on 1x4 ranks: schedules are for blocks of one length"
+    ]

@@ -1,0 +1,138 @@
+/* Random all-to-alls with counts of their own on every rank: ragged_calls CALLS SEED THREADS
+ *
+ * Every thread makes its calls on a duplicate of MPI_COMM_WORLD of its own and on one of its halves.
+ * Some counts, and all of some ranks, are 0. Elements lie in gaps and say whose they are; where the
+ * counts are symmetric, a call may be in place. Rank 0 prints the number of wrong calls on all ranks. */
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 16, GAP = 3, MOST = 20000, ELEMENTS = MOST_RANKS * (MOST + GAP) };
+
+static int n_calls, seed;
+
+struct thread {
+    pthread_t handle;
+    MPI_Comm whole, half;
+    uint64_t state; /* of random numbers, which are the same on all ranks */
+    int wrong;
+};
+
+static int draw(struct thread *self, int below)
+{
+    self->state = self->state * 6364136223846793005u + 1442695040888963407u;
+    return (int)((self->state >> 33) % (uint64_t)below);
+}
+
+static void draw_counts(struct thread *self, int counts[MOST_RANKS][MOST_RANKS], int size)
+{
+    static const int limits[] = {1, 4, 200, MOST};
+    const int most = limits[draw(self, 40) ? draw(self, 3) : 3];
+    const int is_symmetric = draw(self, 4) == 0, silent = draw(self, 2 * size);
+    for (int i = 0; i < size; i++)
+        for (int j = 0; j < size; j++) {
+            const int drawn = draw(self, 3) ? draw(self, most + 1) : 0;
+            counts[i][j] = i == silent ? 0 : drawn;
+            if (is_symmetric && j < i)
+                counts[i][j] = counts[j][i];
+        }
+}
+
+static int is_symmetric(int counts[MOST_RANKS][MOST_RANKS], int size)
+{
+    for (int i = 0; i < size; i++)
+        for (int j = 0; j < i; j++)
+            if (counts[i][j] != counts[j][i])
+                return 0;
+    return 1;
+}
+
+/* Fill the elements from one rank to another, in the buffer of either of them. */
+static void fill(int *elements, int count, int from, int to)
+{
+    for (int i = 0; i < count; i++)
+        elements[i] = (from * MOST_RANKS + to) * (MOST + 1) + i;
+}
+
+static void call(struct thread *self, int *buffers[3])
+{
+    int counts[MOST_RANKS][MOST_RANKS], sent[MOST_RANKS], received[MOST_RANKS];
+    int from_place[MOST_RANKS], to_place[MOST_RANKS], rank, size;
+    int *send = buffers[0], *receive = buffers[1], *expected = buffers[2];
+    MPI_Comm comm = draw(self, 3) ? self->whole : self->half;
+    /* both halves draw the same numbers; their sizes may differ */
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    const int may_be_in_place = draw(self, 2);
+    const uint64_t begin = self->state;
+    draw_counts(self, counts, size);
+    self->state = begin + 1;
+    const int in_place = may_be_in_place && is_symmetric(counts, size);
+    for (int i = 0, out = 0, in = 0; i < size; i++) {
+        sent[i] = counts[rank][i];
+        received[i] = counts[i][rank];
+        from_place[i] = out;
+        to_place[i] = in;
+        out += sent[i] + GAP;
+        in += received[i] + GAP;
+    }
+    const size_t nbytes = sizeof *receive * (size_t)(to_place[size - 1] + received[size - 1] + GAP);
+    memset(receive, 0xff, nbytes);
+    memset(expected, 0xff, nbytes);
+    for (int i = 0; i < size; i++) {
+        fill(in_place ? receive + to_place[i] : send + from_place[i], sent[i], rank, i);
+        fill(expected + to_place[i], received[i], i, rank);
+    }
+    MPI_Alltoallv(in_place ? MPI_IN_PLACE : send, sent, from_place, MPI_INT, receive, received,
+                  to_place, MPI_INT, comm);
+    self->wrong += memcmp(receive, expected, nbytes) != 0;
+}
+
+static void *make_calls(void *argument)
+{
+    struct thread *self = argument;
+    int *buffers[3];
+    for (int i = 0; i < 3; i++)
+        buffers[i] = malloc(ELEMENTS * sizeof **buffers);
+    for (int i = 0; i < n_calls; i++)
+        call(self, buffers);
+    for (int i = 0; i < 3; i++)
+        free(buffers[i]);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    int provided, rank, wrong = 0, all_wrong;
+    n_calls = argc > 1 ? atoi(argv[1]) : 100;
+    seed = argc > 2 ? atoi(argv[2]) : 1;
+    const int n_threads = argc > 3 ? atoi(argv[3]) : 1;
+    struct thread *threads = calloc((size_t)n_threads, sizeof *threads);
+    MPI_Init_thread(&argc, &argv, n_threads > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int i = 0; i < n_threads; i++) {
+        threads[i].state = (uint64_t)(seed * 1000 + i);
+        MPI_Comm_dup(MPI_COMM_WORLD, &threads[i].whole);
+        MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &threads[i].half);
+    }
+    for (int i = 1; i < n_threads; i++)
+        pthread_create(&threads[i].handle, NULL, make_calls, &threads[i]);
+    make_calls(&threads[0]);
+    for (int i = 0; i < n_threads; i++) {
+        if (i)
+            pthread_join(threads[i].handle, NULL);
+        wrong += threads[i].wrong;
+        MPI_Comm_free(&threads[i].whole);
+        MPI_Comm_free(&threads[i].half);
+    }
+    MPI_Allreduce(&wrong, &all_wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("%d wrong\n", all_wrong);
+    free(threads);
+    MPI_Finalize();
+    return all_wrong != 0;
+}

@@ -1,0 +1,91 @@
+"""Counts of an `MPI_Alltoallv`: models, files, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.base.errors import InputError
+from tuner.prediction.block_counts import MODELS, block_counts
+
+
+@pytest.mark.parametrize("p", [1, 2, 6, 33])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_mean_rank_sends_what_is_asked_for(name: str, p: int) -> None:
+    counts = block_counts(name, p)
+    assert counts.shares.shape == (p, p)
+    assert counts.shares.sum() == pytest.approx(p)
+    assert (counts.shares >= 0).all()
+    assert counts.sizes(10_000_000).sum() == pytest.approx(p * 10_000_000, rel=1e-4)
+
+
+def test_tokens_follow_zipf_up_to_the_capacity() -> None:
+    """Of 4 experts 12/25, 6/25, 4/25 and 3/25 of the tokens want one; 3/8 fit at 1.5 times 1/4."""
+    free, limited = (
+        np.sort(block_counts(text, 4).shares[0])[::-1] for text in ("zipf:1", "zipf:1:1.5")
+    )
+    assert free == pytest.approx(np.array([12, 6, 4, 3]) / 25)
+    kept = np.array([3 / 8, 6 / 25, 4 / 25, 3 / 25])
+    assert limited == pytest.approx(kept / kept.sum())
+    assert (block_counts("zipf:0", 4).shares == 1 / 4).all()
+
+
+def test_pencils_exchange_along_their_row() -> None:
+    shares = block_counts("pencils:2x3", 6).shares
+    row = np.full((3, 3), 1 / 3)
+    nothing = np.zeros((3, 3))
+    assert shares == pytest.approx(np.block([[row, nothing], [nothing, row]]))
+    assert (block_counts("pencils", 6).shares == shares).all()
+
+
+def test_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text("# bytes\n0, 5, 7\n\n1 2 3\n0,0,0\n")
+    counts = block_counts(str(path), 3)
+    assert counts.mean_bytes == 6
+    assert counts.sizes(6).tolist() == [[0, 5, 7], [1, 2, 3], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("1 2\n3\n", r"2 rows of 1 or 2 counts: 2 ranks need 2 rows of 2"),
+        ("", r"0 rows of no counts: 2 ranks need 2 rows of 2"),
+        ("1 2\n3 x\n", r"'x' is not a number of bytes"),
+        ("1 2\n3 -4\n", r"'-4' is not a number of bytes"),
+        ("0 0\n0 0\n", r"all counts are 0: nothing is exchanged"),
+        ("1 2\n3 99999999999999999999\n", r"'99999999999999999999' bytes is more than"),
+    ],
+)
+def test_a_wrong_file_is_refused(content: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "counts"
+    path.write_text(content)
+    with pytest.raises(InputError, match=reason):
+        block_counts(str(path), 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("zipf:x", "write zipf, zipf:EXPONENT or zipf:EXPONENT:CAPACITY"),
+        ("zipf:-1", "write zipf"),
+        ("zipf:1:0", "write zipf"),
+        ("zipf:nan", "write zipf"),
+        ("zipf:1:2:3", "write zipf"),
+        ("uniform:2", "write uniform$"),
+        ("pencils:2x2", "write pencils or pencils:ROWSxCOLUMNS"),
+        ("pencils:3", "write pencils"),
+        ("pencil", "did you mean 'pencils'"),
+        ("/nowhere/counts", "'/nowhere/counts'"),
+    ],
+)
+def test_a_wrong_model_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        block_counts(text, 6)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read as text"):
+        block_counts(str(tmp_path), 2)

@@ -1,0 +1,137 @@
+"""Bytes that each rank sends to each other one in an `MPI_Alltoallv`: from a file or a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tuner.base.arrays import FloatArray, IntArray
+from tuner.base.errors import InputError, shortened_repr
+from tuner.base.spelling import unknown_name
+from tuner.core.schedule import MAX_MESSAGE_BYTES
+
+SEED = 2026  # of the order of experts and of uniform counts, so that all runs have the same
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCounts:
+    """The blocks of a call in proportion to one another.
+
+    shares      of the block for each rank (column) from each rank (row), shape (p, p): one, divided
+                over the blocks of the mean rank
+    mean_bytes  mean bytes that ranks send, where they are given; else 0
+    """
+
+    shares: FloatArray
+    mean_bytes: int = 0
+
+    def sizes(self, count: int) -> IntArray:
+        """Return the elements of each block in a call whose ranks send `count` in the mean."""
+        return np.rint(self.shares * count).astype(np.int64)
+
+
+def block_counts(text: str, p: int) -> BlockCounts:
+    """Return the counts that a text asks for: the name of a model, or of a file of bytes.
+
+    Raises InputError for a model with wrong parameters and for a file without p by p counts.
+    """
+    name, *parameters = text.split(":")
+    if name in MODELS and not Path(text).exists():
+        try:
+            made = MODELS[name](p, parameters)
+        except ValueError:
+            raise InputError(f"--counts {text}: write {FORMS[name]}") from None
+        return BlockCounts(_of_mean_one(made))
+    return _read_counts(Path(text), p)
+
+
+def _of_mean_one(weights: FloatArray) -> FloatArray:
+    shares: FloatArray = weights * (len(weights) / weights.sum())
+    return shares
+
+
+def _read_counts(path: Path, p: int) -> BlockCounts:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise InputError(unknown_name("file or model of counts", str(path), [*MODELS])) from None
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InputError(f"{path}: cannot be read as text: {reason}") from None
+    rows = [line.replace(",", " ").split() for line in lines]
+    rows = [row for row in rows if row and not row[0].startswith("#")]
+    if len(rows) != p or any(len(row) != p for row in rows):
+        widths = sorted({len(row) for row in rows})
+        raise InputError(
+            f"{path}: {len(rows)} rows of {' or '.join(map(str, widths)) or 'no'} counts:"
+            f" {p} ranks need {p} rows of {p}"
+        )
+    counts = np.array([[_parse_count(word, path) for word in row] for row in rows], np.float64)
+    if not counts.any():
+        raise InputError(f"{path}: all counts are 0: nothing is exchanged")
+    return BlockCounts(_of_mean_one(counts), math.ceil(counts.sum() / p))
+
+
+def _parse_count(word: str, path: Path) -> int:
+    if not word.isascii() or not word.isdigit():
+        raise InputError(f"{path}: {shortened_repr(word)} is not a number of bytes")
+    if len(word) > len(str(MAX_MESSAGE_BYTES)) or int(word) > MAX_MESSAGE_BYTES:
+        raise InputError(
+            f"{path}: {shortened_repr(word)} bytes is more than a message has, {MAX_MESSAGE_BYTES}"
+        )
+    return int(word)
+
+
+def _uniform(p: int, parameters: Sequence[str]) -> FloatArray:
+    """Return independent counts between 0 and twice their mean."""
+    if parameters:
+        raise ValueError
+    drawn: FloatArray = np.random.default_rng(SEED).random((p, p))
+    return drawn
+
+
+def _zipf(p: int, parameters: Sequence[str]) -> FloatArray:
+    """Return the expected counts of tokens for experts, one on each rank.
+
+    The k-th most wanted expert gets a part of all tokens in proportion to k to the minus
+    `exponent`, and at most `capacity` times as many as the mean one; the rest are dropped, as in
+    Switch Transformers (W. Fedus, B. Zoph, N. Shazeer, JMLR 23, 2022, section 2.2).
+    """
+    given = [float(one) for one in parameters]
+    exponent, capacity = [*given, *(1.0, math.inf)[len(given) :]]
+    if not (0 <= exponent < math.inf and capacity > 0):
+        raise ValueError
+    wanted = np.arange(1.0, p + 1) ** -exponent
+    taken = np.minimum(wanted / wanted.sum(), capacity / p)
+    return np.tile(np.random.default_rng(SEED).permutation(taken), (p, 1))
+
+
+def _pencils(p: int, parameters: Sequence[str]) -> FloatArray:
+    """Return the counts of the transposes of an FFT in pencils: equal ones along a row of ranks.
+
+    The grid of ranks is the most square one, unless its rows and columns are given.
+    """
+    rows = max(n for n in range(1, math.isqrt(p) + 1) if p % n == 0)
+    if parameters:
+        (text,) = parameters
+        rows, columns = map(int, text.split("x"))
+        if rows < 1 or rows * columns != p:
+            raise ValueError
+    row_of = np.arange(p) // (p // rows)
+    alike: FloatArray = (row_of[:, None] == row_of).astype(np.float64)
+    return alike
+
+
+MODELS: Mapping[str, Callable[[int, Sequence[str]], FloatArray]] = {
+    "uniform": _uniform,
+    "zipf": _zipf,
+    "pencils": _pencils,
+}
+FORMS: Mapping[str, str] = {
+    "uniform": "uniform",
+    "zipf": "zipf, zipf:EXPONENT or zipf:EXPONENT:CAPACITY, such as zipf:1.2:2",
+    "pencils": "pencils or pencils:ROWSxCOLUMNS with the product of the ranks, such as pencils:4x8",
+}
