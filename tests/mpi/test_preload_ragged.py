@@ -26,7 +26,7 @@ RANKS, CALLS = 4, 200
 SPLIT_BYTES = 1000  # where the rules of these tables change
 LINEAR, PAIRWISE = AlgorithmChoice("linear"), AlgorithmChoice("pairwise")
 # 16 calls with four elements for each rank, then 16 with 400, and so on; with a second argument,
-# all are for rank 0
+# all with 400 to or from rank 0
 PROGRAM = """
 #include <mpi.h>
 #include <stdlib.h>
@@ -37,16 +37,36 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    const int to_first = argc > 2 && argv[2][0] == 't', from_first = argc > 2 && !to_first;
     for (int call = 0; call < atoi(argv[1]); call++) {
         for (int i = 0; i < size; i++) {
-            const int count = call / 16 % 2 ? 400 : 4;
-            sent[i] = argc > 2 && i ? 0 : count;
-            received[i] = argc > 2 && rank ? 0 : count;
+            const int count = argc > 2 || call / 16 % 2 ? 400 : 4;
+            sent[i] = (to_first && i) || (from_first && rank) ? 0 : count;
+            received[i] = (to_first && rank) || (from_first && i) ? 0 : count;
             places[i] = i * 400;
         }
         MPI_Alltoallv(send, sent, places, MPI_INT, receive, received, places, MPI_INT,
                       MPI_COMM_WORLD);
     }
+    return MPI_Finalize();
+}
+"""
+# Rank 0 makes its fifth call with wrong arguments, of which the library says so; no bytes are sent.
+WRONG_CALL = """
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    static int zeros[16], failed;
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int call = 0; call < 300; call++)
+        failed += MPI_Alltoallv(zeros, zeros, zeros, MPI_INT, zeros, zeros, zeros,
+                                call == 4 && rank == 0 ? MPI_DATATYPE_NULL : MPI_INT,
+                                MPI_COMM_WORLD) != MPI_SUCCESS;
+    printf("rank %d: %d\\n", rank, failed);
     return MPI_Finalize();
 }
 """
@@ -95,15 +115,6 @@ def watched_calls(
     return [(int(linear), int(pairwise)) for linear, pairwise in map(str.split, lines)]
 
 
-def test_the_algorithm_is_that_of_the_bytes_agreed_on(
-    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
-) -> None:
-    """Every 64th call, at which ranks agree, is one of the first 16 of 32 and so a small one."""
-    table = two_rules(launcher.version(), PAIRWISE, LINEAR)
-    told = watched_calls(launcher, program, table, watching, tmp_path)
-    assert told == [(0, CALLS)] * RANKS
-
-
 def test_an_agreement_before_every_call_follows_each_size(
     launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
 ) -> None:
@@ -113,29 +124,49 @@ def test_an_agreement_before_every_call_follows_each_size(
     assert told == [(large, CALLS - large)] * RANKS
 
 
-def test_without_agreements_several_rules_are_left_to_the_library(
+def test_the_rule_of_all_sizes_so_far_is_followed(
+    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
+) -> None:
+    """Up to the first agreement the library runs `linear`, as it does from four ranks on."""
+    table = table_of({(ALLTOALLV, RANKS): [(0, PAIRWISE)]}, library=launcher.version())
+    told = watched_calls(launcher, program, table, watching, tmp_path)
+    assert len(set(told)) == 1
+    assert 0 < told[0][0] < 100
+
+
+def test_sizes_of_several_rules_are_left_to_the_library(
+    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
+) -> None:
+    """Between two agreements, hundreds of calls on average, there are small and large calls."""
+    table = two_rules(launcher.version(), AlgorithmChoice(), PAIRWISE)
+    told = watched_calls(launcher, program, table, watching, tmp_path, TUNER_AGREE_EVERY="500")
+    assert told == [(CALLS, 0)] * RANKS
+
+
+def test_without_agreements_several_choices_are_left_to_the_library(
+    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
+) -> None:
+    table = two_rules(launcher.version(), AlgorithmChoice(), PAIRWISE)
+    told = watched_calls(launcher, program, table, watching, tmp_path, TUNER_AGREE_EVERY="0")
+    assert told == [(CALLS, 0)] * RANKS
+
+
+def test_without_agreements_one_choice_for_all_sizes_is_followed(
     launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
 ) -> None:
     table = two_rules(launcher.version(), PAIRWISE, PAIRWISE)
     told = watched_calls(launcher, program, table, watching, tmp_path, TUNER_AGREE_EVERY="0")
-    assert told == [(CALLS, 0)] * RANKS  # as Open MPI decides from four ranks on
-
-
-def test_one_rule_for_all_sizes_needs_no_agreement(
-    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
-) -> None:
-    table = table_of({(ALLTOALLV, RANKS): [(0, PAIRWISE)]}, library=launcher.version())
-    told = watched_calls(launcher, program, table, watching, tmp_path, TUNER_AGREE_EVERY="0")
     assert told == [(0, CALLS)] * RANKS
 
 
+@pytest.mark.parametrize("pattern", ["to the first", "from the first"])
 def test_uneven_calls_are_left_to_the_library(
-    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
+    launcher: Launcher, program: Path, watching: dict[str, str], pattern: str, tmp_path: Path
 ) -> None:
-    """Rank 0 receives everything: as many times the mean as there are ranks."""
-    table = table_of({(ALLTOALLV, RANKS): [(0, PAIRWISE)]}, library=launcher.version())
-    words = str(CALLS), "to the first"
-    told = watched_calls(launcher, program, table, watching, tmp_path, words)
+    """One rank receives or sends everything, so that no rule is for the bytes of all."""
+    table = two_rules(launcher.version(), AlgorithmChoice(), PAIRWISE)
+    words = str(CALLS), pattern
+    told = watched_calls(launcher, program, table, watching, tmp_path, words, TUNER_AGREE_EVERY="1")
     assert told == [(CALLS, 0)] * RANKS
 
 
@@ -165,10 +196,33 @@ def test_random_counts_arrive(
         ranks, words, program=program, environment=environment, timeout=patience(20), check=False
     )
     assert (done.returncode, done.stdout.strip()) == (0, "0 wrong"), done.stderr
-    assert threads > 1 or sum(read_counts(tmp_path / "report").values()) > 0
+    assert threads > 1 or not every or sum(read_counts(tmp_path / "report").values()) > 0
 
 
-def test_a_record_has_the_bytes_that_ranks_agreed_on(
+@pytest.mark.parametrize("every", ["1", "3", ""])
+@pytest.mark.parametrize("library", ["launcher", "mpich_launcher"])
+def test_a_call_that_one_rank_makes_wrongly_stops_nobody(
+    request: pytest.FixtureRequest, library: str, every: str, tmp_path: Path
+) -> None:
+    launcher: Launcher = request.getfixturevalue(library)
+    source = tmp_path / "wrong_call.c"
+    source.write_text(WRONG_CALL)
+    program = compiled(launcher, str(source), tmp_path)
+    _, small, *rest = all_choices(launcher.version())
+    table = two_rules(launcher.version(), small, rest[-1])
+    followed = {
+        **preload_environment(launcher, table, tmp_path),
+        "TUNER_TUNE_AFTER_US": "0",
+        "TUNER_AGREE_EVERY": every,
+    }
+    alone, told = (
+        launcher.run(RANKS, [], program=program, environment=one, timeout=patience())
+        for one in (SHARED_CORES, {**SHARED_CORES, **followed})
+    )
+    assert sorted(told.stdout.split("\n")) == sorted(alone.stdout.split("\n"))
+
+
+def test_a_record_has_sizes_up_to_the_next_power_of_two(
     launcher: Launcher, program: Path, tmp_path: Path
 ) -> None:
     environment = {
@@ -176,7 +230,6 @@ def test_a_record_has_the_bytes_that_ranks_agreed_on(
         **preload_environment(launcher, table_of({}), tmp_path),
         "TUNER_FLAT_TABLE": "",
         "TUNER_RECORD": str(tmp_path / "record"),
-        "TUNER_AGREE_EVERY": "1",
     }
     launcher.run(
         RANKS, [str(CALLS)], program=program, environment=environment, timeout=patience(20)
@@ -184,7 +237,7 @@ def test_a_record_has_the_bytes_that_ranks_agreed_on(
     record = read_record(tmp_path / "record")
     sizes = Counter({kind.nbytes: kind.calls for kind in record.kinds})
     large = sum(call // 16 % 2 for call in range(CALLS))
-    assert sizes == {4 * RANKS * 400: large, 4 * RANKS * 4: CALLS - large}
+    assert sizes == {8192: large, 64: CALLS - large}  # of 6,400 and 64 bytes
     assert not record.broken
     assert record.kinds[0].collective is ALLTOALLV
 

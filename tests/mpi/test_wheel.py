@@ -80,6 +80,7 @@ table export table.json --format openmpi --out openmpi.rules
 table check openmpi.rules --table table.json
 table validate {table} --python {python}
 run --table {table} -- {mpirun} --allow-run-as-root -n 2 {python} -m mpi4py.bench helloworld
+record --out own.profile -- {mpirun} --allow-run-as-root -n 2 {python} -m mpi4py.bench ringtest
 token create reader --scope read
 db prune --keep-jobs 3
 """

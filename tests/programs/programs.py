@@ -77,7 +77,7 @@ PROGRAMS = (
         compared=r"^!? .*= .* Ry$|^ *(?: -?\d+\.\d{4}){4} *$|^ *highest occupied level.*",
         inputs="pw",
         tolerance=1e-6,
-        follows=REDUCING | {"reduce", "barrier"},
+        follows=REDUCING | {"reduce", "barrier", "alltoall"},
     ),
     *(scalapack(name) for name in ("xdlu", "xdqr", "xdls", "xdinv", "xdgsep", "PBLAS/dpb2tst")),
     Program(
@@ -120,7 +120,7 @@ PROGRAMS = (
         compared="the cube is .*",
         inputs="fftw",
         prepare="mpicc.openmpi transform.c -o transform -lfftw3_mpi -lfftw3 -lm",
-        follows=frozenset({"allreduce"}),
+        follows=frozenset({"allreduce", "alltoall"}),
     ),
     Program(
         "abinit",

@@ -1,8 +1,8 @@
 /* Random all-to-alls with counts of their own on every rank: ragged_calls CALLS SEED THREADS
  *
- * Every thread makes its calls on a duplicate of MPI_COMM_WORLD of its own and on one of its halves.
- * Some counts, and all of some ranks, are 0. Elements lie in gaps and say whose they are; where the
- * counts are symmetric, a call may be in place. Rank 0 prints the number of wrong calls on all ranks. */
+ * Every thread has a duplicate of MPI_COMM_WORLD and one of its halves. Some counts, and all of some
+ * ranks, are 0. Elements lie in gaps and say whose they are; where the counts are symmetric, a call
+ * may be in place. Rank 0 prints the number of wrong calls on all ranks. */
 
 #include <mpi.h>
 #include <pthread.h>
@@ -58,6 +58,29 @@ static void fill(int *elements, int count, int from, int to)
         elements[i] = (from * MOST_RANKS + to) * (MOST + 1) + i;
 }
 
+/* Make a call, with large counts where the library has them and this is asked for. */
+static void exchange(const void *send, const int *sent, const int *from, void *receive,
+                     const int *received, const int *to, int size, int large, MPI_Comm comm)
+{
+#if MPI_VERSION >= 4
+    MPI_Count counts[2][MOST_RANKS];
+    MPI_Aint places[2][MOST_RANKS];
+    for (int i = 0; i < size; i++) {
+        counts[0][i] = sent[i];
+        counts[1][i] = received[i];
+        places[0][i] = from[i];
+        places[1][i] = to[i];
+    }
+    if (large) {
+        MPI_Alltoallv_c(send, counts[0], places[0], MPI_INT, receive, counts[1], places[1], MPI_INT,
+                        comm);
+        return;
+    }
+#endif
+    (void)size, (void)large;
+    MPI_Alltoallv(send, sent, from, MPI_INT, receive, received, to, MPI_INT, comm);
+}
+
 static void call(struct thread *self, int *buffers[3])
 {
     int counts[MOST_RANKS][MOST_RANKS], sent[MOST_RANKS], received[MOST_RANKS];
@@ -67,7 +90,7 @@ static void call(struct thread *self, int *buffers[3])
     /* both halves draw the same numbers; their sizes may differ */
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
-    const int may_be_in_place = draw(self, 2);
+    const int may_be_in_place = draw(self, 2), large = draw(self, 4) == 0;
     const uint64_t begin = self->state;
     draw_counts(self, counts, size);
     self->state = begin + 1;
@@ -87,8 +110,8 @@ static void call(struct thread *self, int *buffers[3])
         fill(in_place ? receive + to_place[i] : send + from_place[i], sent[i], rank, i);
         fill(expected + to_place[i], received[i], i, rank);
     }
-    MPI_Alltoallv(in_place ? MPI_IN_PLACE : send, sent, from_place, MPI_INT, receive, received,
-                  to_place, MPI_INT, comm);
+    exchange(in_place ? MPI_IN_PLACE : send, sent, from_place, receive, received, to_place, size,
+             large, comm);
     self->wrong += memcmp(receive, expected, nbytes) != 0;
 }
 
@@ -112,7 +135,8 @@ int main(int argc, char **argv)
     seed = argc > 2 ? atoi(argv[2]) : 1;
     const int n_threads = argc > 3 ? atoi(argv[3]) : 1;
     struct thread *threads = calloc((size_t)n_threads, sizeof *threads);
-    MPI_Init_thread(&argc, &argv, n_threads > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
+    MPI_Init_thread(&argc, &argv, n_threads > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
+                    &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     for (int i = 0; i < n_threads; i++) {
         threads[i].state = (uint64_t)(seed * 1000 + i);

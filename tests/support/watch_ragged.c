@@ -14,7 +14,8 @@ static int n_calls[2];
         int (*real)(const void *, const int *, const int *, void *, void *, const int *,      \
                     const int *, void *, void *, void *) = dlsym(RTLD_NEXT, #name);           \
         n_calls[number]++;                                                                    \
-        return real(send, sent, from, send_type, receive, received, to, receive_type, comm, module); \
+        return real(send, sent, from, send_type, receive, received, to, receive_type, comm,   \
+                    module);                                                                  \
     }
 
 COUNTED(0, ompi_coll_base_alltoallv_intra_basic_linear)

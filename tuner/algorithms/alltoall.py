@@ -302,7 +302,7 @@ def _two_level(p: int, group: int, between: Builder) -> Schedule:
     return Schedule(ALLTOALL, p, p, make, scratch_buffers=(max(areas) + area) // p - 1)
 
 
-def _with_counts(builder: Callable[..., Schedule]) -> Callable[..., Schedule]:
+def _as_alltoallv(builder: Callable[..., Schedule]) -> Callable[..., Schedule]:
     """Return the builder of the same transfers in `MPI_Alltoallv`, for blocks of one length."""
 
     @wraps(builder)
@@ -313,4 +313,4 @@ def _with_counts(builder: Callable[..., Schedule]) -> Callable[..., Schedule]:
 
 
 for _name in algorithm_names(ALLTOALL):
-    algorithm(Collective.ALLTOALLV, _name)(_with_counts(describe(ALLTOALL, _name).builder))
+    algorithm(Collective.ALLTOALLV, _name)(_as_alltoallv(describe(ALLTOALL, _name).builder))

@@ -198,6 +198,20 @@ def positive(maximum: float = MAX_FLOAT) -> Kind:
     return Kind("number", lambda what, value: parse_positive_float(what, value, maximum), schema)
 
 
+def not_negative(maximum: float = MAX_FLOAT) -> Kind:
+    """Return the kind of numbers from 0 to `maximum`."""
+
+    def read(what: str, value: Any) -> float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= maximum:
+            raise InputError(
+                f"{what} must be a number from 0 to {maximum:g}, not {shortened_repr(value)}"
+            )
+        return float(value)
+
+    return Kind("number", read, {"type": "number", "minimum": 0, "maximum": maximum})
+
+
 def one_of(known: Sequence[str]) -> Kind:
     """Return the kind of values that are one of some names."""
 

@@ -181,8 +181,9 @@ class TuningTable:
     def held_by_files(self) -> TuningTable:
         """Return the table with the rules that the libraries' own files can hold.
 
-        They cannot tell placements apart, so these are the rules for block placement; nor does a
-        rank know the size of a ragged call. Raises InputError if there is no other rule.
+        Libraries cannot tell placements apart, so these are the rules for block placement. There
+        are none for ragged calls, whose size no rank knows. Raises InputError if there is no other
+        rule.
         """
         rules = tuple(
             rule
@@ -191,8 +192,8 @@ class TuningTable:
         )
         if self.rules and not rules:
             raise InputError(
-                "all rules of the table are for cyclic ranks or calls with blocks of different"
-                " lengths, and no file tells these from others: `tuner run` follows them"
+                "all rules of the table are for cyclic ranks or alltoallv, and no file tells"
+                " placements or the size of an alltoallv: `tuner run` follows them"
             )
         return TuningTable(self.cluster, self.library, rules, self.provenance)
 

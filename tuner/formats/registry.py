@@ -87,7 +87,7 @@ class Format:
         return self.write(table.held_by_files(), options)
 
     def check(self, table: TuningTable, text: str, options: ExportOptions) -> list[str]:
-        """Compare a file with the rules for block placement, as `compare` does.
+        """Compare a file with the rules that files can hold, as `compare` does.
 
         Raises InputError for a damaged file.
         """

@@ -168,6 +168,8 @@ def native_algorithm(collective: Collective, choice: AlgorithmChoice) -> NativeA
         raise InputError(
             f"{collective} {choice}: MPICH has segments of 0 (none) to {MAX_INT} bytes"
         )
+    if not 0 <= choice.params.get("requests", 0) <= MAX_INT:
+        raise InputError(f"{collective} {choice}: MPICH limits requests to 0 (none) to {MAX_INT}")
     return found
 
 

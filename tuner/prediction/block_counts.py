@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from tuner.base.arrays import FloatArray, IntArray
-from tuner.base.errors import InputError, shortened_repr
+from tuner.base.errors import InputError, LimitExceededError, shortened_repr
 from tuner.base.spelling import unknown_name
 from tuner.core.schedule import MAX_MESSAGE_BYTES
 
+MAX_RANKS = 1 << 12  # whose counts are held in memory, 128 MiB for a matrix
+ROUNDING = 1e-12  # of shares; whole numbers of elements stay what they are
 SEED = 2026  # of the order of experts and of uniform counts, so that all runs have the same
 
 
@@ -23,30 +26,72 @@ class BlockCounts:
 
     shares      of the block for each rank (column) from each rank (row), shape (p, p): one, divided
                 over the blocks of the mean rank
-    mean_bytes  mean bytes that ranks send, where they are given; else 0
+    given       bytes of each block, where they are given; else None
     """
 
     shares: FloatArray
-    mean_bytes: int = 0
+    given: IntArray | None = None
 
-    def sizes(self, count: int) -> IntArray:
-        """Return the elements of each block in a call whose ranks send `count` in the mean."""
-        return np.rint(self.shares * count).astype(np.int64)
+    @property
+    def mean_bytes(self) -> int:
+        """Return the mean bytes that ranks send, rounded up, of given blocks; else 0."""
+        return 0 if self.given is None else -(-int(self.given.sum()) // len(self.given))
+
+    def sizes(self, nbytes: int, itemsize: int = 1) -> IntArray:
+        """Return the elements of each block in a call whose ranks send `nbytes` in the mean.
+
+        Blocks are rounded up to whole elements.
+        """
+        if self.given is not None and nbytes == self.mean_bytes:
+            return -(-self.given // itemsize)
+        elements: FloatArray = np.ceil(self.shares * (nbytes / itemsize) * (1 - ROUNDING))
+        return elements.astype(np.int64)
+
+
+class Routing(NamedTuple):
+    """How unevenly tokens want experts.
+
+    The k-th most wanted expert gets a part of all tokens in proportion to k to the minus
+    `exponent`, and at most `capacity` times as many as the mean one; the rest are dropped, as in
+    Switch Transformers (W. Fedus, B. Zoph, N. Shazeer, JMLR 23, 2022, section 2.2).
+    """
+
+    exponent: float
+    capacity: float
+    experts: int
+
+    def taken(self, p: int) -> FloatArray:
+        """Return the part of all tokens that the experts of each of p ranks take, shape (p,).
+
+        The experts are dealt to the ranks in an order that is drawn once for all calls.
+        """
+        wanted = np.arange(1.0, self.experts + 1) ** -self.exponent
+        taken = np.minimum(wanted / wanted.sum(), self.capacity / self.experts)
+        dealt = np.random.default_rng(SEED).permutation(taken)
+        return np.array([own.sum() for own in np.array_split(dealt, p)])
 
 
 def block_counts(text: str, p: int) -> BlockCounts:
     """Return the counts that a text asks for: the name of a model, or of a file of bytes.
 
-    Raises InputError for a model with wrong parameters and for a file without p by p counts.
+    Raises InputError for a model with wrong parameters and for a file without p by p counts, and
+    LimitExceededError for too many ranks.
     """
+    if p > MAX_RANKS:
+        raise LimitExceededError(f"--counts: {p} ranks; take at most {MAX_RANKS} (--ranks)")
     name, *parameters = text.split(":")
-    if name in MODELS and not Path(text).exists():
-        try:
-            made = MODELS[name](p, parameters)
-        except ValueError:
-            raise InputError(f"--counts {text}: write {FORMS[name]}") from None
-        return BlockCounts(_of_mean_one(made))
-    return _read_counts(Path(text), p)
+    if name not in MODELS or Path(text).exists():
+        return _read_counts(Path(text), p)
+    try:
+        made = MODELS[name](p, parameters)
+    except ValueError:
+        raise InputError(f"--counts {text}: write {FORMS[name]}") from None
+    return BlockCounts(_of_mean_one(made))
+
+
+def expert_counts(routing: Routing, p: int) -> BlockCounts:
+    """Return the counts of tokens that ranks send to the experts of all p ranks."""
+    return BlockCounts(_of_mean_one(np.tile(routing.taken(p), (p, 1))))
 
 
 def _of_mean_one(weights: FloatArray) -> FloatArray:
@@ -69,10 +114,10 @@ def _read_counts(path: Path, p: int) -> BlockCounts:
             f"{path}: {len(rows)} rows of {' or '.join(map(str, widths)) or 'no'} counts:"
             f" {p} ranks need {p} rows of {p}"
         )
-    counts = np.array([[_parse_count(word, path) for word in row] for row in rows], np.float64)
+    counts = np.array([[_parse_count(word, path) for word in row] for row in rows], np.int64)
     if not counts.any():
         raise InputError(f"{path}: all counts are 0: nothing is exchanged")
-    return BlockCounts(_of_mean_one(counts), math.ceil(counts.sum() / p))
+    return BlockCounts(_of_mean_one(counts.astype(np.float64)), counts)
 
 
 def _parse_count(word: str, path: Path) -> int:
@@ -94,19 +139,11 @@ def _uniform(p: int, parameters: Sequence[str]) -> FloatArray:
 
 
 def _zipf(p: int, parameters: Sequence[str]) -> FloatArray:
-    """Return the expected counts of tokens for experts, one on each rank.
-
-    The k-th most wanted expert gets a part of all tokens in proportion to k to the minus
-    `exponent`, and at most `capacity` times as many as the mean one; the rest are dropped, as in
-    Switch Transformers (W. Fedus, B. Zoph, N. Shazeer, JMLR 23, 2022, section 2.2).
-    """
-    given = [float(one) for one in parameters]
-    exponent, capacity = [*given, *(1.0, math.inf)[len(given) :]]
+    """Return the expected counts of tokens for experts, one on each rank."""
+    exponent, capacity = [*map(float, parameters), *(1.0, math.inf)[len(parameters) :]]
     if not (0 <= exponent < math.inf and capacity > 0):
         raise ValueError
-    wanted = np.arange(1.0, p + 1) ** -exponent
-    taken = np.minimum(wanted / wanted.sum(), capacity / p)
-    return np.tile(np.random.default_rng(SEED).permutation(taken), (p, 1))
+    return np.tile(Routing(exponent, capacity, p).taken(p), (p, 1))
 
 
 def _pencils(p: int, parameters: Sequence[str]) -> FloatArray:

@@ -260,7 +260,9 @@ class CallPredictor:
         if not collective.is_ragged or self.counts is None:
             return made
         count = max(1, nbytes // self.itemsize)
-        return with_block_sizes(made, self.counts.sizes(count)[:ranks, :ranks], count)
+        return with_block_sizes(
+            made, self.counts.sizes(nbytes, self.itemsize)[:ranks, :ranks], count
+        )
 
     def _even_schedule(
         self, collective: Collective, choice: AlgorithmChoice, nbytes: int, ranks: int

@@ -180,12 +180,31 @@ def _list(collective: Collective) -> str:
     return f"{first} + is_commutative(op)" if collective.is_reduction else first
 
 
-def _rule(collective: Collective) -> str:
-    """Return the expression for the rule of a call."""
+def _search(collective: Collective, name: str, passed: str, packed: str) -> str:
+    """Return the statements that find the rule for a call, and describe the call.
+
+    Calls without a rule are passed to the library before they are described, where possible.
+    """
+    library = f"return library_{name}({passed});"
+    left = f"""\
+    if ((!rule || rule->choice == LEFT_CHOICE) && !known->is_recorded)
+        {library}
+"""
+    call = f"""\
+    struct call call = {{.collective = {collective.name}, .library = call_{name}, {packed}}};"""
     if collective.is_ragged:
-        found = "&nbytes, recvcounts, sizeof *recvcounts, recvtype"
-        return f"find_ragged_rule(known, {_list(collective)}, {found})"
-    return f"find_rule(known, {_list(collective)}, nbytes = {_bytes(collective)})"
+        arguments = f"&call, known, {_list(collective)}, sizeof *recvcounts, &nbytes"
+        return f"""\
+    if (!known->follows[{collective.name}])
+        {library}
+{call}
+    const struct rule *rule = find_ragged_rule({arguments});
+{left}"""
+    return f"""\
+    const struct rule *rule = NULL;
+    if (known->follows[{collective.name}])
+        rule = find_rule(known, {_list(collective)}, nbytes = {_bytes(collective)});
+{left}{call}"""
 
 
 def _functions(collective: Collective, suffix: str, count: str) -> str:
@@ -216,12 +235,7 @@ static int follow_{name}({declared})
 {{
     struct communicator *known = find_communicator(comm);
     int64_t nbytes = 0;
-    const struct rule *rule = NULL;
-    if (known->follows[{collective.name}])
-        rule = {_rule(collective)};
-    if ((!rule || rule->choice == LEFT_CHOICE) && !known->is_recorded)
-        return library_{name}({passed});
-    struct call call = {{.collective = {collective.name}, .library = call_{name}, {packed}}};
+{_search(collective, name, passed, packed)}
     return known->is_recorded ? record(&call, known, rule, nbytes)
                               : follow(&call, known, rule, nbytes);
 }}

@@ -65,7 +65,12 @@ def collective_point(
 def _schedule_choices(
     collective: Collective, shape: ProbeShape, nbytes: int, spec: ProbeSpec
 ) -> Iterator[AlgorithmChoice]:
-    """Yield the requested schedules of ours that suit the shape, with the library's segments."""
+    """Yield the requested schedules of ours that suit the shape, with the library's segments.
+
+    There are none for ragged calls, which no schedule runs.
+    """
+    if collective.is_ragged:
+        return
     there = available_capabilities((), False, shape.nodes, shape.ppn)
     for name in algorithms.algorithm_names(collective, there):
         if name not in spec.schedules and ALL_SCHEDULES not in spec.schedules:

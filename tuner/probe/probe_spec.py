@@ -175,6 +175,7 @@ def _check_collectives(spec: ProbeSpec) -> None:
     known = {
         name
         for one in spec.collectives
+        if not one.is_ragged
         for name in (*algorithms.algorithm_names(one), ALL_SCHEDULES)
     }
     unknown = [name for name in spec.schedules if name not in known]

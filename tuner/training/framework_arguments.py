@@ -84,6 +84,8 @@ def _of_megatron(framework: ModelParallel, model: Model) -> Iterator[str]:
     yield f"--pipeline-model-parallel-size {framework.pipeline}"
     if framework.expert > 1:
         yield f"--expert-model-parallel-size {framework.expert}"
+    if framework.capacity_factor:
+        yield f"--moe-expert-capacity-factor {framework.capacity_factor:g}"
     stages: list[str] = []
     if model.transformer:
         counts = framework.block_counts(model.transformer)

@@ -13,6 +13,7 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
 from tuner.core.table import SCHEDULE, AlgorithmChoice
+from tuner.prediction.block_counts import Routing, expert_counts
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.training.recorded import SEND
 
@@ -56,11 +57,13 @@ class Call(NamedTuple):
     operation   the value of a `Collective`, or SEND: each first member sends one message to the
                 second
     nbytes      bytes of the whole buffer, as for a `Collective`
+    routing     of the tokens that a ragged call carries to experts; None for equal blocks
     """
 
     operation: str
     nbytes: int
     group: Group
+    routing: Routing | None = None
 
 
 def simulate_groups(
@@ -74,11 +77,14 @@ def simulate_groups(
     Raises InputError and ScheduleError for an algorithm that is not for groups of this size, or
     that no schedule describes.
     """
+    if call.routing:
+        predictor = replace(predictor, counts=expert_counts(call.routing, call.group.size))
     own, p = _own_schedule(call, choice, predictor), predictor.placement.p
     whole = own if own.p == p else _side_by_side(own, call.group.members(p), p)
     if calls > 1:
         whole = _repeated(whole, calls)
-    return predictor.simulated_seconds(whole, call.nbytes)
+    nbytes = own.n_chunks * predictor.itemsize if call.routing else call.nbytes
+    return predictor.simulated_seconds(whole, nbytes)
 
 
 def _own_schedule(call: Call, choice: AlgorithmChoice, predictor: CallPredictor) -> Schedule:

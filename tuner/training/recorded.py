@@ -14,11 +14,13 @@ BARRIER = "barrier"
 # A barrier counts as an allreduce of one float, as PyTorch carries it out with NCCL
 # (ProcessGroupNCCL::barrier); traces give it no bytes.
 BARRIER_BYTES = 4
-_OPERATIONS = {spelling: one.value for one in Collective for spelling in one.spellings} | {
-    BARRIER: Collective.ALLREDUCE.value,
-    SEND: SEND,
-    "recv": SEND,
-}
+_SPELLINGS = ((spelling, one) for one in Collective for spelling in one.spellings)
+_OPERATIONS = {
+    # traces have no counts, so that blocks are taken as equally long
+    spelling: one.value
+    for spelling, one in _SPELLINGS
+    if not one.is_ragged
+} | {BARRIER: Collective.ALLREDUCE.value, SEND: SEND, "recv": SEND}
 _LONGEST_FIRST = sorted(_OPERATIONS, key=len, reverse=True)
 
 

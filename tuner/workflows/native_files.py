@@ -12,7 +12,7 @@ from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.launch import find_interpreter, loaded_libmpi
 from tuner.mpi_libraries import LIBRARY_MODULES
 
-UNTOLD = "placements or the size of calls with blocks of different lengths"
+UNTOLD = "placements, or the size of an alltoallv"
 
 
 def omitted_rules_note(table: TuningTable) -> str:

@@ -377,7 +377,10 @@ def test_uneven_counts_take_longer(flat: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("alltoall", "--counts", "uniform", "--sizes", "1KiB"), "all blocks of an alltoall are"),
+        (
+            ("alltoall", "--counts", "uniform", "--sizes", "1KiB"),
+            "--counts is for alltoallv, not for alltoall",
+        ),
         (("alltoallv",), "give --sizes, such as"),
         (("alltoallv", "--counts", "uniform"), "give --sizes, such as"),
         (("allreduce",), "give --sizes, such as"),

@@ -291,6 +291,13 @@ def test_segments_are_what_an_int_of_the_library_holds(segment: int) -> None:
         mpich.emit(table, GENERIC)
 
 
+@pytest.mark.parametrize("requests", [-1, 2**31, 2**40])
+def test_requests_are_what_an_int_of_the_library_holds(requests: int) -> None:
+    few = AlgorithmChoice("spread_out", {"requests": requests})
+    with pytest.raises(InputError, match=r"MPICH limits requests to 0 \(none\) to 2147483647"):
+        mpi_libraries.mpich.settings(Collective.ALLTOALLV, few)
+
+
 BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BINOMIAL}}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, LimitExceededError
 from tuner.prediction.block_counts import MODELS, block_counts
 
 
@@ -42,10 +42,23 @@ def test_pencils_exchange_along_their_row() -> None:
 
 def test_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
-    path.write_text("# bytes\n0, 5, 7\n\n1 2 3\n0,0,0\n")
+    path.write_text("# bytes\n0, 5, 7\n\n1 2 4\n0,0,0\n")
     counts = block_counts(str(path), 3)
-    assert counts.mean_bytes == 6
-    assert counts.sizes(6).tolist() == [[0, 5, 7], [1, 2, 3], [0, 0, 0]]
+    assert counts.mean_bytes == 7  # of 19/3
+    assert counts.sizes(7).tolist() == [[0, 5, 7], [1, 2, 4], [0, 0, 0]]
+    assert counts.sizes(7, itemsize=4).tolist() == [[0, 2, 2], [1, 1, 1], [0, 0, 0]]
+    assert counts.sizes(19).tolist() == [[0, 15, 21], [3, 6, 12], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_small_blocks_are_rounded_up(name: str) -> None:
+    counts = block_counts(name, 8)
+    assert (counts.sizes(1)[counts.shares > 0] == 1).all()
+
+
+def test_too_many_ranks_are_refused_before_their_counts_are_made() -> None:
+    with pytest.raises(LimitExceededError, match="100000 ranks; take at most 4096"):
+        block_counts("uniform", 100_000)
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--counts",
         metavar="COUNTS",
-        help="bytes that each rank sends to each other one in an alltoallv: a file with a row for"
-        " each sender; uniform; zipf:EXPONENT:CAPACITY, tokens for experts; or"
-        " pencils:ROWSxCOLUMNS, the transposes of an FFT (default: equal)",
+        help="bytes from each rank to each rank in an alltoallv: a file with a row for each sender;"
+        " uniform (random); zipf:EXPONENT:CAPACITY, tokens for experts; or pencils:ROWSxCOLUMNS,"
+        " the transposes of an FFT (default: all equal)",
     )
     _shape(parser)
     _add_cost_options(parser)
@@ -194,7 +194,8 @@ def run(options: argparse.Namespace) -> None:
     memory = options.memory or (HOST if calibration else _default_memory(placement))
     memory = memory if options.collective.has_data else HOST
     with_nccl = options.runner == LIBRARY and not (options.gantt or calibration)
-    counts, sizes = _counts_and_sizes(options, placement.p)
+    counts = _counts(options.counts, options.collective, placement.p)
+    sizes = _sizes(options.sizes, counts, options.collective)
     predictor = replace(
         CallPredictor.of_machine(placement, machine.calibration, memory, with_nccl=with_nccl),
         root=options.root,
@@ -219,20 +220,22 @@ def run(options: argparse.Namespace) -> None:
     print_result(options.json, records, show)
 
 
-def _counts_and_sizes(
-    options: argparse.Namespace, p: int
-) -> tuple[BlockCounts | None, tuple[int, ...]]:
-    """Return the counts that are asked for, if any, and the sizes of the calls.
+def _counts(wanted: str | None, collective: Collective, p: int) -> BlockCounts | None:
+    """Return the counts that are asked for, if any; raise UsageError where calls have none."""
+    if wanted and not collective.is_ragged:
+        ragged = ", ".join(one for one in Collective if one.is_ragged)
+        raise UsageError(f"--counts is for {ragged}, not for {collective}")
+    return block_counts(wanted, p) if wanted else None
 
-    Raises UsageError where neither options nor a file of counts say how large the calls are.
-    """
-    if options.counts and not options.collective.is_ragged:
-        raise UsageError(f"--counts: all blocks of an {options.collective} are equally long")
-    counts = block_counts(options.counts, p) if options.counts else None
-    sizes = options.sizes or (counts and counts.mean_bytes and (counts.mean_bytes,))
+
+def _sizes(
+    given: Sequence[int] | None, counts: BlockCounts | None, collective: Collective
+) -> tuple[int, ...]:
+    """Return the sizes of the calls; raise UsageError where nothing says how large they are."""
+    sizes = given or (counts and counts.mean_bytes and (counts.mean_bytes,))
     if not sizes:
         raise UsageError("give --sizes, such as --sizes 1KiB,1MiB")
-    return counts, tuple(dict.fromkeys(map(options.collective.call_bytes, sizes)))
+    return tuple(dict.fromkeys(map(collective.call_bytes, sizes)))
 
 
 def _predict_all(asked: AskedCalls, gantt: Path | None, *, explained: bool) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ NCCL_COLLECTIVES = {
 }
 # Those that NCCL makes of sends and receives, with schedules that stand for them: in each round a
 # rank sends to one rank and receives from another (p2pSchedule in src/init.cc of 2.30, by nodes).
-POINT_TO_POINT = {Collective.ALLTOALL: "pairwise"}
+POINT_TO_POINT = {Collective.ALLTOALL: "pairwise", Collective.ALLTOALLV: "pairwise"}
 COLLECTIVES = {known.name: collective for collective, known in NCCL_COLLECTIVES.items()}
 MULTI_PROTOCOL_ALGORITHMS = (RING, TREE)  # the others have only Simple
 MAX_CHANNELS = 64

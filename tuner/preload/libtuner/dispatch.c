@@ -7,52 +7,7 @@
  * memory anew for each allocation: 0.5 ns a byte (2 us a page). What is smaller it uses again. */
 enum { MOST_KEPT = 1 << 24 };
 
-/* Bytes of the rank with most, as a multiple of the mean, up to which a ragged call is even. */
-enum { MOST_IMBALANCE = 2 };
-
 double tune_after_seconds;
-int64_t agreement_interval;
-
-static int64_t received_bytes(const struct communicator *known, const void *counts,
-                              size_t count_size, MPI_Datatype datatype)
-{
-    int64_t count = 0;
-    for (int rank = 0; rank < known->size; rank++)
-        count += count_size == sizeof(int) ? ((const int *)counts)[rank]
-                                           : (int64_t)((const MPI_Count *)counts)[rank];
-    const int64_t nbytes = signature_bytes(count, datatype);
-    return nbytes < 0 ? 0 : nbytes; /* for arguments that the library refuses */
-}
-
-/* Agree on the mean bytes of a ragged call, and whether its rule is to be trusted: those of tables
- * were measured with equal blocks. A rank's own counts say nothing of those of others. */
-static void agree_on_bytes(struct communicator *known, int64_t nbytes)
-{
-    const MPI_Comm comm = atomic_load(&known->handle);
-    int64_t most = nbytes;
-    library_allreduce(&nbytes, 1, MPI_INT64_T, MPI_SUM, comm);
-    library_allreduce(&most, 1, MPI_INT64_T, MPI_MAX, comm);
-    known->ragged_bytes = nbytes / known->size;
-    known->is_uneven = most > MOST_IMBALANCE * known->ragged_bytes;
-}
-
-/* Return the rule for a ragged call, and its bytes: those of the mean rank in the last call at which
- * the ranks agreed, which are the first and then every so many. Ranks make the same sequence of
- * calls on a communicator, as MPI requires, so all agree in the same call, or none does. Without
- * agreements one rule for all sizes is followed, and none of several. */
-const struct rule *find_ragged_rule(struct communicator *known, int list, int64_t *nbytes,
-                                    const void *counts, size_t count_size, MPI_Datatype datatype)
-{
-    const uint32_t n_rules = known->shape ? known->shape->n_rules[list] : 0;
-    if (agreement_interval == 0)
-        return n_rules == 1 ? find_rule(known, list, 0) : NULL;
-    if (n_rules == 0 && !known->is_recorded)
-        return NULL;
-    if (known->ragged_calls++ % (uint64_t)agreement_interval == 0)
-        agree_on_bytes(known, received_bytes(known, counts, count_size, datatype));
-    *nbytes = known->ragged_bytes;
-    return known->is_uneven ? NULL : find_rule(known, list, *nbytes);
-}
 
 /* Count a call that follows a rule. Threads may count at once, and then some calls are lost. */
 static void count_call(struct call *call, const struct rule *rule)

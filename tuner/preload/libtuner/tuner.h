@@ -90,6 +90,11 @@ struct layout {
     int32_t nodes, ppn, is_cyclic;
 };
 
+/* Bytes over the whole buffer. */
+struct volume {
+    int64_t least, most;
+};
+
 struct communicator {
     _Atomic(MPI_Comm) handle;
     bool follows[N_COLLECTIVES];
@@ -102,8 +107,8 @@ struct communicator {
     bool has_called;        /* the first call of a derived communicator is the library's */
     double library_seconds; /* that its calls have taken, by the table, while it is not set up */
     uint64_t ragged_calls;  /* so far */
-    int64_t ragged_bytes;   /* of a ragged call, as the ranks have last agreed */
-    bool is_uneven;         /* whether they were then far from equal */
+    struct volume volume;   /* of those on this rank since the ranks have last agreed */
+    const struct rule *ragged_rule; /* on which they then agreed; NULL for none */
     MPI_Comm messages;      /* for the messages of schedules; MPI_COMM_NULL until needed */
     struct binding *bindings; /* by choice; NULL until needed */
     struct memory memories[N_MEMORIES];
@@ -204,9 +209,6 @@ static inline int64_t signature_bytes(MPI_Count count, MPI_Datatype datatype)
 /* dispatch.c: the first choice of a table is the library's default */
 enum { LEFT_CHOICE = 0 };
 extern double tune_after_seconds;
-extern int64_t agreement_interval; /* ragged calls from one agreement on their bytes to the next */
-const struct rule *find_ragged_rule(struct communicator *known, int list, int64_t *nbytes,
-                                    const void *counts, size_t count_size, MPI_Datatype datatype);
 int follow(struct call *call, struct communicator *known, const struct rule *rule, int64_t nbytes);
 void prepare_world(void);
 
@@ -227,6 +229,11 @@ static inline const struct rule *find_rule(const struct communicator *known, int
     }
     return &rules[low];
 }
+
+/* ragged.c */
+extern int64_t agreement_interval; /* calls from one agreement to the next, on average; 0: none */
+const struct rule *find_ragged_rule(const struct call *call, struct communicator *known, int list,
+                                    size_t count_size, int64_t *nbytes);
 
 /* forcing.c */
 enum { LEAVE, RUN_SCHEDULE, FORCE_HERE, FORCE_ON_DUPLICATE };

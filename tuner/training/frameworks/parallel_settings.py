@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Annotated
 
 from tuner.base.errors import InputError
-from tuner.base.file_settings import MAX_COUNT, Count, Flag, one_of, whole
+from tuner.base.file_settings import MAX_COUNT, Count, Flag, not_negative, one_of, whole
+from tuner.prediction.block_counts import Routing
 from tuner.training.frameworks.pipeline_schedule import (
     GPIPE,
     ONE_F_ONE_B,
@@ -23,6 +25,7 @@ from tuner.training.model import Model, ModelLayer, TransformerShape
 TENSOR, DATA, PIPELINE = DIMENSIONS = ("tensor", "data", "pipeline")
 ORDERS = tuple("-".join(names) for names in permutations(DIMENSIONS))
 Blocks = Annotated[int, whole(MAX_COUNT, DEFAULT_BLOCKS)]  # of a stage
+MAX_EXPONENT = 16.0  # of routing; then one expert has nearly all tokens
 EXPERTS = "experts"  # ends the names of layers whose work the experts do
 
 
@@ -35,6 +38,9 @@ class ParallelSettings:
     tensor              ranks over which each matrix is divided
     pipeline            stages over which the blocks are divided
     expert              replicas over which the experts of each block are divided
+    routing_exponent    by which tokens prefer some experts; 0: none, see `Routing`
+    capacity_factor     most tokens of an expert as a multiple of the mean, beyond which they are
+                        dropped (Megatron-LM's --moe-expert-capacity-factor); 0: no limit
     interleaved         chunks of layers of each stage
     first_blocks        blocks of the first stage; DEFAULT_BLOCKS: as `divide_blocks` divides them
     last_blocks         blocks of the last stage; the same
@@ -52,6 +58,8 @@ class ParallelSettings:
     tensor: Count = 1
     pipeline: Count = 1
     expert: Count = 1
+    routing_exponent: Annotated[float, not_negative(MAX_EXPONENT)] = 0.0
+    capacity_factor: Annotated[float, not_negative()] = 0.0
     interleaved: Count = 1
     first_blocks: Blocks = DEFAULT_BLOCKS
     last_blocks: Blocks = DEFAULT_BLOCKS
@@ -89,6 +97,13 @@ class ParallelSettings:
                 break
             stride *= sizes[name]
         return Group(sizes[dimension], stride)
+
+    def routing(self, job: TrainingJob) -> Routing | None:
+        """Return how unevenly tokens want experts; None where all get equally many."""
+        if not self.routing_exponent or shape_of(job.model).experts == 1:
+            return None
+        capacity = self.capacity_factor or math.inf
+        return Routing(self.routing_exponent, capacity, shape_of(job.model).experts)
 
     def same_experts(self, job: TrainingJob) -> Group:
         """Return the groups of ranks that have the same experts."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+import numpy as np
+
+from tuner.base.arrays import FloatArray
 from tuner.core.collective import Collective
 from tuner.training.frameworks.parallel_settings import (
     DATA,
@@ -28,8 +31,9 @@ def stage_work(
     parallel: ParallelSettings, job: TrainingJob, layers: Sequence[int], phase: str
 ) -> StageWork:
     """Return what a stage does in a pass over some layers for one microbatch."""
-    forward = float(job.forward[layers].sum()) / parallel.tensor
-    backward = float(job.backward[layers].sum()) / parallel.tensor
+    load = _loads(parallel, job, layers)
+    forward = float((job.forward[layers] * load).sum()) / parallel.tensor
+    backward = float((job.backward[layers] * load).sum()) / parallel.tensor
     again = parallel.recompute and phase == BACKWARD
     compute = forward if phase == FORWARD else backward + (forward if again else 0.0)
     times = 2 if again else 1
@@ -80,7 +84,22 @@ def _expert_calls(
     tokens = _activation_bytes(parallel, job) * shape_of(job.model).active_experts
     nbytes = tokens // (parallel.tensor if parallel.sequence_parallel else 1)
     group = Group(parallel.expert, parallel.group(job, DATA).stride)
-    yield Call(Collective.ALLTOALL, nbytes, group), 2 * count * times
+    call = Call(Collective.ALLTOALL, nbytes, group)
+    if routing := parallel.routing(job):
+        kept = float(routing.taken(parallel.expert).sum())
+        call = Call(Collective.ALLTOALLV, round(nbytes * kept), group, routing)
+    yield call, 2 * count * times
+
+
+def _loads(parallel: ParallelSettings, job: TrainingJob, layers: Sequence[int]) -> FloatArray:
+    """Return the tokens of each layer on the rank with most, as a multiple of the mean.
+
+    All ranks wait for that one in the exchange that follows.
+    """
+    routing = parallel.routing(job)
+    most = parallel.expert * routing.taken(parallel.expert).max() if routing else 1.0
+    names = (job.model.layers[at].name for at in layers)
+    return np.array([most if name.endswith(EXPERTS) else 1.0 for name in names])
 
 
 def _activation_bytes(parallel: ParallelSettings, job: TrainingJob) -> int:

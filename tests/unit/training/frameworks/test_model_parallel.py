@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,8 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.exchanges import RATE, one_switch
 from tests.support.properties import examples
+from tests.support.unequal_topologies import LATENCY
 from tuner.base.errors import InputError
+from tuner.core.table import SCHEDULE, AlgorithmChoice
+from tuner.prediction.block_counts import Routing
+from tuner.prediction.call_predictor import CallPredictor
+from tuner.topology import HOST
+from tuner.topology.readers import nominal_calibration
 from tuner.training.call_times import CallTimes
 from tuner.training.frameworks import framework_from_record, stage_gradients
 from tuner.training.frameworks.model_parallel import ModelParallel
@@ -24,7 +32,7 @@ from tuner.training.frameworks.stage_gradients import (
     stage_elements,
     updated_elements,
 )
-from tuner.training.groups import Call, Group
+from tuner.training.groups import Call, Group, simulate_groups
 from tuner.training.job import TrainingJob
 from tuner.training.models import Architecture, build_model, gpt, llama
 from tuner.training.recorded import COMPUTE
@@ -426,3 +434,60 @@ def test_later_stages_and_chunks_reduce_all_gradients_at_once() -> None:
         assert list(gradient_buckets(framework, job, stage, chunk)) == [
             framework.layers_of(job.model, stage, chunk)
         ]
+
+
+def routed(exponent: float, capacity: float = 0.0) -> ModelParallel:
+    return ModelParallel(expert=4, routing_exponent=exponent, capacity_factor=capacity)
+
+
+def test_experts_that_all_want_alike_exchange_equal_blocks() -> None:
+    assert (
+        calls_of(routed(0.0), job_of(4, experts=8)).keys()
+        == calls_of(ModelParallel(expert=4), job_of(4, experts=8)).keys()
+    )
+
+
+def test_dropped_tokens_are_not_exchanged() -> None:
+    """Of 8 experts at k^-1 the first three want 0.368, 0.184 and 0.123; 0.15 fits at 1.2."""
+    job = job_of(4, passes=2, experts=8)
+    wanted = np.arange(1, 9) ** -1.0 / (np.arange(1, 9) ** -1.0).sum()
+    kept = np.minimum(wanted, 1.2 / 8).sum()
+    tokens = SEQUENCE * WIDTH * 2 * 2
+    found = {name: nbytes for name, nbytes, _ in calls_of(routed(1.0, 1.2), job)}
+    assert found["alltoallv"] == round(tokens * kept)
+    everything = {name: nbytes for name, nbytes, _ in calls_of(routed(1.0), job)}
+    assert everything["alltoallv"] == tokens
+
+
+def test_the_rank_with_most_tokens_decides() -> None:
+    """The experts alone compute: 4 ranks with 2 of 8 experts each, one of them the most wanted."""
+    job = job_of(4, experts=8)
+    of_experts = np.array([float(one.name.endswith("experts")) for one in job.model.layers])
+    job = replace(job, forward=of_experts, backward=2 * of_experts)
+
+    def seconds(framework: ModelParallel) -> float:
+        ends = [one.end.max() for one in iteration(framework, job).operations]
+        return float(max(ends))
+
+    even, limited, free = (seconds(routed(*one)) for one in ((0.0,), (1.0, 1.2), (1.0,)))
+    most = Routing(1.0, np.inf, 8).taken(4).max() * 4
+    assert free == pytest.approx(even * most)
+    assert even < limited <= even * 1.2 < free
+
+
+def test_uneven_tokens_are_simulated() -> None:
+    """On one switch the linear exchange takes as long as the most wanted rank receives."""
+    placement = one_switch(4)
+    costs = nominal_calibration(placement.topology)
+    predictor = CallPredictor(placement, costs, HOST)
+    linear = AlgorithmChoice("linear", runner=SCHEDULE)
+    nbytes = 4 << 20
+    own = Routing(1.0, np.inf, 8)
+    call = Call("alltoallv", nbytes, Group(4), own)
+    most = own.taken(4).max() * 3 * nbytes  # from three others
+    found = simulate_groups(call, linear, predictor)
+    assert found == pytest.approx(LATENCY + most / RATE, rel=1e-3)
+    pairs = Call("alltoallv", nbytes, Group(2, 2), own)
+    shares = own.taken(2)
+    two = simulate_groups(pairs, linear, predictor)
+    assert two == pytest.approx(LATENCY + shares.max() * nbytes / RATE, rel=1e-3)

@@ -21,6 +21,7 @@ from tuner.training.recorded import (
     COMPUTE,
     RecordedStep,
     RecordedWorkload,
+    operation_of,
 )
 from tuner.training.workload_files import load_workload, parse_workload, write_chakra_trace
 from tuner.training.workload_files.chakra import parse_chakra_trace
@@ -270,6 +271,16 @@ def test_a_written_chakra_trace_reads_the_same(tmp_path: Path) -> None:
     workload = replace(workload, groups={**workload.groups, "TP": (2, 1)})
     write_chakra_trace(tmp_path / "own.0.et", workload)
     assert load_workload(tmp_path / "own.0.et") == workload
+
+
+def test_a_ragged_exchange_counts_as_an_even_one(tmp_path: Path) -> None:
+    """Traces have no counts; PyTorch's profiler calls it all_to_allv, and Chakra has one kind."""
+    assert operation_of("all_to_allv") == operation_of("all_to_all") == "alltoall"
+    step = RecordedStep("a", COMMUNICATION, 0.0, operation_of("all_to_allv"), 4000, "world")
+    write_chakra_trace(tmp_path / "a.et", RecordedWorkload("a", (step,), {"world": (0, 1)}, 4))
+    found = load_workload(tmp_path / "a.et")
+    assert isinstance(found, RecordedWorkload)
+    assert found.steps[0].collective == "alltoall"
 
 
 def test_a_written_allgather_has_the_bytes_of_one_rank(tmp_path: Path) -> None:
