@@ -12,6 +12,7 @@ enum { N = 1000, MANY = 300, MIB = 1 << 20 };
 static int rank, size, errors;
 static char *program;
 static int give[8 * N], take[8 * N];
+static const int few[] = {1, 1, 1, 1, 1, 1, 1, 1}, places[] = {0, 1, 2, 3, 4, 5, 6, 7};
 
 static void expect(int is_right, const char *what)
 {
@@ -70,6 +71,8 @@ static void call_between_groups(void)
     MPI_Allgather(give, 1, MPI_INT, take, 1, MPI_INT, between);
     MPI_Gather(give, 1, MPI_INT, take, 1, MPI_INT, root, between);
     MPI_Scatter(give, 1, MPI_INT, take, 1, MPI_INT, root, between);
+    MPI_Alltoall(give, 1, MPI_INT, take, 1, MPI_INT, between);
+    MPI_Alltoallv(give, few, places, MPI_INT, take, few, places, MPI_INT, between);
     expect(take[0] == 1, "blocks of the other group");
     MPI_Barrier(between);
 #if MPI_VERSION >= 4
@@ -154,6 +157,26 @@ static void have_no_datatype(void)
     MPI_Barrier(MPI_COMM_WORLD);
     sum_on(MPI_COMM_WORLD);
     MPI_Comm_free(&comm);
+}
+
+/* Counts that the library refuses, between others. */
+static void have_wrong_counts(void)
+{
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    for (int call = 0; call < 9; call++) {
+        const int wrong[8] = {-1}, is_wrong = call % 3 == 1;
+        const int *counts = is_wrong ? wrong : few;
+        int code = MPI_Alltoallv(give, few, places, MPI_INT, take, counts, places, MPI_INT, comm);
+        expect_class(code, is_wrong ? MPI_ERR_COUNT : MPI_SUCCESS, "class of wrong counts");
+    }
+#ifdef OPEN_MPI /* MPICH reads them */
+    expect_class(MPI_Alltoallv(give, few, places, MPI_INT, take, NULL, places, MPI_INT, comm),
+                 MPI_ERR_ARG, "class without counts");
+#endif
+    MPI_Comm_free(&comm);
+    sum_on(MPI_COMM_WORLD);
 }
 
 /* More data than an int has bytes, of one page that is sent again and again. */
@@ -258,8 +281,12 @@ static void call_profiled(void)
     PMPI_Allgather(give, 10, MPI_INT, take, 10, MPI_INT, comm);
     PMPI_Gather(give, 10, MPI_INT, take, 10, MPI_INT, 0, comm);
     PMPI_Scatter(give, 10, MPI_INT, take, 10, MPI_INT, 0, comm);
+    PMPI_Alltoall(give, 10, MPI_INT, take, 10, MPI_INT, comm);
+    PMPI_Alltoallv(give, few, places, MPI_INT, take, few, places, MPI_INT, comm);
     PMPI_Barrier(comm);
 #if MPI_VERSION >= 4
+    const MPI_Count large[] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const MPI_Aint apart[] = {0, 1, 2, 3, 4, 5, 6, 7};
     PMPI_Bcast_c(give, 10, MPI_INT, 0, comm);
     PMPI_Reduce_c(give, take, 10, MPI_INT, MPI_SUM, 0, comm);
     PMPI_Allreduce_c(give, take, 10, MPI_INT, MPI_SUM, comm);
@@ -267,6 +294,9 @@ static void call_profiled(void)
     PMPI_Allgather_c(give, 10, MPI_INT, take, 10, MPI_INT, comm);
     PMPI_Gather_c(give, 10, MPI_INT, take, 10, MPI_INT, 0, comm);
     PMPI_Scatter_c(give, 10, MPI_INT, take, 10, MPI_INT, 0, comm);
+    PMPI_Alltoall_c(give, 10, MPI_INT, take, 10, MPI_INT, comm);
+    MPI_Alltoallv_c(give, large, apart, MPI_INT, take, large, apart, MPI_INT, comm);
+    PMPI_Alltoallv_c(give, large, apart, MPI_INT, take, large, apart, MPI_INT, comm);
 #endif
     sum_on(comm);
     PMPI_Comm_free(&comm);
@@ -301,6 +331,7 @@ static const struct corner {
     {"spawn", spawn},
     {"truncation", truncate_message},
     {"datatype", have_no_datatype},
+    {"counts", have_wrong_counts},
     {"data", call_with_much_data},
     {"gathers", give_memory_back},
     {"memory", call_without_memory},

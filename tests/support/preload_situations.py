@@ -223,6 +223,13 @@ WRONG_CALLS = Situation("wrong_calls_program.c", ranks=2, prints="sum 3")
 ENDINGS = Situation("preload_endings.c", ("returned", "2", "40", "7"), write_table=SCHEDULE)
 USUAL = corner("profiled")
 
+RAGGED = Situation(
+    "ragged_calls.c",
+    ("100", "1", "1"),
+    write_table=FORCED,
+    environment={"TUNER_AGREE_EVERY": "1"},
+    prints="0 wrong",
+)
 GUIDELINES = Situation(
     "preload_calls.c",
     ("FOLDER/calls",),
@@ -239,6 +246,10 @@ SITUATIONS = {
     "all collectives, forced": replace(COLLECTIVES, write_table=FORCED),
     "all collectives, mixed": replace(COLLECTIVES, write_table=MIXED),
     "all collectives, recorded": recording(COLLECTIVES),
+    "ragged calls": RAGGED,
+    "ragged calls without agreements": also(RAGGED, TUNER_AGREE_EVERY="0"),
+    "ragged calls, recorded": recording(replace(RAGGED, write_table=None)),
+    "wrong counts": also(corner("counts", FORCED), TUNER_AGREE_EVERY="1"),
     "wrong calls, schedules": replace(WRONG_CALLS, write_table=SCHEDULE),
     "wrong calls, forced": replace(WRONG_CALLS, write_table=FORCED),
     "delete functions": Situation("deleting_program.c", write_table=SCHEDULE),

@@ -79,9 +79,9 @@ static const struct rule *agree_on_rule(const struct communicator *known, int li
 {
     int64_t sizes[2] = {-known->volume.least, known->volume.most};
     const MPI_Comm comm = atomic_load(&known->handle);
-    if (library_allreduce(sizes, 2, MPI_INT64_T, MPI_MAX, comm) != MPI_SUCCESS)
-        return NULL;
-    return find_common_rule(known, list, (struct volume){-sizes[0], sizes[1]});
+    const bool agree = library_allreduce(sizes, 2, MPI_INT64_T, MPI_MAX, comm) == MPI_SUCCESS;
+    const struct volume all = {-sizes[0], sizes[1]};
+    return agree ? find_common_rule(known, list, all) : NULL;
 }
 
 /* Return the rule for a ragged call, and its most bytes on this rank, rounded up to a power of two
