@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tuner.base.arrays import Int32Array, IntArray
 from tuner.base.errors import LimitExceededError
-from tuner.core.schedule import Round, Schedule
+from tuner.core.schedule import MAX_MESSAGE_BYTES, Round, Schedule
 
 MAX_PLACES = 1 << 27  # of blocks on all ranks; half a gigabyte of memory
 NOTHING = -1
@@ -29,7 +29,7 @@ def with_block_sizes(schedule: Schedule, sizes: IntArray, mean: int) -> Schedule
     Chunks are single elements, and only their number in each message has a meaning: the result can
     be simulated, but not verified or run. Messages of nothing are not sent, as in Open MPI and
     MPICH (coll_base_alltoallv.c, alltoallv_intra_scattered.c). Raises LimitExceededError for too
-    many ranks.
+    many ranks, and its rounds raise it for too long a message.
     """
     p = schedule.p
     places = p * schedule.slots
@@ -44,6 +44,11 @@ def with_block_sizes(schedule: Schedule, sizes: IntArray, mean: int) -> Schedule
         held = _blocks_before(schedule)
         for r in schedule.rounds():
             amount = _moved(r, held, sizes)
+            if amount.max() > MAX_MESSAGE_BYTES:
+                raise LimitExceededError(
+                    f"{schedule}: a message of {amount.max()} elements, and at most"
+                    f" {MAX_MESSAGE_BYTES} can be sent: take a smaller size"
+                )
             yield Round.of(r.src, r.dst, 0, 0, amount).select(amount > 0)
 
     return replace(schedule, n_chunks=n_chunks, make_rounds=make, scratch_buffers=1)

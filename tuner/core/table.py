@@ -192,8 +192,8 @@ class TuningTable:
         )
         if self.rules and not rules:
             raise InputError(
-                "all rules of the table are for cyclic ranks or alltoallv, and no file tells"
-                " placements or the size of an alltoallv: `tuner run` follows them"
+                "all rules of the table are for cyclic ranks or alltoallv, which no file of a"
+                " library can hold: `tuner run` follows them"
             )
         return TuningTable(self.cluster, self.library, rules, self.provenance)
 

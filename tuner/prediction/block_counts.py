@@ -24,8 +24,8 @@ SEED = 2026  # of the order of experts and of uniform counts, so that all runs h
 class BlockCounts:
     """The blocks of a call in proportion to one another.
 
-    shares      of the block for each rank (column) from each rank (row), shape (p, p): one, divided
-                over the blocks of the mean rank
+    shares      of the block for each rank (column) from each rank (row), shape (p, p), in what the
+                mean rank has to send; less than one in sum where tokens are dropped
     given       bytes of each block, where they are given; else None
     """
 
@@ -86,12 +86,12 @@ def block_counts(text: str, p: int) -> BlockCounts:
         made = MODELS[name](p, parameters)
     except ValueError:
         raise InputError(f"--counts {text}: write {FORMS[name]}") from None
-    return BlockCounts(_of_mean_one(made))
+    return BlockCounts(made)
 
 
 def expert_counts(routing: Routing, p: int) -> BlockCounts:
     """Return the counts of tokens that ranks send to the experts of all p ranks."""
-    return BlockCounts(_of_mean_one(np.tile(routing.taken(p), (p, 1))))
+    return BlockCounts(np.tile(routing.taken(p), (p, 1)))
 
 
 def _of_mean_one(weights: FloatArray) -> FloatArray:
@@ -104,29 +104,34 @@ def _read_counts(path: Path, p: int) -> BlockCounts:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise InputError(unknown_name("file or model of counts", str(path), [*MODELS])) from None
-    except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"{path}: cannot be read as text: {reason}") from None
+    except (OSError, UnicodeDecodeError):
+        raise InputError(f"{path}: cannot be read as a file of text") from None
     rows = [line.replace(",", " ").split() for line in lines]
     rows = [row for row in rows if row and not row[0].startswith("#")]
     if len(rows) != p or any(len(row) != p for row in rows):
         widths = sorted({len(row) for row in rows})
         raise InputError(
             f"{path}: {len(rows)} rows of {' or '.join(map(str, widths)) or 'no'} counts:"
-            f" {p} ranks need {p} rows of {p}"
+            f" {p} ranks need {p} rows of {p} (--ranks)"
         )
-    counts = np.array([[_parse_count(word, path) for word in row] for row in rows], np.int64)
+    counts = np.array(
+        [
+            [_parse_count(word, f"{path}: row {row}, column {column}") for column, word in words]
+            for row, words in enumerate((enumerate(one, start=1) for one in rows), start=1)
+        ],
+        np.int64,
+    )
     if not counts.any():
         raise InputError(f"{path}: all counts are 0: nothing is exchanged")
     return BlockCounts(_of_mean_one(counts.astype(np.float64)), counts)
 
 
-def _parse_count(word: str, path: Path) -> int:
+def _parse_count(word: str, where: str) -> int:
     if not word.isascii() or not word.isdigit():
-        raise InputError(f"{path}: {shortened_repr(word)} is not a number of bytes")
+        shown = shortened_repr(word)
+        raise InputError(f"{where}: {shown} is not a number of whole bytes, such as 1024")
     if len(word) > len(str(MAX_MESSAGE_BYTES)) or int(word) > MAX_MESSAGE_BYTES:
-        raise InputError(
-            f"{path}: {shortened_repr(word)} bytes is more than a message has, {MAX_MESSAGE_BYTES}"
-        )
+        raise InputError(f"{where}: a block has at most {MAX_MESSAGE_BYTES} bytes")
     return int(word)
 
 
@@ -134,8 +139,7 @@ def _uniform(p: int, parameters: Sequence[str]) -> FloatArray:
     """Return independent counts between 0 and twice their mean."""
     if parameters:
         raise ValueError
-    drawn: FloatArray = np.random.default_rng(SEED).random((p, p))
-    return drawn
+    return _of_mean_one(np.random.default_rng(SEED).random((p, p)))
 
 
 def _zipf(p: int, parameters: Sequence[str]) -> FloatArray:
@@ -158,8 +162,7 @@ def _pencils(p: int, parameters: Sequence[str]) -> FloatArray:
         if rows < 1 or rows * columns != p:
             raise ValueError
     row_of = np.arange(p) // (p // rows)
-    alike: FloatArray = (row_of[:, None] == row_of).astype(np.float64)
-    return alike
+    return _of_mean_one((row_of[:, None] == row_of).astype(np.float64))
 
 
 MODELS: Mapping[str, Callable[[int, Sequence[str]], FloatArray]] = {

@@ -115,8 +115,8 @@ def _agreements() -> dict[str, str]:
     every = os.environ.get(AGREE_VARIABLE)
     if every and not re.fullmatch(r"\d{1,9}", every):
         raise InputError(
-            f"{AGREE_VARIABLE}: {every!r} is not a number of calls: write 0 for no agreements, or 1"
-            " and more"
+            f"{AGREE_VARIABLE}: {every!r} is not a number of calls: write 64, for one call of so"
+            " many in which ranks exchange their sizes, or 0 for never"
         )
     return {AGREE_VARIABLE: every} if every else {}
 

@@ -56,7 +56,7 @@ class Call(NamedTuple):
 
     operation   the value of a `Collective`, or SEND: each first member sends one message to the
                 second
-    nbytes      bytes of the whole buffer, as for a `Collective`
+    nbytes      bytes of the whole buffer, as for a `Collective`; those of dropped tokens included
     routing     of the tokens that a ragged call carries to experts; None for equal blocks
     """
 

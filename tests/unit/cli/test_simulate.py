@@ -391,3 +391,20 @@ def test_counts_and_sizes_that_do_not_fit_are_refused(
 ) -> None:
     assert main(["simulate", "--topology", str(flat), "--collective", *words]) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_a_file_of_counts_is_drawn(flat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = flat.with_name("counts")
+    counts.write_text("0 9\n9 0\n")
+    words = ("--ranks", "2", "--counts", str(counts), "--algorithm", "linear")
+    assert simulated(capsys, flat, *words, "--gantt", f"{flat}.svg", collective="alltoallv")
+    assert Path(f"{flat}.svg").stat().st_size > 1000
+
+
+def test_a_message_that_is_too_long_is_named(
+    flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--counts", "uniform", "--sizes", "1TiB", "--algorithm", "linear")
+    asked = ("simulate", "--topology", str(flat), "--collective", "alltoallv", *words)
+    assert main([*asked]) == 1
+    assert "and at most 2147483647 can be sent: take a smaller size" in capsys.readouterr().err

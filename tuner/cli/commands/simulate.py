@@ -105,15 +105,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         type=argument_types.size_list,
-        help="sizes, such as 1KiB,1MiB; with --counts the mean of all ranks (default: that of a"
-        " file of counts)",
+        help="sizes, such as 1KiB,1MiB; with --counts the mean bytes that a rank sends, to itself"
+        " included (default: that of a file of counts)",
     )
     parser.add_argument(
         "--counts",
         metavar="COUNTS",
         help="bytes from each rank to each rank in an alltoallv: a file with a row for each sender;"
-        " uniform (random); zipf:EXPONENT:CAPACITY, tokens for experts; or pencils:ROWSxCOLUMNS,"
-        " the transposes of an FFT (default: all equal)",
+        " uniform, drawn at random; zipf or zipf:EXPONENT:CAPACITY, tokens for experts; or pencils"
+        " or pencils:ROWSxCOLUMNS, the transposes of an FFT (default: all equal)",
     )
     _shape(parser)
     _add_cost_options(parser)
@@ -180,7 +180,7 @@ def run(options: argparse.Namespace) -> None:
     names, calibration = options.algorithm or (), options.calibration
     _require_known_algorithms(options.collective, names)
     if options.gantt:
-        if len(names) != 1 or len(options.sizes) != 1:
+        if len(names) != 1 or len(options.sizes or (0,)) != 1:
             raise UsageError("--gantt draws one run: give one --algorithm and one size")
         argument_types.require_image_suffix(options.gantt, "--gantt")
         require_writable_file(options.gantt, options.topology, options.node_topology, calibration)

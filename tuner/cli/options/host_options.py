@@ -100,7 +100,8 @@ def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
     file_option(
         group,
         "--profile",
-        "calls of an application, as `tuner training run --profile` writes them: their"
+        "calls of an application, as `tuner record --out` and `tuner training run --profile` write"
+        " them: their"
         " collectives, sizes and shapes are measured unless these options say otherwise",
     )
     group.add_argument(

@@ -30,7 +30,7 @@ from tuner.training.frameworks.stage_gradients import (
     reduce_gradients,
     updated_elements,
 )
-from tuner.training.frameworks.stage_work import stage_message, stage_work
+from tuner.training.frameworks.stage_work import expert_loads, stage_message, stage_work
 from tuner.training.job import TrainingJob
 from tuner.training.timeline import BACKWARD, FORWARD, Timeline
 
@@ -43,9 +43,13 @@ class ModelParallel(ParallelSettings, Framework):
     """
 
     def compute_seconds(self, job: TrainingJob) -> float:
-        """Return the seconds that a rank computes in an iteration, as the mean of all stages."""
-        again = float(job.forward.sum()) if self.recompute else 0.0
-        passes = job.passes * (float(job.forward.sum() + job.backward.sum()) + again)
+        """Return the seconds that a rank computes in an iteration, as the mean of all stages.
+
+        Of the ranks that hold experts it is the one with most tokens.
+        """
+        load = expert_loads(self, job, range(len(job.model.layers)))
+        forward, backward = (float((one * load).sum()) for one in (job.forward, job.backward))
+        passes = job.passes * (forward * (2 if self.recompute else 1) + backward)
         updated = updated_elements(self, job.model, self.replicas(job))
         share = sum(updated) / self.pipeline / job.model.elements
         return passes / self.replica_ranks + job.update * share

@@ -31,7 +31,7 @@ def stage_work(
     parallel: ParallelSettings, job: TrainingJob, layers: Sequence[int], phase: str
 ) -> StageWork:
     """Return what a stage does in a pass over some layers for one microbatch."""
-    load = _loads(parallel, job, layers)
+    load = expert_loads(parallel, job, layers)
     forward = float((job.forward[layers] * load).sum()) / parallel.tensor
     backward = float((job.backward[layers] * load).sum()) / parallel.tensor
     again = parallel.recompute and phase == BACKWARD
@@ -84,14 +84,12 @@ def _expert_calls(
     tokens = _activation_bytes(parallel, job) * shape_of(job.model).active_experts
     nbytes = tokens // (parallel.tensor if parallel.sequence_parallel else 1)
     group = Group(parallel.expert, parallel.group(job, DATA).stride)
-    call = Call(Collective.ALLTOALL, nbytes, group)
-    if routing := parallel.routing(job):
-        kept = float(routing.taken(parallel.expert).sum())
-        call = Call(Collective.ALLTOALLV, round(nbytes * kept), group, routing)
-    yield call, 2 * count * times
+    routing = parallel.routing(job)
+    collective = Collective.ALLTOALLV if routing else Collective.ALLTOALL
+    yield Call(collective, nbytes, group, routing), 2 * count * times
 
 
-def _loads(parallel: ParallelSettings, job: TrainingJob, layers: Sequence[int]) -> FloatArray:
+def expert_loads(parallel: ParallelSettings, job: TrainingJob, layers: Sequence[int]) -> FloatArray:
     """Return the tokens of each layer on the rank with most, as a multiple of the mean.
 
     All ranks wait for that one in the exchange that follows.
