@@ -16,11 +16,12 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.support.calls import EVEN
 from tuner.core.collective import Collective
 from tuner.launch import Launcher
 
 RANKS = (2, 3, 4, 5, 8)
-WITH_DATA = tuple(one for one in Collective if one.has_data)
+WITH_DATA = tuple(one for one in EVEN if one.has_data)
 PROGRAM = ["-m", "mpi4py", "-m", "tests.mpi.dispatcher_program"]
 ROOT = Path(__file__).resolve().parents[2]
 # MPICH's ranks are to give up the processor soon: there may be more of them than cores.

@@ -74,7 +74,7 @@ def main() -> None:
                 if collective.is_rooted and made.root not in (0, p - 1):
                     continue
                 counts = (0, 1, p - 1, p, 5 * p + 3)
-                if collective is Collective.ALLTOALL:  # of equal blocks
+                if collective.gives_in_scratch:  # of equal blocks
                     counts = (0, p, 2 * p, 5 * p, 8 * p)
                 for i, count in enumerate(counts):
                     for dtype in dtypes(made)[(schedules + i) % 2 :: 2]:  # others the next time

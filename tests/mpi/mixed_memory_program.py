@@ -14,6 +14,7 @@ from unittest.mock import patch
 import numpy as np
 from mpi4py import MPI
 
+from tests.support.calls import EVEN
 from tests.support.cuda_messages import open_during_messages
 from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
@@ -27,7 +28,7 @@ from tuner.runtime.compatibility import datatype_of_code
 WORLD, LIBRARY = MPI.COMM_WORLD, library_name()
 P, ME = WORLD.size, WORLD.rank
 TABLES = 8
-WITH_DATA = tuple(one for one in Collective if one.has_data)
+WITH_DATA = tuple(one for one in EVEN if one.has_data)
 RUNGS = (0, 100, 400, 1600)  # bytes from which another algorithm is drawn
 GROUP = 6  # counts are whole numbers of these, so every layout below can hold them
 MARGIN = 4  # elements around
@@ -214,7 +215,7 @@ def choices(collective: Collective) -> list[AlgorithmChoice]:
 
 def drawn_table(rng: np.random.Generator) -> TuningTable:
     ladders: dict[Any, Any] = {}
-    for collective in Collective:
+    for collective in EVEN:
         known = choices(collective)
         ladders[collective, P] = [(low, known[rng.integers(len(known))]) for low in RUNGS]
     return table_of(ladders, library=LIBRARY)

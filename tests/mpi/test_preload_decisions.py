@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.calls import EVEN
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.preload import compiled, preload_environment
 from tuner.algorithms import build, schedule_properties
@@ -28,7 +29,6 @@ from tuner.mpi_libraries import library_module
 from tuner.preload.report import flat_rules, read_counts
 
 P = 3
-EVEN = [one for one in Collective if not one.is_ragged]  # others: test_preload_ragged.py
 BOUNDS = (0, 1, 24, 300, 3000)
 SIZES = sorted(
     {3 * n for bound in BOUNDS for n in (bound // 3 - 1, bound // 3, bound // 3 + 1)} - {-3}

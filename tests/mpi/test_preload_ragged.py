@@ -22,7 +22,8 @@ from tuner.preload.report import read_counts
 from tuner.preload.run_record import read_record
 
 ALLTOALLV = Collective.ALLTOALLV
-RANKS, CALLS = 4, 200
+RANKS = 4
+CALLS = 200
 SPLIT_BYTES = 1000  # where the rules of these tables change
 LINEAR, PAIRWISE = AlgorithmChoice("linear"), AlgorithmChoice("pairwise")
 # 16 calls with four elements for each rank, then 16 with 400, and so on; with a second argument,

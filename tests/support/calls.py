@@ -14,6 +14,7 @@ from tuner.core.interpret import Operator
 from tuner.core.schedule import Schedule
 
 MODULUS = 10007
+EVEN = tuple(one for one in Collective if not one.is_ragged)  # whose calls have one size
 ALL = [(c, name) for c in Collective for name in algorithms.algorithm_names(c)]
 EVERYTHING = [
     (c, name) for c in Collective for name in algorithms.algorithm_names(c, algorithms.REQUIREMENTS)
