@@ -49,7 +49,7 @@ class BlockCounts:
 
 
 class Routing(NamedTuple):
-    """How unevenly tokens want experts.
+    """The parameters by which tokens want experts unevenly.
 
     The k-th most wanted expert gets a part of all tokens in proportion to k to the minus
     `exponent`, and at most `capacity` times as many as the mean one; the rest are dropped, as in

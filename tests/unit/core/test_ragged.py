@@ -57,7 +57,7 @@ def test_direct_algorithms_send_each_block_once(name: str, p: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @given(p=st.integers(1, 17), seed=st.integers(0, 1000))
 def test_sizes_of_several_calls_add_up(name: str, p: int, seed: int) -> None:
-    """What travels is the sum over blocks of what each would cause alone: messages are linear."""
+    """Messages carry the sum of what each block alone would cause."""
     one, other = drawn_sizes(p, seed), drawn_sizes(p, seed + 1)
     plain = build(ALLTOALLV, name, p)
     together = sent(with_block_sizes(plain, one + other, p))

@@ -22,7 +22,7 @@ def test_the_mean_rank_sends_what_is_asked_for(name: str, p: int) -> None:
 
 
 def test_tokens_follow_zipf_up_to_the_capacity() -> None:
-    """Of 4 experts 12/25, 6/25, 4/25 and 3/25 of the tokens want one; 3/8 fit at 1.5 times 1/4."""
+    """Compare with 12/25, 6/25, 4/25 and 3/25 by hand, of which 3/8 fit at 1.5 times 1/4."""
     free, limited = (
         np.sort(block_counts(text, 4).shares[0])[::-1] for text in ("zipf:1", "zipf:1:1.5")
     )

@@ -448,7 +448,7 @@ def test_experts_that_all_want_alike_exchange_equal_blocks() -> None:
 
 
 def test_dropped_tokens_are_not_sent() -> None:
-    """Of 8 experts at k^-1 the first three want 0.368, 0.184 and 0.123; 0.15 fits at 1.2."""
+    """Limit experts that want 0.368, 0.184, 0.123, ... of the tokens to 0.15 each."""
     wanted = np.arange(1, 9) ** -1.0 / (np.arange(1, 9) ** -1.0).sum()
     kept = np.minimum(wanted, 1.2 / 8).sum()
     assert Routing(1.0, 1.2, 8).taken(4).sum() == pytest.approx(kept)
@@ -475,7 +475,7 @@ def test_the_rank_with_most_tokens_decides() -> None:
 
 
 def test_uneven_tokens_are_simulated() -> None:
-    """On one switch the linear exchange takes as long as the most wanted rank receives."""
+    """Compare the linear exchange on one switch with what the most wanted rank receives."""
     placement = one_switch(4)
     costs = nominal_calibration(placement.topology)
     predictor = CallPredictor(placement, costs, HOST)
