@@ -169,7 +169,9 @@ def tables(library: str, ranks: int) -> dict[str, TuningTable]:
 
 
 def schedules(collective: Collective) -> list[AlgorithmChoice]:
-    """Return our algorithms, with short segments where they have any."""
+    """Return our algorithms, with short segments; the default where none of ours runs the calls."""
+    if collective.is_ragged:
+        return [AlgorithmChoice()]
     found = []
     for name in algorithms.algorithm_names(collective):
         segmented = "segment" in algorithms.describe(collective, name).params
