@@ -1,10 +1,11 @@
-"""Calls of MPI_Alltoallv follow the size that all ranks have agreed on before."""
+"""Calls whose blocks have lengths of their own follow a size that all ranks know."""
 
 from __future__ import annotations
 
 import subprocess
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,17 @@ from tests.support.mpi4py_suite import SHARED_CORES
 from tests.support.preload import SUPPORT, compiled, preload_environment
 from tests.support.waiting import patience
 from tuner.core.collective import Collective
-from tuner.core.table import LIBRARY, AlgorithmChoice, TuningTable
+from tuner.core.table import AlgorithmChoice, TuningTable
 from tuner.launch import Launcher
 from tuner.mpi_libraries import library_module
 from tuner.preload.flat_table import write_flat_table
 from tuner.preload.report import read_counts
 from tuner.preload.run_record import read_record
 
-ALLTOALLV = Collective.ALLTOALLV
+ALLGATHERV, ALLTOALLV = Collective.ALLGATHERV, Collective.ALLTOALLV
 RANKS = 4
 CALLS = 200
-SPLIT_BYTES = 1000  # where the rules of these tables change
+SPLIT_BYTES = 900  # where the rules of these tables change
 LINEAR, PAIRWISE = AlgorithmChoice("linear"), AlgorithmChoice("pairwise")
 # 16 calls with four elements for each rank, then 16 with 400, and so on; with a second argument,
 # all with 400 to or from rank 0
@@ -52,6 +53,29 @@ int main(int argc, char **argv)
     return MPI_Finalize();
 }
 """
+# Each call's blocks have 240 elements in sum, and in every third call a tenth of it.
+GATHERING = """
+#include <mpi.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    static int counts[16], places[16], send[240], receive[240];
+    int rank, size;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int call = 0; call < atoi(argv[1]); call++) {
+        const int left = call % 3 ? 240 : 24;
+        for (int i = 0; i < size; i++) {
+            counts[i] = i == call % size ? left : 0;
+            places[i] = 0;
+        }
+        MPI_Allgatherv(send, counts[rank], MPI_INT, receive, counts, places, MPI_INT,
+                       MPI_COMM_WORLD);
+    }
+    return MPI_Finalize();
+}
+"""
 # Rank 0 makes its fifth call with wrong arguments, of which the library says so; no bytes are sent.
 WRONG_CALL = """
 #include <mpi.h>
@@ -73,21 +97,34 @@ int main(int argc, char **argv)
 """
 
 
-def two_rules(library: str, small: AlgorithmChoice, large: AlgorithmChoice) -> TuningTable:
+def two_rules(
+    library: str, small: AlgorithmChoice, large: AlgorithmChoice, collective: Collective = ALLTOALLV
+) -> TuningTable:
     ladder = [(0, small), (SPLIT_BYTES, large)]
-    return table_of({(ALLTOALLV, p): ladder for p in range(2, RANKS + 1)}, library=library)
+    return table_of({(collective, p): ladder for p in range(2, RANKS + 1)}, library=library)
 
 
-def all_choices(library: str) -> list[AlgorithmChoice]:
-    known = library_module(library).candidates(ALLTOALLV, RANKS + 8, 1 << 20)
-    return [choice for choice in known if choice.runner == LIBRARY]
+def table_of_all(library: str) -> TuningTable:
+    """Return a table with two choices, and more where a collective has some in the library."""
+    ladders = {}
+    known = library_module(library)
+    forced = [one for one in (ALLGATHERV, ALLTOALLV) if one in known.ALGORITHMS]
+    for collective, p in product(forced, range(2, RANKS + 1)):
+        first, *rest = known.candidates(collective, p, 1 << 20)
+        steps = [(SPLIT_BYTES << n, choice) for n, choice in enumerate([*rest, first])]
+        ladders[collective, p] = [(0, rest[-1]), *steps]
+    return table_of(ladders, library=library)
+
+
+def made(launcher: Launcher, text: str, folder: Path) -> Path:
+    source = folder / "some_calls.c"
+    source.write_text(text)
+    return compiled(launcher, str(source), folder)
 
 
 @pytest.fixture
 def program(launcher: Launcher, tmp_path: Path) -> Path:
-    source = tmp_path / "some_calls.c"
-    source.write_text(PROGRAM)
-    return compiled(launcher, str(source), tmp_path)
+    return made(launcher, PROGRAM, tmp_path)
 
 
 @pytest.fixture
@@ -108,12 +145,32 @@ def watched_calls(
     **variables: str,
 ) -> list[tuple[int, int]]:
     """Return how many calls each rank has made linearly, and pairwise."""
-    made = {**preload_environment(launcher, table, folder), "TUNER_TUNE_AFTER_US": "0", **variables}
-    preload = f"{made['LD_PRELOAD']}:{watching['LD_PRELOAD']}"
-    environment = {**SHARED_CORES, **made, **watching, "LD_PRELOAD": preload}
+    follow = {
+        **preload_environment(launcher, table, folder),
+        "TUNER_TUNE_AFTER_US": "0",
+        **variables,
+    }
+    preload = f"{follow['LD_PRELOAD']}:{watching['LD_PRELOAD']}"
+    environment = {**SHARED_CORES, **follow, **watching, "LD_PRELOAD": preload}
     launcher.run(RANKS, words, program=program, environment=environment, timeout=patience(20))
     lines = Path(watching["WATCHED"]).read_text(encoding="utf-8").splitlines()
     return [(int(linear), int(pairwise)) for linear, pairwise in map(str.split, lines)]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_an_allgatherv_follows_the_bytes_of_all_blocks(
+    mpich_launcher: Launcher, ranks: int, tmp_path: Path
+) -> None:
+    program = made(mpich_launcher, GATHERING, tmp_path)
+    bruck, own = AlgorithmChoice("bruck"), AlgorithmChoice()
+    table = two_rules(mpich_launcher.version(), bruck, own, ALLGATHERV)
+    follow = preload_environment(mpich_launcher, table, tmp_path, TUNER_TUNE_AFTER_US="0")
+    environment = {**SHARED_CORES, **follow}
+    mpich_launcher.run(
+        ranks, [str(CALLS)], program=program, environment=environment, timeout=patience(20)
+    )
+    small = (CALLS + 2) // 3
+    assert sum(read_counts(tmp_path / "report").values()) == ranks * small
 
 
 def test_an_agreement_before_every_call_follows_each_size(
@@ -135,20 +192,13 @@ def test_the_rule_of_all_sizes_so_far_is_followed(
     assert 0 < told[0][0] < 100
 
 
+@pytest.mark.parametrize("every", ["100", "0"])
 def test_sizes_of_several_rules_are_left_to_the_library(
-    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
+    launcher: Launcher, program: Path, watching: dict[str, str], every: str, tmp_path: Path
 ) -> None:
-    """Agree in call 89 alone, which is a large one after small ones."""
+    """Agree in call 89 alone, which is a large one after small ones, or never."""
     table = two_rules(launcher.version(), AlgorithmChoice(), PAIRWISE)
-    told = watched_calls(launcher, program, table, watching, tmp_path, TUNER_AGREE_EVERY="100")
-    assert told == [(CALLS, 0)] * RANKS
-
-
-def test_without_agreements_several_choices_are_left_to_the_library(
-    launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
-) -> None:
-    table = two_rules(launcher.version(), AlgorithmChoice(), PAIRWISE)
-    told = watched_calls(launcher, program, table, watching, tmp_path, TUNER_AGREE_EVERY="0")
+    told = watched_calls(launcher, program, table, watching, tmp_path, TUNER_AGREE_EVERY=every)
     assert told == [(CALLS, 0)] * RANKS
 
 
@@ -185,8 +235,7 @@ def test_random_counts_arrive(
 ) -> None:
     launcher: Launcher = request.getfixturevalue(library)
     program = compiled(launcher, "ragged_calls.c", tmp_path)
-    _, small, *rest = all_choices(launcher.version())
-    table = two_rules(launcher.version(), small, rest[-1])
+    table = table_of_all(launcher.version())
     environment = {
         **SHARED_CORES,
         **preload_environment(launcher, table, tmp_path, TUNER_TUNE_AFTER_US="0"),
@@ -206,11 +255,8 @@ def test_a_call_that_one_rank_makes_wrongly_stops_nobody(
     request: pytest.FixtureRequest, library: str, every: str, tmp_path: Path
 ) -> None:
     launcher: Launcher = request.getfixturevalue(library)
-    source = tmp_path / "wrong_call.c"
-    source.write_text(WRONG_CALL)
-    program = compiled(launcher, str(source), tmp_path)
-    _, small, *rest = all_choices(launcher.version())
-    table = two_rules(launcher.version(), small, rest[-1])
+    program = made(launcher, WRONG_CALL, tmp_path)
+    table = table_of_all(launcher.version())
     followed = {
         **preload_environment(launcher, table, tmp_path),
         "TUNER_TUNE_AFTER_US": "0",

@@ -8,15 +8,12 @@ nothing in them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import wraps
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tuner.algorithms.hierarchy import even_group_size
-from tuner.algorithms.registry import algorithm, algorithm_names, describe
+from tuner.algorithms.registry import algorithm, register_ragged
 from tuner.base.arrays import Int32Array, IntArray
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, RoundsAlike, Runs, Schedule
@@ -302,15 +299,4 @@ def _two_level(p: int, group: int, between: Builder) -> Schedule:
     return Schedule(ALLTOALL, p, p, make, scratch_buffers=(max(areas) + area) // p - 1)
 
 
-def _as_alltoallv(builder: Callable[..., Schedule]) -> Callable[..., Schedule]:
-    """Return the builder of the same transfers in `MPI_Alltoallv`, for blocks of one length."""
-
-    @wraps(builder)
-    def build(*arguments: Any, **parameters: Any) -> Schedule:
-        return replace(builder(*arguments, **parameters), collective=Collective.ALLTOALLV)
-
-    return build
-
-
-for _name in algorithm_names(ALLTOALL):
-    algorithm(Collective.ALLTOALLV, _name)(_as_alltoallv(describe(ALLTOALL, _name).builder))
+register_ragged(ALLTOALL, Collective.ALLTOALLV)

@@ -109,6 +109,15 @@ def algorithm(
     return register
 
 
+def register_ragged(even: Collective, ragged: Collective) -> None:
+    """Register the algorithms of a collective for the one that differs in its lengths of blocks.
+
+    Their schedules describe calls whose blocks are equally long.
+    """
+    for name in algorithm_names(even):
+        _REGISTRY[ragged, name] = replace(describe(even, name), collective=ragged)
+
+
 def _docstring(builder: Builder) -> str:
     """Return the docstring of a builder, from its source where `python -OO` has removed it."""
     if text := inspect.getdoc(builder):
@@ -197,7 +206,7 @@ def build(
     call = {"root": root, "nbytes": nbytes}
     needed = {key: call[key] for key in call if key in _parameter_names(entry.builder)}
     made = entry.builder(p, **needed, **chosen)
-    made = replace(made, algorithm=name, params=chosen, root=root)
+    made = replace(made, collective=collective, algorithm=name, params=chosen, root=root)
     if entry.cuts_whole and made.n_chunks > 1:
         made = replace(made, segment_bytes=chosen["segment"])
     _BUILT_SCHEDULES.add(made)

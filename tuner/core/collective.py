@@ -35,7 +35,7 @@ class CollectiveSpec:
     mpi             name in MPI without the prefix `MPI_`; that of mpi4py's method
     before, after   what ranks hold before and after a call
     reduces         whether an operator combines what several ranks hold of the same chunk
-    is_ragged       whether blocks have lengths of their own, which no rank knows all of
+    is_ragged       whether blocks have lengths of their own
     spellings       other names in programs and files, in lower case without separators
     """
 
@@ -60,6 +60,7 @@ class Collective(StrEnum):
     ALLREDUCE = "allreduce"
     REDUCE_SCATTER = "reduce_scatter"
     ALLGATHER = "allgather"
+    ALLGATHERV = "allgatherv"
     GATHER = "gather"
     SCATTER = "scatter"
     ALLTOALL = "alltoall"
@@ -98,11 +99,16 @@ class Collective(StrEnum):
 
     @property
     def is_ragged(self) -> bool:
-        """Return whether blocks have lengths of their own, which no rank knows all of.
+        """Return whether blocks have lengths of their own.
 
         Schedules and measurements of such a collective are of calls whose blocks are equally long.
         """
         return self.spec.is_ragged
+
+    @property
+    def states_all_lengths(self) -> bool:
+        """Return whether each rank states the lengths of all blocks of a ragged call."""
+        return self.is_ragged and self.spec.after is Held.WHOLE
 
     @property
     def has_data(self) -> bool:
@@ -214,6 +220,7 @@ _SPECS = {
         spellings=("reducescatterblock",),
     ),
     Collective.ALLGATHER: CollectiveSpec("Allgather", Held.BLOCK, Held.WHOLE),
+    Collective.ALLGATHERV: CollectiveSpec("Allgatherv", Held.BLOCK, Held.WHOLE, is_ragged=True),
     Collective.GATHER: CollectiveSpec("Gather", Held.BLOCK, Held.WHOLE_AT_ROOT),
     Collective.SCATTER: CollectiveSpec("Scatter", Held.WHOLE_AT_ROOT, Held.BLOCK),
     Collective.ALLTOALL: CollectiveSpec(

@@ -1,7 +1,7 @@
-"""All-to-alls whose blocks are of different lengths, as schedules for simulation.
+"""Calls whose blocks are of different lengths, as schedules for simulation.
 
-A schedule of an all-to-all says which blocks travel in each message, whatever their lengths. With
-the bytes of every block its messages have theirs, and that is all that the time of a call needs.
+A schedule of copies says which blocks travel in each message, whatever their lengths. With the
+bytes of every block its messages have theirs, and that is all that the time of a call needs.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ NOTHING = -1
 
 
 def with_block_sizes(schedule: Schedule, sizes: IntArray, mean: int) -> Schedule:
-    """Return a schedule of messages as long as the blocks that those of an all-to-all carry.
+    """Return a schedule of messages as long as the blocks that those of a schedule carry.
 
-    sizes   elements of the block for each rank (column) from each rank (row), shape (p, p)
+    sizes   elements of the block for each rank (column) from each rank (row), shape (p, p); those
+            of each rank's one block, shape (1, p), where all ranks get it
     mean    elements of the call for which the result is simulated, at least 1
 
     Chunks are single elements, and only their number in each message has a meaning: the result can
@@ -58,7 +59,10 @@ def _blocks_before(schedule: Schedule) -> Int32Array:
     """Return the number of the block at each place before a call, shape (p, slots)."""
     p = schedule.p
     held = np.full((p, schedule.slots), NOTHING, np.int32)
-    held[:, p : 2 * p] = np.arange(p * p).reshape(p, p)
+    if schedule.collective.gives_in_scratch:
+        held[:, p : 2 * p] = np.arange(p * p).reshape(p, p)
+    else:
+        held[np.arange(p), np.arange(p)] = np.arange(p)
     return held
 
 

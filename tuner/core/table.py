@@ -31,6 +31,7 @@ FORMAT_VERSION = 1
 OPERATORS = ("any", "commutative")
 DEFAULT = "default"  # the algorithm name that stands for the library default
 LIBRARY, SCHEDULE, NCCL = "library", "schedule", "nccl"
+NOT_IN_FILES = f"cyclic ranks, {' or '.join(one for one in Collective if one.is_ragged)}"
 RUNNERS = (LIBRARY, SCHEDULE, NCCL)
 RUNNER_OF_KIND = {
     "collective": LIBRARY,
@@ -122,6 +123,11 @@ class RuleKey(PlacementMixin):
     def p(self) -> int:
         return self.nodes * self.ppn
 
+    @property
+    def is_in_files(self) -> bool:
+        """Return whether the libraries' own files can hold rules for these calls."""
+        return self.placement == BLOCK and not self.collective.is_ragged
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -182,18 +188,13 @@ class TuningTable:
         """Return the table with the rules that the libraries' own files can hold.
 
         Libraries cannot tell placements apart, so these are the rules for block placement. There
-        are none for ragged calls, whose size no rank knows. Raises InputError if there is no other
-        rule.
+        are none for ragged calls. Raises InputError if there is no other rule.
         """
-        rules = tuple(
-            rule
-            for rule in self.rules
-            if rule.key.placement == BLOCK and not rule.key.collective.is_ragged
-        )
+        rules = tuple(rule for rule in self.rules if rule.key.is_in_files)
         if self.rules and not rules:
             raise InputError(
-                "all rules of the table are for cyclic ranks or alltoallv, which no file of a"
-                " library can hold: `tuner run` follows them"
+                f"all rules of the table are for {NOT_IN_FILES}, which no native file holds:"
+                " `tuner run` follows them"
             )
         return TuningTable(self.cluster, self.library, rules, self.provenance)
 

@@ -58,6 +58,7 @@ def _pipeline(children: int) -> NativeAlgorithm:
 
 
 IN_PLACE, NOT_IN_PLACE = "is_sendbuf_inplace=yes", "is_sendbuf_inplace=no"
+POWER_OF_TWO = "p==pow2"
 AUTO_ALGORITHM = 0  # the enumeration's value for the library's own decision
 ALGORITHMS = {
     Collective.BCAST: {
@@ -66,6 +67,12 @@ ALGORITHMS = {
         "binomial": NativeAlgorithm("binomial"),
         "scatter_allgather": NativeAlgorithm("scatter_recursive_doubling_allgather"),
         "scatter_allgather_ring": NativeAlgorithm("scatter_ring_allgather"),
+    },
+    # Without `ring`, whose pieces are as long as the datatype of each rank says: ranks that write
+    # one signature with different datatypes would wait for ever (allgatherv_intra_ring.c).
+    Collective.ALLGATHERV: {
+        "bruck": NativeAlgorithm("brucks"),
+        "recursive_doubling": NativeAlgorithm("recursive_doubling", restrictions=(POWER_OF_TWO,)),
     },
     Collective.ALLREDUCE: {
         "recursive_doubling": NativeAlgorithm("recursive_doubling"),
@@ -218,7 +225,7 @@ def preserves_operand_order(collective: Collective, choice: AlgorithmChoice) -> 
     Rabenseifner's algorithm aborts for an operator that is not built in, so it is not safe either.
     """
     restricted = () if choice.is_default else native_algorithm(collective, choice).restrictions
-    return not set(restricted) - {NOT_IN_PLACE}
+    return not set(restricted) - {NOT_IN_PLACE, POWER_OF_TWO}
 
 
 def min_call_bytes(_choice: AlgorithmChoice) -> int:
@@ -237,9 +244,11 @@ def is_expressible(collective: Collective, choice: AlgorithmChoice, _library: st
     return True
 
 
-def unsupported_reason(_collective: Collective, _choice: AlgorithmChoice, _p: int) -> str:
-    """Return ""; MPICH runs each of its algorithms on any number of ranks."""
-    return ""
+def unsupported_reason(collective: Collective, choice: AlgorithmChoice, p: int) -> str:
+    """Return why the library would not take a choice on `p` ranks; "" where it does."""
+    found = ALGORITHMS.get(collective, {}).get(choice.algorithm)
+    refused = p & (p - 1) and found and POWER_OF_TWO in found.restrictions
+    return f"{choice.algorithm} is refused by {p} ranks, no power of two" if refused else ""
 
 
 def substitution_reason(
@@ -275,6 +284,8 @@ def candidates(
         raise InputError(f"no candidates for {collective}: MPICH is probed with {known}")
     choices = [AlgorithmChoice()]
     for name, found in ALGORITHMS[collective].items():
+        if unsupported_reason(collective, AlgorithmChoice(name), p):
+            continue
         if "count>=pow2" in found.restrictions and nbytes // PROBE_ELEMENT_BYTES < 1 << (
             p.bit_length() - 1
         ):

@@ -1,4 +1,4 @@
-"""Bytes that each rank sends to each other one in an `MPI_Alltoallv`: from a file or a model."""
+"""Bytes of the blocks of a call in which they differ: from a file or a model."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError, LimitExceededError, shortened_repr
 from tuner.base.spelling import unknown_name
+from tuner.core.collective import Collective
 from tuner.core.schedule import MAX_MESSAGE_BYTES
 
 MAX_RANKS = 1 << 12  # whose counts are held in memory, 128 MiB for a matrix
@@ -25,7 +26,8 @@ class BlockCounts:
     """The blocks of a call in proportion to one another.
 
     shares      of the block for each rank (column) from each rank (row), shape (p, p), in what the
-                mean rank has to send; less than one in sum where tokens are dropped
+                mean rank has to send; less than one in sum where tokens are dropped. In an
+                allgatherv, of the block from each rank (column) in all of them, shape (1, p)
     given       bytes of each block, where they are given; else None
     """
 
@@ -34,11 +36,11 @@ class BlockCounts:
 
     @property
     def mean_bytes(self) -> int:
-        """Return the mean bytes that ranks send, rounded up, of given blocks; else 0."""
+        """Return the mean bytes of a row of given blocks, rounded up; else 0."""
         return 0 if self.given is None else -(-int(self.given.sum()) // len(self.given))
 
     def sizes(self, nbytes: int, itemsize: int = 1) -> IntArray:
-        """Return the elements of each block in a call whose ranks send `nbytes` in the mean.
+        """Return the elements of each block in a call whose rows have `nbytes` in the mean.
 
         Blocks are rounded up to whole elements.
         """
@@ -71,19 +73,22 @@ class Routing(NamedTuple):
         return np.array([own.sum() for own in np.array_split(dealt, p)])
 
 
-def block_counts(text: str, p: int) -> BlockCounts:
+def block_counts(text: str, p: int, collective: Collective) -> BlockCounts:
     """Return the counts that a text asks for: the name of a model, or of a file of bytes.
 
-    Raises InputError for a model with wrong parameters and for a file without p by p counts, and
-    LimitExceededError for too many ranks.
+    Raises InputError for a model with wrong parameters, for one that the collective does not have
+    and for a file with another number of counts, and LimitExceededError for too many ranks.
     """
+    rows = p if collective.gives_in_scratch else 1
     if p > MAX_RANKS:
         raise LimitExceededError(f"--counts: {p} ranks; take at most {MAX_RANKS} (--ranks)")
     name, *parameters = text.split(":")
     if name not in MODELS or Path(text).exists():
-        return _read_counts(Path(text), p)
+        return _read_counts(Path(text), rows, p)
+    if name in OF_PAIRS and not collective.gives_in_scratch:
+        raise InputError(f"--counts {text}: the ranks of an {collective} send one block each")
     try:
-        made = MODELS[name](p, parameters)
+        made = MODELS[name](rows, p, parameters)
     except ValueError:
         raise InputError(f"--counts {text}: write {FORMS[name]}") from None
     return BlockCounts(made)
@@ -99,7 +104,8 @@ def _of_mean_one(weights: FloatArray) -> FloatArray:
     return shares
 
 
-def _read_counts(path: Path, p: int) -> BlockCounts:
+def _read_counts(path: Path, n_rows: int, p: int) -> BlockCounts:
+    """Return the counts of a file; p rows of one count each may be those of a single row."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -108,11 +114,12 @@ def _read_counts(path: Path, p: int) -> BlockCounts:
         raise InputError(f"{path}: cannot be read as a file of text") from None
     rows = [line.replace(",", " ").split() for line in lines]
     rows = [row for row in rows if row and not row[0].startswith("#")]
-    if len(rows) != p or any(len(row) != p for row in rows):
-        widths = sorted({len(row) for row in rows})
+    widths = sorted({len(row) for row in rows})
+    if (len(rows), *widths) not in ((n_rows, p), (p, n_rows)):
+        needed = f"{p} rows of {p}" if n_rows == p else f"one row of {p}"
         raise InputError(
             f"{path}: {len(rows)} rows of {' or '.join(map(str, widths)) or 'no'} counts:"
-            f" {p} ranks need {p} rows of {p} (--ranks)"
+            f" {p} ranks need {needed} (--ranks)"
         )
     counts = np.array(
         [
@@ -123,6 +130,7 @@ def _read_counts(path: Path, p: int) -> BlockCounts:
     )
     if not counts.any():
         raise InputError(f"{path}: all counts are 0: nothing is exchanged")
+    counts = counts.reshape(n_rows, p)
     return BlockCounts(_of_mean_one(counts.astype(np.float64)), counts)
 
 
@@ -135,41 +143,42 @@ def _parse_count(word: str, where: str) -> int:
     return int(word)
 
 
-def _uniform(p: int, parameters: Sequence[str]) -> FloatArray:
+def _uniform(rows: int, p: int, parameters: Sequence[str]) -> FloatArray:
     """Return independent counts between 0 and twice their mean."""
     if parameters:
         raise ValueError
-    return _of_mean_one(np.random.default_rng(SEED).random((p, p)))
+    return _of_mean_one(np.random.default_rng(SEED).random((rows, p)))
 
 
-def _zipf(p: int, parameters: Sequence[str]) -> FloatArray:
-    """Return the expected counts of tokens for experts, one on each rank."""
+def _zipf(rows: int, p: int, parameters: Sequence[str]) -> FloatArray:
+    """Return the expected counts of tokens for experts, one on each rank, in each row."""
     exponent, capacity = [*map(float, parameters), *(1.0, math.inf)[len(parameters) :]]
     if not (0 <= exponent < math.inf and capacity > 0):
         raise ValueError
-    return np.tile(Routing(exponent, capacity, p).taken(p), (p, 1))
+    return np.tile(Routing(exponent, capacity, p).taken(p), (rows, 1))
 
 
-def _pencils(p: int, parameters: Sequence[str]) -> FloatArray:
+def _pencils(rows: int, p: int, parameters: Sequence[str]) -> FloatArray:
     """Return the counts of the transposes of an FFT in pencils: equal ones along a row of ranks.
 
     The grid of ranks is the most square one, unless its rows and columns are given.
     """
-    rows = max(n for n in range(1, math.isqrt(p) + 1) if p % n == 0)
+    grid_rows = max(n for n in range(1, math.isqrt(p) + 1) if p % n == 0)
     if parameters:
         (text,) = parameters
-        rows, columns = map(int, text.split("x"))
-        if rows < 1 or rows * columns != p:
+        grid_rows, columns = map(int, text.split("x"))
+        if grid_rows < 1 or grid_rows * columns != p:
             raise ValueError
-    row_of = np.arange(p) // (p // rows)
+    row_of = np.arange(p) // (p // grid_rows)
     return _of_mean_one((row_of[:, None] == row_of).astype(np.float64))
 
 
-MODELS: Mapping[str, Callable[[int, Sequence[str]], FloatArray]] = {
+MODELS: Mapping[str, Callable[[int, int, Sequence[str]], FloatArray]] = {
     "uniform": _uniform,
     "zipf": _zipf,
     "pencils": _pencils,
 }
+OF_PAIRS = ("pencils",)  # models of blocks from each rank to each rank
 FORMS: Mapping[str, str] = {
     "uniform": "uniform",
     "zipf": "zipf, zipf:EXPONENT or zipf:EXPONENT:CAPACITY, such as zipf:1.2:2",

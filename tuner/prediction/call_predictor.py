@@ -76,8 +76,7 @@ class CallPredictor:
                     None where NCCL cannot run or is not known, and where costs were measured
     root            root rank of the collectives that have one
     itemsize        bytes of an element
-    counts          bytes that each rank sends to each other one in ragged collectives; None for
-                    equal blocks
+    counts          bytes of the blocks of ragged collectives; None for equal blocks
     engine          one of `tuner.sim.ENGINES`; without it `explain` and times within limits are of
                     the fast one
     simulations     prepared simulations, kept for calls of other sizes; None to keep none

@@ -110,13 +110,13 @@ def _parameters(collective: Collective, count: str) -> list[tuple[str, str]]:
     """Return types and names of the parameters of a collective in MPI's C functions."""
     parameters = []
     if collective.is_ragged:
-        place = "int" if count == "int" else "MPI_Aint"
-        for buffer, first in (("const void *", "send"), ("void *", "recv")):
-            parameters += [(buffer, f"{first}buf"), (f"const {count} *", f"{first}counts")]
-            parameters += [
-                (f"const {place} *", f"{first[0]}displs"),
-                ("MPI_Datatype", f"{first}type"),
-            ]
+        counts, places = f"const {count} *", f"const {'int' if count == 'int' else 'MPI_Aint'} *"
+        one_block = [(count, "sendcount")]
+        blocks = [(counts, "sendcounts"), (places, "sdispls")]
+        parameters += [("const void *", "sendbuf")]
+        parameters += one_block if collective.states_all_lengths else blocks
+        parameters += [("MPI_Datatype", "sendtype"), ("void *", "recvbuf"), (counts, "recvcounts")]
+        parameters += [(places, "rdispls"), ("MPI_Datatype", "recvtype")]
     elif collective.has_one_buffer:
         parameters += [("void *", "buffer"), (count, "count"), ("MPI_Datatype", "datatype")]
     elif collective.is_reduction:
@@ -159,6 +159,8 @@ def _bytes(collective: Collective) -> str:
     """
     if not collective.has_data:
         return "0"
+    if collective.states_all_lengths:
+        return "add_up_bytes(recvcounts, sizeof *recvcounts, known->size, recvtype)"
     sent, received = (
         "signature_bytes(sendcount, sendtype)",
         "signature_bytes(recvcount, recvtype)",
@@ -192,7 +194,7 @@ def _search(collective: Collective, name: str, passed: str, packed: str) -> str:
 """
     call = f"""\
     struct call call = {{.collective = {collective.name}, .library = call_{name}, {packed}}};"""
-    if collective.is_ragged:
+    if collective.is_ragged and not collective.states_all_lengths:
         arguments = f"&call, known, {_list(collective)}, sizeof *recvcounts, &nbytes"
         return f"""\
     if (!known->follows[{collective.name}])

@@ -6,20 +6,18 @@ from pathlib import Path
 
 from tuner.base.errors import InputError
 from tuner.base.units import plural
-from tuner.core.table import TuningTable
+from tuner.core.table import NOT_IN_FILES, TuningTable
 from tuner.formats import mpich
 from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.launch import find_interpreter, loaded_libmpi
 from tuner.mpi_libraries import LIBRARY_MODULES
-
-UNTOLD = "placements, or the size of an alltoallv"
 
 
 def omitted_rules_note(table: TuningTable) -> str:
     """Return a note on the rules that no native file can hold, or "" if there are none."""
     number = len(table.rules) - len(table.held_by_files().rules)
     left = plural(number, "rule")
-    return f"; {left} left out: no file tells {UNTOLD}" if number else ""
+    return f"; {left} left out: no native file holds rules for {NOT_IN_FILES}" if number else ""
 
 
 def export_table(

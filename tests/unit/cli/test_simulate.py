@@ -366,6 +366,16 @@ def test_counts_of_a_file_are_simulated(flat: Path, capsys: pytest.CaptureFixtur
     assert {one["nbytes"] for one in found} == {500_000}
 
 
+def test_blocks_of_a_file_are_gathered(flat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The only block, of 1,000,000 bytes, passes two of three ranks of a ring."""
+    counts = flat.with_name("counts")
+    counts.write_text("0 1000000 0\n")
+    words = ("--ranks", "3", "--counts", str(counts), "--algorithm", "ring")
+    (found,) = simulated(capsys, flat, *words, collective="allgatherv")
+    assert found["nbytes"] == 1_000_000
+    assert found["seconds"] == pytest.approx(2 * (2e-6 + 1e6 / 12.5e9))
+
+
 def test_uneven_counts_take_longer(flat: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def seconds(*words: str) -> float:
         asked = ("--algorithm", "linear", "--sizes", "1MiB,64KiB", *words)
@@ -379,7 +389,7 @@ def test_uneven_counts_take_longer(flat: Path, capsys: pytest.CaptureFixture[str
     [
         (
             ("alltoall", "--counts", "uniform", "--sizes", "1KiB"),
-            "--counts is for alltoallv, not for alltoall",
+            "--counts is for allgatherv, alltoallv, not for alltoall",
         ),
         (("alltoallv",), "give --sizes, such as"),
         (("alltoallv", "--counts", "uniform"), "give --sizes, such as"),

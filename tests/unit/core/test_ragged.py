@@ -1,4 +1,4 @@
-"""Ragged all-to-alls: their messages carry the bytes of the blocks that travel in them."""
+"""Ragged calls: their messages carry the bytes of the blocks that travel in them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tuner.topology.readers import nominal_calibration
 from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 ALLTOALL, ALLTOALLV = Collective.ALLTOALL, Collective.ALLTOALLV
+ALLGATHER, ALLGATHERV = Collective.ALLGATHER, Collective.ALLGATHERV
 NAMES = algorithm_names(ALLTOALLV)
 DIRECT = ("linear", "spread_out", "pairwise", "pairwise_exchange")  # no rank forwards a block
 
@@ -101,6 +102,38 @@ def test_both_engines_agree(p: int, seed: int, name: str) -> None:
         for engine in ("fast", "events")
     )
     assert fast == pytest.approx(events, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", algorithm_names(ALLGATHERV))
+@given(p=st.integers(1, 17), seed=st.integers(0, 1000))
+def test_every_rank_gets_every_block_of_an_allgatherv(name: str, p: int, seed: int) -> None:
+    sizes = drawn_sizes(p, seed)[:1]
+    flow = sent(with_block_sizes(build(ALLGATHERV, name, p), sizes, p))
+    assert (flow.sum(0) - sizes.sum() + sizes[0] >= 0).all()  # a fold may send a block again
+    assert flow.sum() >= (p - 1) * sizes.sum()
+
+
+@pytest.mark.parametrize("name", algorithm_names(ALLGATHERV))
+@pytest.mark.parametrize("engine", ["fast", "events"])
+@pytest.mark.parametrize("p", [3, 8, 12])
+def test_equal_blocks_take_as_long_as_an_allgather(name: str, engine: str, p: int) -> None:
+    placement = switch(p)
+    costs, block = nominal_calibration(placement.topology), 5000
+    made = with_block_sizes(build(ALLGATHERV, name, p), np.full((1, p), block), block * p)
+    even = finish_times(build(ALLGATHER, name, p), placement, costs, block * p, engine=engine)
+    told = finish_times(made, placement, costs, block * p, engine=engine)
+    assert told == pytest.approx(even, rel=1e-12)
+
+
+def test_a_long_block_passes_all_of_a_ring() -> None:
+    """Alone it takes p - 1 rounds at 2 us and 12.5 GB/s."""
+    p, block = 5, 1_000_000
+    sizes = np.zeros((1, p), np.int64)
+    sizes[0, 2] = block
+    placement = switch(p)
+    made = with_block_sizes(build(ALLGATHERV, "ring", p), sizes, block)
+    told = finish_times(made, placement, nominal_calibration(placement.topology), block)
+    assert max(told) == pytest.approx((p - 1) * (2e-6 + block / 12.5e9), rel=1e-9)
 
 
 def test_senders_to_one_rank_share_its_port() -> None:

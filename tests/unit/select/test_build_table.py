@@ -211,6 +211,25 @@ def test_shapes_without_rules_are_named_and_so_is_what_comes_next(
     assert sentence in capsys.readouterr().out
 
 
+def test_a_table_that_no_native_file_holds_is_for_tuner_run(
+    topology: Topology, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"linear": "pairwise", "binomial": "linear"}
+    ragged = tuple(
+        replace(one, subject="alltoallv", algorithm=names.get(one.algorithm, one.algorithm))
+        for one in measured(topology, (2, 4)).series
+    )
+    m = measurements_file(tmp_path / "m.ndjson", Measurements(CLUSTER, LIBRARY, {}, ragged))
+    c, flat, out = (tmp_path / name for name in ("c.json", "flat.yaml", "table.json"))
+    write_calibration(CALIBRATION, c)
+    flat.write_text(FLAT)
+    words = ["tune", "--measurements", str(m), "--calibration", str(c), "--topology", str(flat)]
+    assert main([*words, "--out", str(out)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Next: `tuner run --table {out} -- COMMAND`, as no native file holds its rules" in said
+    assert "accept" not in said
+
+
 def test_what_cannot_be_forbidden_is_known_before_anything_is_simulated(topology: Topology) -> None:
     def progress(_done: int, _total: int) -> None:
         raise AssertionError

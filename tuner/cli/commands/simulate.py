@@ -105,15 +105,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         type=argument_types.size_list,
-        help="sizes, such as 1KiB,1MiB; with --counts the mean bytes that a rank sends, to itself"
-        " included (default: that of a file of counts)",
+        help="sizes of a rank's whole buffer, such as 1KiB,1MiB; with --counts of an alltoallv the"
+        " mean one that ranks send (default: that of a file of counts)",
     )
     parser.add_argument(
         "--counts",
         metavar="COUNTS",
-        help="bytes from each rank to each rank in an alltoallv: a file with a row for each sender;"
-        " uniform, drawn at random; zipf or zipf:EXPONENT:CAPACITY, tokens for experts; or pencils"
-        " or pencils:ROWSxCOLUMNS, the transposes of an FFT (default: all equal)",
+        help="bytes from each rank to each rank in an alltoallv, or from each rank in an"
+        " allgatherv: a file with a row for each sender, or with one row; uniform, drawn at random;"
+        " zipf or zipf:EXPONENT:CAPACITY, as of tokens for experts; or pencils or"
+        " pencils:ROWSxCOLUMNS, the transposes of an FFT (default: all equal)",
     )
     _shape(parser)
     _add_cost_options(parser)
@@ -225,7 +226,7 @@ def _counts(wanted: str | None, collective: Collective, p: int) -> BlockCounts |
     if wanted and not collective.is_ragged:
         ragged = ", ".join(one for one in Collective if one.is_ragged)
         raise UsageError(f"--counts is for {ragged}, not for {collective}")
-    return block_counts(wanted, p) if wanted else None
+    return block_counts(wanted, p, collective) if wanted else None
 
 
 def _sizes(

@@ -24,7 +24,7 @@ from tuner.cli.terminal.output import (
 )
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views.table_view import format_rule_count, print_changes, print_rules
-from tuner.core.table import TuningTable, read_table, table_record
+from tuner.core.table import NOT_IN_FILES, TuningTable, read_table, table_record
 from tuner.formats.registry import FORMATS, LIBRARIES, ExportOptions, Format, detect_format
 from tuner.formats.rules_by_ranks import shadowed_calls
 from tuner.formats.usable_table import require_safe_sizes
@@ -362,7 +362,7 @@ def _print_validations(
         (len(validations) - confirmed - untried, "refuted: the library executed something else."),
         (untried, words.untried),
         (len(every) - len(validations), words.left),
-        (omitted, f"left out: no file tells {native_files.UNTOLD}."),
+        (omitted, f"left out: no native file holds rules for {NOT_IN_FILES}."),
     )
     print_cautions(
         f"{plural(number, 'rule')} {'is' if number == 1 else 'are'} {what}"

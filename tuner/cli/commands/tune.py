@@ -177,6 +177,12 @@ def _print_written(table: TuningTable, out: Path, max_rules: int | None) -> None
         if departing
         else "nothing gained: the default is kept everywhere"
     )
+    if table.rules and not any(key.is_in_files for key in table.keys):
+        print_text(
+            f"{out}: written. Next: `tuner run --table {out} -- COMMAND`, as no native file holds"
+            " its rules"
+        )
+        return
     trial = (
         ", on the hosts that it is for: `tuner table accept`, which keeps the rules that make a C"
         " program faster, and `tuner table validate`; then"

@@ -1,9 +1,10 @@
-/* The rule for a call in which every rank has counts of its own, and none knows those of others.
+/* Calls whose blocks have lengths of their own.
  *
- * Each rank keeps the least and the most bytes of its calls. In some calls the ranks of a
- * communicator exchange them: until the next such call they follow the choice for these sizes, if
- * it is one, else the library decides. Ranks make the same sequence of calls on a communicator, as
- * MPI requires, and count them alike: all agree in the same call, or none does. */
+ * Where each rank states all of them, their sum is the same on all ranks, and decides. Where none
+ * knows those of others, each rank keeps the least and the most bytes of its calls. In some calls
+ * the ranks of a communicator exchange them: until the next such call they follow the choice for
+ * these sizes, if it is one, else the library decides. Ranks make the same sequence of calls on a
+ * communicator, as MPI requires, and count them alike: all agree in the same call, or none does. */
 
 #include "tuner.h"
 
@@ -16,6 +17,21 @@ static int64_t count_of(const void *counts, size_t count_size, int rank)
 {
     return count_size == sizeof(int) ? ((const int *)counts)[rank]
                                      : (int64_t)((const MPI_Count *)counts)[rank];
+}
+
+/* Return the bytes of all blocks; less than 0 for arguments that the library refuses. */
+int64_t add_up_bytes(const void *counts, size_t count_size, int size, MPI_Datatype datatype)
+{
+    int64_t total = 0;
+    if (!counts)
+        return -1;
+    for (int rank = 0; rank < size; rank++) {
+        const int64_t count = count_of(counts, count_size, rank);
+        if (count < 0)
+            return -1;
+        total += count;
+    }
+    return signature_bytes((MPI_Count)total, datatype);
 }
 
 /* Add the bytes of one side of a call; false for arguments that the library refuses. As with blocks

@@ -29,7 +29,7 @@ struct collective {
     bool is_rooted, reduces, has_data, has_one_buffer, has_blocks;
     bool scatters;    /* each rank has its block after the call */
     bool exchanges;   /* each rank has a block for each rank before the call */
-    bool is_ragged;   /* blocks have lengths of their own, which no rank knows all of */
+    bool is_ragged;   /* blocks have lengths of their own */
     bool others_give; /* ranks other than the root have data before the call */
     bool others_take; /* ranks other than the root have data after the call */
 };
@@ -64,7 +64,7 @@ struct call {
     const void *send;
     void *receive;
     MPI_Count send_count, receive_count;
-    const void *send_counts, *send_places, *receive_counts, *receive_places; /* of a ragged call */
+    const void *send_counts, *send_places, *receive_counts, *receive_places; /* of ragged calls */
     MPI_Datatype send_type, receive_type;
     MPI_Op op;
     MPI_Comm comm;
@@ -232,6 +232,7 @@ static inline const struct rule *find_rule(const struct communicator *known, int
 
 /* ragged.c */
 extern int64_t agreement_interval; /* calls from one agreement to the next, on average; 0: none */
+int64_t add_up_bytes(const void *counts, size_t count_size, int size, MPI_Datatype datatype);
 const struct rule *find_ragged_rule(const struct call *call, struct communicator *known, int list,
                                     size_t count_size, int64_t *nbytes);
 

@@ -273,20 +273,33 @@ static void alltoall(const float *send, float *receive, int count, int share)
     MPI_Alltoall(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, MPI_COMM_WORLD);
 }
 
-/* With equal counts: allocated once, as the bytes of all calls of a run are the same. */
-static void alltoallv(const float *send, float *receive, int count, int share)
+/* Return equal counts for all ranks, followed by the places of their blocks. They are allocated
+   once, as the bytes of all calls of a run are the same. */
+static const int *equal_counts(int share)
 {
-    static int *counts, *places, last = -1;
-    (void)count;
-    if (!counts) {
+    static int *counts, last = -1;
+    if (!counts)
         counts = malloc(2 * (size_t)ranks * sizeof *counts);
-        places = counts + ranks;
-    }
     for (int i = 0; share != last && i < ranks; i++) {
         counts[i] = share;
-        places[i] = i * share;
+        counts[ranks + i] = i * share;
     }
     last = share;
+    return counts;
+}
+
+static void allgatherv(const float *send, float *receive, int count, int share)
+{
+    const int *counts = equal_counts(share);
+    (void)count;
+    MPI_Allgatherv(send, share, MPI_FLOAT, receive, counts, counts + ranks, MPI_FLOAT,
+        MPI_COMM_WORLD);
+}
+
+static void alltoallv(const float *send, float *receive, int count, int share)
+{
+    const int *counts = equal_counts(share), *places = counts + ranks;
+    (void)count;
     MPI_Alltoallv(send, counts, places, MPI_FLOAT, receive, counts, places, MPI_FLOAT,
         MPI_COMM_WORLD);
 }
@@ -303,6 +316,7 @@ static const struct collective collectives[] = {
     {"allreduce", WHOLE, WHOLE, 1, allreduce},
     {"reduce_scatter", WHOLE, BLOCK, 1, reduce_scatter},
     {"allgather", BLOCK, WHOLE, 0, allgather},
+    {"allgatherv", BLOCK, WHOLE, 0, allgatherv},
     {"gather", BLOCK, WHOLE_AT_ROOT, 0, gather},
     {"scatter", WHOLE_AT_ROOT, BLOCK, 0, scatter},
     {"alltoall", FOR_EACH, FROM_EACH, 0, alltoall},
