@@ -20,7 +20,7 @@ from tuner.prediction.call_predictor import CallPredictor
 from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim.simulation_cache import SimulationCache
 from tuner.topology import Placement
-from tuner.training.groups import OWN_OPERATIONS, Call, Group, simulate_groups
+from tuner.training.groups import Call, Group, simulate_groups
 
 COARSE_BYTES = 1 << 20  # up to here all powers of two are simulated, above it those of four
 PART = 4  # nodes of a larger part of a machine over those of the smaller one it is compared with
@@ -98,7 +98,7 @@ class CallTimes:
         if call.group.size == 1 or call.nbytes == 0:
             return TimedAlgorithm("none", 0.0)
         if call not in self._chosen:
-            own = OWN_OPERATIONS.get(call.operation)
+            own = call.own_algorithm
             self._chosen[call] = (
                 TimedAlgorithm(own.algorithm, self.simulated(call, own), own)
                 if own

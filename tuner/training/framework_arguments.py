@@ -18,10 +18,18 @@ from tuner.training.frameworks.pipeline_schedule import GPIPE
 from tuner.training.frameworks.sharded import Zero
 from tuner.training.frameworks.stage_blocks import stage_arguments
 from tuner.training.model import Model
+from tuner.training.token_dispatch import ALLTOALL, DEEPEP, HIERARCHICAL, LOW_LATENCY
 
 MEGATRON_ORDERS = {  # of ranks, from the inside to the outside, with the options that set them
     "tensor-data-pipeline": (),
     "tensor-pipeline-data": ("--use-tp-pp-dp-mapping",),
+}
+_FLEX = "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend"
+MEGATRON_DISPATCHERS = {
+    ALLTOALL: "--moe-token-dispatcher-type alltoall",
+    HIERARCHICAL: f"{_FLEX} hybridep  # which runs both steps at once",
+    DEEPEP: f"{_FLEX} deepep",
+    LOW_LATENCY: "# dispatcher deepep-low-latency: for inference, and not in Megatron-LM",
 }
 
 
@@ -84,6 +92,10 @@ def _of_megatron(framework: ModelParallel, model: Model) -> Iterator[str]:
     yield f"--pipeline-model-parallel-size {framework.pipeline}"
     if framework.expert > 1:
         yield f"--expert-model-parallel-size {framework.expert}"
+        yield MEGATRON_DISPATCHERS[framework.dispatcher]
+    if framework.expert_nodes:
+        nodes = framework.expert_nodes
+        yield f"--moe-router-group-topk {nodes}  # --moe-router-num-groups: nodes of the experts"
     if framework.capacity_factor:
         yield f"--moe-expert-capacity-factor {framework.capacity_factor:g}"
     stages: list[str] = []

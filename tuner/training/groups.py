@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +17,11 @@ from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.prediction.block_counts import Routing, expert_counts
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.training.recorded import SEND
+from tuner.training.token_dispatch import Dispatch
 
+DISPATCH = "token dispatch"  # operation of a call that has a `Dispatch`
 MESSAGE = AlgorithmChoice("message", runner=SCHEDULE)
 UNNAMED = Collective.BCAST  # of schedules that are no collective; they are timed as its calls are
-OWN_OPERATIONS = {SEND: MESSAGE}  # operations that are no `Collective`
 
 
 class Group(NamedTuple):
@@ -55,15 +57,25 @@ class Call(NamedTuple):
     """A call of a collective, or another operation, by all groups of one kind at once.
 
     operation   the value of a `Collective`, or SEND: each first member sends one message to the
-                second
-    nbytes      bytes of the whole buffer, as for a `Collective`; those of dropped tokens included
-    routing     of the tokens that a ragged call carries to experts; None for equal blocks
+                second; or DISPATCH
+    nbytes      bytes of the whole buffer, as for a `Collective`; those of dropped tokens included;
+                of DISPATCH those of a rank's tokens
+    routing     of the tokens that the call carries to experts; None for equal blocks
+    dispatch    how the messages of DISPATCH go
     """
 
     operation: str
     nbytes: int
     group: Group
     routing: Routing | None = None
+    dispatch: Dispatch | None = None
+
+    @property
+    def own_algorithm(self) -> AlgorithmChoice | None:
+        """Return what carries out an operation that is no `Collective`."""
+        if self.dispatch:
+            return AlgorithmChoice(self.dispatch.dispatcher, runner=SCHEDULE)
+        return MESSAGE if self.operation == SEND else None
 
 
 def simulate_groups(
@@ -77,19 +89,24 @@ def simulate_groups(
     Raises InputError and ScheduleError for an algorithm that is not for groups of this size, or
     that no schedule describes.
     """
-    if call.routing:
+    if call.routing and not call.dispatch:
         predictor = replace(predictor, counts=expert_counts(call.routing, call.group.size))
     own, p = _own_schedule(call, choice, predictor), predictor.placement.p
     whole = own if own.p == p else _side_by_side(own, call.group.members(p), p)
     if calls > 1:
         whole = _repeated(whole, calls)
     nbytes = own.n_chunks * predictor.itemsize if call.routing else call.nbytes
-    return predictor.simulated_seconds(whole, nbytes)
+    kernels = calls * call.dispatch.kernel_seconds if call.dispatch else 0.0
+    return kernels + predictor.simulated_seconds(whole, nbytes)
 
 
 def _own_schedule(call: Call, choice: AlgorithmChoice, predictor: CallPredictor) -> Schedule:
     """Return the schedule of one group."""
     size = call.group.size
+    if call.dispatch:
+        node_of = predictor.placement.node_of[call.group.members(predictor.placement.p)[0]]
+        rounds = partial(call.dispatch.rounds, call.nbytes, node_of, call.routing)
+        return Schedule(UNNAMED, size, call.nbytes, rounds, choice.algorithm)
     if call.operation == SEND:
         return Schedule(UNNAMED, size, 1, lambda: [Round.of([0], 1, 0)], choice.algorithm)
     return predictor.schedule(Collective(call.operation), choice, call.nbytes, size)

@@ -16,10 +16,12 @@ from tuner.base.units import format_size, format_time
 from tuner.training.call_times import AlgorithmPolicy
 from tuner.training.frameworks.framework import Framework
 from tuner.training.frameworks.fusion import BUCKET_ORDERS, MIB, Ddp, Horovod
+from tuner.training.frameworks.model_parallel import ModelParallel
 from tuner.training.frameworks.parameter_server import ParameterServer
 from tuner.training.frameworks.sharded import Zero
 from tuner.training.iteration import PredictedIteration, predict_iteration
 from tuner.training.policies import FastestKnown
+from tuner.training.token_dispatch import DISPATCHERS
 from tuner.training.workload import Workload
 
 KIB = 1 << 10
@@ -76,6 +78,8 @@ def setting_grid(framework: Framework, ranks: int, nodes: int) -> Grid:
             "shard": (0, *(64 * KIB << power for power in range(0, 9, 2))),
             "local_aggregation": (False, True) if nodes < ranks else (False,),
         }
+    if isinstance(framework, ModelParallel) and framework.expert > 1:
+        return {"dispatcher": DISPATCHERS}
     return {}
 
 

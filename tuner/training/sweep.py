@@ -15,7 +15,13 @@ from tuner.base.processes import available_cores
 from tuner.base.units import format_time
 from tuner.training.iteration import PredictedIteration, predict_iteration
 from tuner.training.memory_need import require_memory
-from tuner.training.sweep_spec import FORMATTERS, SECONDS_PER_HOUR, Sweep, sweep_from_record
+from tuner.training.sweep_spec import (
+    FORMATTERS,
+    FRAMEWORK,
+    SECONDS_PER_HOUR,
+    Sweep,
+    sweep_from_record,
+)
 from tuner.training.training_limits import limiting_factor, training_limits
 from tuner.whatif.axes import AXES, AxisValue, GridPoint
 
@@ -189,6 +195,8 @@ def _point(sweep: Sweep, at: GridPoint, found: PredictedIteration, limit: str) -
 def _steps(sweep: Sweep, points: Sequence[SweepPoint]) -> Iterator[SweepStep]:
     by_place = {tuple(point.axis_values.items()): point for point in points}
     for axis, values in sweep.axes.items():
+        if axis == FRAMEWORK:  # whose values have no order
+            continue
         for lower, upper in pairwise(values):
             gains = []
             for point in points:

@@ -11,9 +11,10 @@
     cost: {node: 200000, nic: 1500, years: 4}
 
 All keys but `vary`, `epoch` and `cost` are those of a workload. The axes are those of a study, but
-for `placement`, and `ranks`; with `nodes` the ranks are those of all nodes. `epoch` is the number
-of samples of an epoch. `cost` has the prices of parts as in a study, which are spread over `years`
-of use, 4 if left out; or `gpu_hour`, the price of a GPU for an hour, one or one for each `gpu`.
+for `placement`; `ranks`, which with `nodes` are those of all nodes; and `framework`, whose values
+are frameworks with settings. `epoch` is the number of samples of an epoch. `cost` has the prices of
+parts as in a study, which are spread over `years` of use, 4 if left out; or `gpu_hour`, the price
+of a GPU for an hour, one or one for each `gpu`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, shortened_repr
 from tuner.base.file_settings import declared_settings, parse_positive_float, read_record
 from tuner.training.compute import find_rate
+from tuner.training.frameworks import framework_from_record
+from tuner.training.frameworks.framework import Framework
 from tuner.training.models import build_model
 from tuner.training.workload import Workload, parse_file, workload_from_record
 from tuner.training.workload_settings import SweepSettings, parse_ranks
@@ -44,8 +47,9 @@ from tuner.whatif.axes import (
 from tuner.whatif.prices import Price, count_parts, machine_price, parse_prices
 from tuner.whatif.values import parse_axes
 
-RANKS = "ranks"
+RANKS, FRAMEWORK = "ranks", "framework"
 LINK_AXES = {*NODE_LINK_AXES, *UPLINK_AXES}
+NAME = "name"  # key of a framework beside its settings
 MACHINE_AXES = {"gpu", "nics", "taper"}
 PLACEMENT = "placement"
 MAX_CONFIGURATIONS = 10_000
@@ -55,6 +59,7 @@ HOURS_PER_YEAR = 8766.0
 FORMATTERS: Mapping[str, Callable[[AxisValue], str]] = {
     **AXIS_FORMATTERS,
     RANKS: lambda value: str(int(value)),
+    FRAMEWORK: str,
 }
 
 
@@ -63,6 +68,7 @@ class Sweep:
     """A checked sweep, made by `sweep_from_record`.
 
     axes        axis -> its values; with nodes only if they vary
+    frameworks  framework of each value of the axis FRAMEWORK
     epoch       samples of an epoch; 0 if not given
     prices      price of each part of the machine; see `tuner.whatif.prices`
     hourly      price of a GPU for an hour; None if not given
@@ -71,6 +77,7 @@ class Sweep:
 
     workload: Workload
     axes: Mapping[str, tuple[AxisValue, ...]]
+    frameworks: Mapping[str, Framework]
     epoch: int
     prices: Mapping[str, Price]
     hourly: Price | None
@@ -109,6 +116,7 @@ class Sweep:
             machine=machine,
             ppn=ppn,
             memory=str(at.get("memory", self.workload.memory)),
+            framework=self.frameworks.get(str(at.get(FRAMEWORK)), self.workload.framework),
             link_values=links,
             _known_places={},
             _known_times={},
@@ -178,17 +186,50 @@ def sweep_from_record(record: Any, directory: Path) -> Sweep:
     vary = settings.vary
     ranks = _ranks(record, vary)
     own = {key: value for key, value in record.items() if key not in keys}
+    frameworks = _frameworks(vary[FRAMEWORK]) if FRAMEWORK in vary else {}
+    if frameworks:
+        if FRAMEWORK in own:
+            raise InputError("give framework, or vary it, not both")
+        own[FRAMEWORK] = vary[FRAMEWORK][0]
     workload = workload_from_record({**own, RANKS: list(ranks) or 1}, directory)
     if "gpu" in vary and "rate" in record:
         raise InputError("rate holds for one GPU: leave it out where gpu varies")
-    axes = _axes(vary, ranks, workload)
+    axes = _axes(vary, ranks, workload) | ({FRAMEWORK: tuple(frameworks)} if frameworks else {})
     number = math.prod(map(len, axes.values()))
     if number > MAX_CONFIGURATIONS:
         raise InputError(
             f"the sweep has {number} configurations, more than {MAX_CONFIGURATIONS}:"
             " give fewer values"
         )
-    return Sweep(workload, axes, settings.epoch, *_costs(settings.cost or {}, axes, workload))
+    costs = _costs(settings.cost or {}, axes, workload)
+    return Sweep(workload, axes, frameworks, settings.epoch, *costs)
+
+
+def _frameworks(entry: Any) -> dict[str, Framework]:
+    """Return the frameworks of an axis by the settings in which they differ.
+
+    Raises InputError for what is no list of different frameworks.
+    """
+    if not isinstance(entry, list) or not entry:
+        raise InputError(
+            f"vary: framework must be a list of frameworks, not {shortened_repr(entry)}"
+        )
+    found = [framework_from_record(one) for one in entry]
+    records = [{NAME: one} if isinstance(one, str) else one for one in entry]
+    keys = dict.fromkeys(key for one in records for key in one)
+    differing = [key for key in keys if len({str(one.get(key)) for one in records}) > 1] or [NAME]
+    named = {
+        ", ".join(_setting_words(key, one[key]) for key in differing if key in one)
+        or str(one[NAME]): framework
+        for one, framework in zip(records, found, strict=True)
+    }
+    if len(named) < len(found):
+        raise InputError("vary: framework: two of the frameworks are the same")
+    return named
+
+
+def _setting_words(key: str, value: Any) -> str:
+    return str(value) if key == NAME else f"{key.replace('_', ' ')} {value}"
 
 
 def _ranks(record: Mapping[str, Any], vary: Mapping[str, Any]) -> tuple[int, ...]:
@@ -206,7 +247,7 @@ def _ranks(record: Mapping[str, Any], vary: Mapping[str, Any]) -> tuple[int, ...
 def _axes(
     vary: Mapping[str, Any], ranks: tuple[int, ...], workload: Workload
 ) -> dict[str, tuple[AxisValue, ...]]:
-    asked = {name: values for name, values in vary.items() if name != RANKS}
+    asked = {name: values for name, values in vary.items() if name not in (RANKS, FRAMEWORK)}
     if PLACEMENT in asked:
         raise InputError("vary: placement cannot vary in a sweep; take it out")
     axes = parse_axes(asked, workload.machine)

@@ -122,6 +122,6 @@ class RecordedSettings(PlacedSettings):
 class SweepSettings:
     """The settings that a sweep has besides those of its workload."""
 
-    vary: Annotated[dict[str, Any], mapping({*AXES, "ranks"})]
+    vary: Annotated[dict[str, Any], mapping({*AXES, "ranks", "framework"})]
     epoch: Annotated[int, whole(MAX_EPOCH)] = 0
     cost: Annotated[dict[str, Any] | None, mapping({*AXIS_OF_PART, "gpu_hour", "years"})] = None

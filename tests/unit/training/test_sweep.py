@@ -129,10 +129,22 @@ def test_processes_give_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> Non
     assert told == [0.25, 0.5, 0.75, 1.0]
 
 
+def test_frameworks_are_compared_by_the_settings_in_which_they_differ() -> None:
+    vary = {"framework": [{"name": "ddp", "bucket": "1MiB"}, {"name": "ddp"}, "horovod"]}
+    result = swept(framework=None, ranks=[4], vary=vary, epoch=None)
+    names = ["ddp, bucket 1MiB", "ddp", "horovod"]
+    assert [point.axis_values["framework"] for point in result.points] == names
+    for entry, point in zip(vary["framework"], result.points, strict=True):
+        alone = sweep_from_record({**SWEEP, "framework": entry, "ranks": [4], "vary": {}}, HERE)
+        assert point.seconds == predict_iteration(alone.workload, 4).seconds
+    assert result.steps == ()
+    assert summarise_sweep(result).startswith("The fastest is framework ")
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"vary": [4]}, "vary must be a mapping with bandwidth, gpu"),
+        ({"vary": [4]}, "vary must be a mapping with bandwidth, framework, gpu"),
         ({"vary": None}, "the sweep needs vary, such as `vary: {bandwidth: [100Gb/s, 200Gb/s]}`"),
         ({"vary": {"colour": [1]}}, "vary"),
         ({"ranks": None, "vary": {}}, "the sweep needs ranks, or nodes under vary"),
@@ -140,6 +152,19 @@ def test_processes_give_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"vary": {"placement": ["cyclic"]}}, "vary: placement cannot vary in a sweep"),
         ({"vary": {"bandwidth": ["fast"]}}, "vary: bandwidth: 'fast' is not a bandwidth"),
         ({"vary": {"gpu": ["A100"]}}, "rate holds for one GPU: leave it out where gpu varies"),
+        ({"vary": {"framework": ["ddp"]}}, "give framework, or vary it, not both"),
+        (
+            {"framework": None, "vary": {"framework": "ddp"}},
+            "vary: framework must be a list of frameworks, not 'ddp'",
+        ),
+        (
+            {"framework": None, "vary": {"framework": ["ddp", "none"]}},
+            "framework: 'none' is none of",
+        ),
+        (
+            {"framework": None, "vary": {"framework": ["ddp", {"name": "ddp"}]}},
+            "vary: framework: two of the frameworks are the same",
+        ),
         ({"epoch": 0}, "epoch must be a whole number from 1"),
         ({"cost": 5}, "cost must be a mapping with cable, gpu"),
         ({"cost": {"gpu_hour": -1}}, "cost: gpu_hour must be a number from 0"),

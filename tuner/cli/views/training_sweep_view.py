@@ -8,7 +8,7 @@ from tuner.cli.views.study_view import merge_rows, title
 from tuner.cli.views.training_view import format_rate
 from tuner.training.scaling import counted_unit
 from tuner.training.sweep import SweepPoint, SweepResult, format_epoch, summarise_sweep
-from tuner.training.sweep_spec import DEFAULT_YEARS, FORMATTERS
+from tuner.training.sweep_spec import DEFAULT_YEARS, FORMATTERS, FRAMEWORK
 
 MAX_SHOWN_POINTS = 60
 
@@ -33,7 +33,7 @@ def print_sweep(result: SweepResult) -> None:
         f"{sweep.workload.name}: time{' and cost' if result.cheapest else ''} of an epoch",
         (*shown, "iteration", *numbers, "scaling limited by"),
         rows[:MAX_SHOWN_POINTS],
-        right=(*shown, "iteration", *numbers),
+        right=(*(one for one in shown if one != title(FRAMEWORK)), "iteration", *numbers),
         droppable=("iteration", "efficiency"),
         wrappable=(*shown, "scaling limited by"),
     )

@@ -21,6 +21,7 @@ from tuner.training.frameworks.stage_blocks import DEFAULT_BLOCKS, divide_blocks
 from tuner.training.groups import Group
 from tuner.training.job import TrainingJob
 from tuner.training.model import Model, ModelLayer, TransformerShape
+from tuner.training.token_dispatch import ALLTOALL, DISPATCHERS, LOW_LATENCY, Dispatch
 
 TENSOR, DATA, PIPELINE = DIMENSIONS = ("tensor", "data", "pipeline")
 ORDERS = tuple("-".join(names) for names in permutations(DIMENSIONS))
@@ -41,6 +42,9 @@ class ParallelSettings:
     routing_exponent    by which tokens prefer some experts; 0: none, see `Routing`
     capacity_factor     most tokens of an expert as a multiple of the mean, beyond which they are
                         dropped (Megatron-LM's --moe-expert-capacity-factor); 0: no limit
+    dispatcher          what carries tokens to experts, one of DISPATCHERS
+    expert_nodes        nodes on which the experts of a token are at most (those of Megatron-LM's
+                        --moe-router-group-topk, with a group on each node); 0: no limit
     interleaved         chunks of layers of each stage
     first_blocks        blocks of the first stage; DEFAULT_BLOCKS: as `divide_blocks` divides them
     last_blocks         blocks of the last stage; the same
@@ -60,6 +64,8 @@ class ParallelSettings:
     expert: Count = 1
     routing_exponent: Annotated[float, not_negative(MAX_EXPONENT)] = 0.0
     capacity_factor: Annotated[float, not_negative()] = 0.0
+    dispatcher: Annotated[str, one_of(DISPATCHERS)] = ALLTOALL
+    expert_nodes: Annotated[int, whole(MAX_COUNT, 0)] = 0
     interleaved: Count = 1
     first_blocks: Blocks = DEFAULT_BLOCKS
     last_blocks: Blocks = DEFAULT_BLOCKS
@@ -75,6 +81,13 @@ class ParallelSettings:
             raise InputError("megatron: interleaved needs schedule 1f1b and a pipeline of 2 stages")
         if self.pipeline == 1 and (self.first_blocks or self.last_blocks):
             raise InputError("megatron: first_blocks and last_blocks need a pipeline of 2 stages")
+        if self.expert == 1 and self.dispatcher != ALLTOALL:
+            raise InputError(f"megatron: dispatcher {self.dispatcher} needs expert of at least 2")
+        if self.expert_nodes and self.dispatcher in (ALLTOALL, LOW_LATENCY):
+            raise InputError(
+                f"megatron: expert_nodes changes nothing with dispatcher {self.dispatcher}, which"
+                " sends each token once for each of its experts"
+            )
 
     @property
     def replica_ranks(self) -> int:
@@ -104,6 +117,12 @@ class ParallelSettings:
             return None
         capacity = self.capacity_factor or math.inf
         return Routing(self.routing_exponent, capacity, shape_of(job.model).experts)
+
+    def dispatch(self, job: TrainingJob) -> Dispatch | None:
+        """Return how tokens reach their experts; None where an all-to-all carries them."""
+        shape = shape_of(job.model)
+        how = (self.dispatcher, shape.active_experts, shape.experts, self.expert_nodes)
+        return None if self.dispatcher == ALLTOALL else Dispatch(*how)
 
     def same_experts(self, job: TrainingJob) -> Group:
         """Return the groups of ranks that have the same experts."""

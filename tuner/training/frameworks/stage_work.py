@@ -19,7 +19,7 @@ from tuner.training.frameworks.parallel_settings import (
     shape_of,
 )
 from tuner.training.frameworks.pipeline_passes import StageWork
-from tuner.training.groups import Call, Group
+from tuner.training.groups import DISPATCH, Call, Group
 from tuner.training.job import TrainingJob
 from tuner.training.recorded import SEND
 from tuner.training.timeline import BACKWARD, FORWARD
@@ -81,10 +81,14 @@ def _expert_calls(
     count = sum(1 for at in layers if job.model.layers[at].name.endswith(EXPERTS))
     if parallel.expert == 1 or not count:
         return
-    tokens = _activation_bytes(parallel, job) * shape_of(job.model).active_experts
-    nbytes = tokens // (parallel.tensor if parallel.sequence_parallel else 1)
+    shares = parallel.tensor if parallel.sequence_parallel else 1
     group = Group(parallel.expert, parallel.group(job, DATA).stride)
-    routing = parallel.routing(job)
+    routing, dispatch = parallel.routing(job), parallel.dispatch(job)
+    tokens = _activation_bytes(parallel, job)
+    if dispatch:
+        yield Call(DISPATCH, tokens // shares, group, routing, dispatch), 2 * count * times
+        return
+    nbytes = tokens * shape_of(job.model).active_experts // shares
     collective = Collective.ALLTOALLV if routing else Collective.ALLTOALL
     yield Call(collective, nbytes, group, routing), 2 * count * times
 

@@ -24,6 +24,7 @@ from tuner.prediction.call_predictor import CallPredictor
 from tuner.topology import HOST
 from tuner.topology.readers import nominal_calibration
 from tuner.training.call_times import CallTimes
+from tuner.training.framework_arguments import framework_arguments
 from tuner.training.frameworks import framework_from_record, stage_gradients
 from tuner.training.frameworks.model_parallel import ModelParallel
 from tuner.training.frameworks.stage_blocks import divide_blocks
@@ -32,11 +33,13 @@ from tuner.training.frameworks.stage_gradients import (
     stage_elements,
     updated_elements,
 )
-from tuner.training.groups import Call, Group, simulate_groups
+from tuner.training.groups import DISPATCH, Call, Group, simulate_groups
 from tuner.training.job import TrainingJob
 from tuner.training.models import Architecture, build_model, gpt, llama
+from tuner.training.policies import FastestKnown
 from tuner.training.recorded import COMPUTE
 from tuner.training.timeline import BACKWARD, CALL, FORWARD, UPDATE, Operation, Timeline
+from tuner.training.token_dispatch import DISPATCHERS, Dispatch
 
 BLOCKS = 16
 WIDTH = 64
@@ -490,3 +493,52 @@ def test_uneven_tokens_are_simulated() -> None:
     shares = own.taken(2)
     two = simulate_groups(pairs, linear, predictor)
     assert two == pytest.approx(LATENCY + shares.max() * nbytes / RATE, rel=1e-3)
+
+
+def test_a_dispatcher_sends_tokens_once_to_each_node() -> None:
+    job = job_of(4, experts=8)
+    tokens = SEQUENCE * WIDTH * 2
+    for routing in (0.0, 1.0):
+        framework = ModelParallel(expert=4, dispatcher="deepep", routing_exponent=routing)
+        found = {name: nbytes for name, nbytes, _ in calls_of(framework, job)}
+        assert found[DISPATCH] == tokens
+        assert not {"alltoall", "alltoallv"} & found.keys()
+
+
+def test_calls_of_a_dispatcher_are_timed_by_its_messages() -> None:
+    placement = one_switch(4)
+    costs = nominal_calibration(placement.topology)
+    times = CallTimes(placement, costs, HOST, FastestKnown())
+    direct = Dispatch("deepep-low-latency", 2, 8)
+    timed = times.timed(Call(DISPATCH, 1 << 20, Group(4), dispatch=direct))
+    assert timed.algorithm == "deepep-low-latency"
+    assert timed.seconds == pytest.approx(30e-6 + LATENCY + 3 * (1 << 19) / RATE, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"dispatcher": "deepep"}, "dispatcher deepep needs expert of at least 2"),
+        ({"expert": 2, "expert_nodes": 1}, "expert_nodes changes nothing with dispatcher alltoall"),
+        ({"expert": 2, "dispatcher": "nccl"}, "dispatcher is one of alltoall, hierarchical"),
+    ],
+)
+def test_settings_of_dispatchers_that_mean_nothing_are_refused(
+    settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        framework_from_record({"name": "megatron", **settings})
+
+
+def test_arguments_name_the_dispatcher() -> None:
+    model = job_of(2, experts=8).model
+    lines = {
+        name: framework_arguments(ModelParallel(expert=2, dispatcher=name), model, 2)
+        for name in DISPATCHERS
+    }
+    assert "--moe-token-dispatcher-type alltoall" in lines["alltoall"]
+    deepep = "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep"
+    assert deepep in lines["deepep"]
+    assert any(line.startswith("# dispatcher") for line in lines["deepep-low-latency"])
+    limited = ModelParallel(expert=2, dispatcher="deepep", expert_nodes=4)
+    assert any("group-topk 4" in line for line in framework_arguments(limited, model, 2))
