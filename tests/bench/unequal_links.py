@@ -1,12 +1,14 @@
-"""Both engines against SimGrid on networks whose links differ.
+"""Both engines against SimGrid: random calls on networks whose links differ, and exchanges.
 
-    python -m tests.bench.unequal_links [CASES] [--write FILE]
+    python -m tests.bench.unequal_links [CASES] [--exchanges] [--write FILE]
 
 Needs SimGrid's library and headers (Debian: libsimgrid-dev; elsewhere name its folder in
 SIMGRID_ROOT). Every case is a call on a random topology (`tests.support.unequal_topologies`),
 played by `simgrid_replay.cpp`, and by both engines with SimGrid's conventions: messages share
-ports, and those inside a node do not use the ports to the network. Prints each case that differs by
-more than 1 %, and how many do not; `--write` writes SimGrid's times to a file, which tests read.
+ports, and those inside a node do not use the ports to the network. With `--exchanges` the cases are
+all-to-alls on equal links, every second one with blocks of random lengths
+(`tests.support.exchanges`). Prints each case that differs by more than 1 %, of exchanges 0.1 %, and
+how many do not; `--write` writes SimGrid's times to a file, which tests read.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ import os
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tests.support.unequal_topologies import Case, case_of, shared_ports
+from tests.support import exchanges, unequal_topologies
+from tests.support.unequal_topologies import Case, shared_ports
 from tuner.sim import simulate
 from tuner.topology import HOST, find_paths
 
@@ -109,8 +112,10 @@ def own_seconds(case: Case, engine: str) -> float:
     return simulate(case.schedule, case.placement, costs, case.nbytes, engine=engine)
 
 
-def main(cases: int, written: Path | None) -> None:
-    """Compare all cases and print those that differ."""
+def main(
+    cases: int, case_of: Callable[[int], Case], tolerance: float, written: Path | None
+) -> None:
+    """Compare all cases and print those that differ by more than the tolerance."""
     rows, off = [], 0
     with tempfile.TemporaryDirectory(prefix="tuner-simgrid-") as place:
         program = compiled(Path(place))
@@ -118,11 +123,11 @@ def main(cases: int, written: Path | None) -> None:
             expected = simgrid_seconds(case, program, Path(place) / "case.txt")
             rows.append((case.seed, case.name, expected))
             ratios = [own_seconds(case, engine) / expected for engine in ("fast", "events")]
-            if max(abs(ratio - 1) for ratio in ratios) > 0.01:
+            if max(abs(ratio - 1) for ratio in ratios) > tolerance:
                 off += 1
-                shown = ", ".join(f"{ratio:.4f}" for ratio in ratios)
+                shown = ", ".join(f"{ratio:.5f}" for ratio in ratios)
                 print(f"{case.name} ppn={case.ppn} {case.nbytes} B: {expected:.6g} s, {shown}")
-    print(f"{cases - off} of {cases} within 1 %")
+    print(f"{cases - off} of {cases} within {tolerance:.1%}")
     if written:
         write_times(written, rows)
 
@@ -136,6 +141,8 @@ def write_times(path: Path, rows: Sequence[tuple[int, str, float]]) -> None:
 if __name__ == "__main__":
     reader = argparse.ArgumentParser(prog="python -m tests.bench.unequal_links")
     reader.add_argument("cases", nargs="?", type=int, default=200)
+    reader.add_argument("--exchanges", action="store_true")
     reader.add_argument("--write", type=Path)
     options = reader.parse_args()
-    main(options.cases, options.write)
+    exact = (exchanges.case_of, 1e-3) if options.exchanges else (unequal_topologies.case_of, 0.01)
+    main(options.cases, *exact, options.write)

@@ -1,34 +1,52 @@
-"""Networks whose links differ: SimGrid's times, and times by hand.
+"""SimGrid's times of calls where links differ and of all-to-alls where not, and times by hand.
 
 SimGrid's times in `unequal_links.csv` are of `python -m tests.bench.unequal_links 60 --write FILE`
-with SimGrid 3.32.
+with SimGrid 3.32, those in `exchanges.csv` of 40 cases with `--exchanges`.
 """
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.unequal_topologies import case_of, shared_ports
+from tests.support import exchanges, unequal_topologies
+from tests.support.unequal_topologies import Case, shared_ports
 from tuner import algorithms
 from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.topology import Link, Node, Placement, Topology
 from tuner.topology.readers.probed_topology import nominal_calibration
 
-with Path(__file__).with_name("unequal_links.csv").open(encoding="utf-8", newline="") as file:
-    ROWS = [(int(row["seed"]), row["case"], float(row["seconds"])) for row in csv.DictReader(file)]
+
+def recorded(name: str) -> Iterator[tuple[int, str, float]]:
+    """Yield seed, name and SimGrid's seconds of the cases of a file."""
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            yield int(row["seed"]), row["case"], float(row["seconds"])
+
+
+def own_seconds(case: Case, engine: str) -> float:
+    costs = shared_ports(case)
+    return simulate(case.schedule, case.placement, costs, case.nbytes, engine=engine)
 
 
 @pytest.mark.parametrize("engine", ["fast", "events"])
-@pytest.mark.parametrize(("seed", "name", "seconds"), ROWS, ids=[name for _, name, _ in ROWS])
-def test_times_are_simgrids(seed: int, name: str, seconds: float, engine: str) -> None:
-    case = case_of(seed)
+@pytest.mark.parametrize(("seed", "name", "seconds"), [*recorded("unequal_links.csv")])
+def test_calls_on_unequal_links(seed: int, name: str, seconds: float, engine: str) -> None:
+    case = unequal_topologies.case_of(seed)
     assert case.name == name
-    found = simulate(case.schedule, case.placement, shared_ports(case), case.nbytes, engine=engine)
-    assert found == pytest.approx(seconds, rel=0.01)
+    assert own_seconds(case, engine) == pytest.approx(seconds, rel=0.01)
+
+
+@pytest.mark.parametrize("engine", ["fast", "events"])
+@pytest.mark.parametrize(("seed", "name", "seconds"), [*recorded("exchanges.csv")])
+def test_exchanges_on_equal_links(seed: int, name: str, seconds: float, engine: str) -> None:
+    case = exchanges.case_of(seed)
+    assert case.name == name
+    assert own_seconds(case, engine) == pytest.approx(seconds, rel=1e-9)
 
 
 def star(*rates: float) -> Placement:
