@@ -36,6 +36,7 @@ class OpenMpiCollective:
     wrong_in_place      algorithms that give every rank wrong data with MPI_IN_PLACE: measured with
                         5.0.11 on 2 to 8 ranks
     is_blind_in_place   whether calls in place are taken for calls of 0 bytes: measured with 5.0.11
+    has_segments        whether the library has variables for its segments and chains
     is_in_han           whether `coll/han` of version 5.0 has it
     is_staged           whether device buffers are copied to the host
     """
@@ -48,6 +49,7 @@ class OpenMpiCollective:
     commutative_only: tuple[str, ...] = ()
     wrong_in_place: tuple[str, ...] = ()
     is_blind_in_place: bool = False
+    has_segments: bool = True
     is_in_han: bool = True
     is_staged: bool = False
 
@@ -95,6 +97,7 @@ COLLECTIVES = {
         4,
         (DEFAULT, "linear", "pairwise"),
         library_names={"linear": "basic_linear"},
+        has_segments=False,
         is_in_han=False,
     ),
     Collective.BARRIER: OpenMpiCollective(
@@ -109,6 +112,7 @@ COLLECTIVES = {
             "binomial",
         ),
         library_names={"dissemination": "bruck", "binomial": "tree"},
+        has_segments=False,
     ),
     Collective.BCAST: OpenMpiCollective(
         7,
@@ -156,13 +160,6 @@ def _stem(collective: Collective) -> str:
 
 _LIMITS = [f"{_stem(one)}_max_requests" for one, known in COLLECTIVES.items() if known.throttled]
 ALGORITHMS = {collective: known.algorithms for collective, known in COLLECTIVES.items()}
-
-
-def _has_segments(collective: Collective) -> bool:
-    """Return whether the library has variables for segments and chains of a collective."""
-    return collective.has_data and not collective.is_ragged
-
-
 COLLECTIVE_OF = {known.number: collective for collective, known in COLLECTIVES.items()}
 # Bytes of the smallest call, over the whole buffer, that may run an algorithm with a segment. With
 # a datatype of size 0, which the library itself uses on intercommunicators, a call of any count has
@@ -200,9 +197,9 @@ CONTROL_VARIABLES = (  # all that the tuner uses
     RADIX_VARIABLE,
     *(
         f"{_stem(collective)}{part}"
-        for collective in ALGORITHMS
+        for collective, known in COLLECTIVES.items()
         for part in ("", "_segmentsize", "_chain_fanout")
-        if _has_segments(collective) or not part
+        if known.has_segments or not part
     ),
     *_LIMITS,
 )
@@ -342,7 +339,7 @@ def settings(collective: Collective, choice: AlgorithmChoice) -> dict[str, int |
     numbers = rule_parameters(collective, choice if radix == RADIX else usual)
     stem = _stem(collective)
     forced: dict[str, int | str] = {stem: numbers.algorithm}
-    if _has_segments(collective):
+    if COLLECTIVES[collective].has_segments:
         forced[f"{stem}_segmentsize"] = numbers.segment_bytes
         forced[f"{stem}_chain_fanout"] = numbers.chains or DEFAULT_CHAINS
     if COLLECTIVES[collective].throttled:
