@@ -202,6 +202,20 @@ def test_sizes_of_several_rules_are_left_to_the_library(
     assert told == [(CALLS, 0)] * RANKS
 
 
+@pytest.mark.parametrize("every", ["100", "1"])
+def test_sizes_of_several_rules_are_said(
+    launcher: Launcher, program: Path, every: str, tmp_path: Path
+) -> None:
+    table = two_rules(launcher.version(), AlgorithmChoice(), PAIRWISE)
+    follow = preload_environment(launcher, table, tmp_path, TUNER_AGREE_EVERY=every)
+    environment = {**SHARED_CORES, **follow}
+    done = launcher.run(
+        RANKS, [str(CALLS)], program=program, environment=environment, timeout=patience(20)
+    )
+    sentence = "the table has several choices, so that the library decided: 1 ("
+    assert (sentence in done.stderr) == (every == "100")
+
+
 def test_without_agreements_one_choice_for_all_sizes_is_followed(
     launcher: Launcher, program: Path, watching: dict[str, str], tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@
 #include <limits.h>
 
 int64_t agreement_interval;
+_Atomic uint64_t undecided_agreements;
 
 /* Return one of a call's counts, which are ints or, with large counts, MPI_Count. */
 static int64_t count_of(const void *counts, size_t count_size, int rank)
@@ -97,7 +98,10 @@ static const struct rule *agree_on_rule(const struct communicator *known, int li
     const MPI_Comm comm = atomic_load(&known->handle);
     const bool agree = library_allreduce(sizes, 2, MPI_INT64_T, MPI_MAX, comm) == MPI_SUCCESS;
     const struct volume all = {-sizes[0], sizes[1]};
-    return agree ? find_common_rule(known, list, all) : NULL;
+    const struct rule *common = agree ? find_common_rule(known, list, all) : NULL;
+    if (!common)
+        atomic_fetch_add(&undecided_agreements, 1);
+    return common;
 }
 
 /* Return the rule for a ragged call, and its most bytes on this rank, rounded up to a power of two

@@ -53,6 +53,11 @@ static void summarize(const uint64_t *calls, int size)
             format_seconds(saved[1], texts[1], sizeof texts[1]),
             format_seconds(saved[2], texts[2], sizeof texts[2]));
     }
+    const uint64_t undecided = atomic_load(&undecided_agreements);
+    if (undecided)
+        say("agreements on sizes for which the table has several choices, so that the library "
+            "decided: %llu (with TUNER_AGREE_EVERY=8, for example, ranks agree more often)",
+            (unsigned long long)undecided);
 }
 
 static void write_counts(const char *path, const uint64_t *calls)

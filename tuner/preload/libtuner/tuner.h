@@ -232,6 +232,7 @@ static inline const struct rule *find_rule(const struct communicator *known, int
 
 /* ragged.c */
 extern int64_t agreement_interval; /* calls from one agreement to the next, on average; 0: none */
+extern _Atomic uint64_t undecided_agreements; /* that found several choices for the sizes */
 int64_t add_up_bytes(const void *counts, size_t count_size, int size, MPI_Datatype datatype);
 const struct rule *find_ragged_rule(const struct call *call, struct communicator *known, int list,
                                     size_t count_size, int64_t *nbytes);
