@@ -53,7 +53,8 @@ int main(int argc, char **argv)
     return MPI_Finalize();
 }
 """
-# Each call's blocks have 240 elements in sum, and in every third call a tenth of it.
+# Each call's blocks have 240 elements in sum, one of them twice as many as the others, and in every
+# third call a tenth of it. The last one has a negative count on rank 0, and nothing to send.
 GATHERING = """
 #include <mpi.h>
 #include <stdlib.h>
@@ -65,15 +66,22 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     for (int call = 0; call < atoi(argv[1]); call++) {
-        const int left = call % 3 ? 240 : 24;
-        for (int i = 0; i < size; i++) {
-            counts[i] = i == call % size ? left : 0;
-            places[i] = 0;
+        const int whole = call % 3 ? 240 : 24, share = whole / (size + 1);
+        for (int i = 0, end = 0; i < size; i++) {
+            counts[i] = i == call % size ? whole - (size - 1) * share : share;
+            places[i] = end;
+            end += counts[i];
         }
         MPI_Allgatherv(send, counts[rank], MPI_INT, receive, counts, places, MPI_INT,
                        MPI_COMM_WORLD);
     }
-    return MPI_Finalize();
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    counts[0] = rank == 0 ? -1 : 0;
+    for (int i = 1; i < size; i++)
+        counts[i] = 0;
+    const int code = MPI_Allgatherv(send, counts[rank], MPI_INT, receive, counts, places, MPI_INT,
+                                    MPI_COMM_WORLD);
+    return MPI_Finalize() || (code == MPI_SUCCESS) == (rank == 0);
 }
 """
 # Rank 0 makes its fifth call with wrong arguments, of which the library says so; no bytes are sent.

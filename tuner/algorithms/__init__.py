@@ -34,8 +34,11 @@ from tuner.algorithms.registry import (
     check_requirements,
     describe,
     is_segmented,
+    register_ragged,
     schedule_properties,
 )
+
+register_ragged()
 
 __all__ = [
     "REQUIREMENTS",

@@ -7,7 +7,7 @@ import numpy as np
 from tuner.algorithms import rings
 from tuner.algorithms.butterfly import Butterfly, distance_doubling_partners
 from tuner.algorithms.power_of_two import FoldedRanks
-from tuner.algorithms.registry import algorithm, register_ragged
+from tuner.algorithms.registry import algorithm
 from tuner.algorithms.round_columns import RotatedColumn, column
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, make_schedule
@@ -99,6 +99,3 @@ def _neighbor_exchange_rounds(p: int) -> Iterator[Round]:
     for t in range(1, p // 2):
         first = pairs.at(-2 * (t // 2) if t % 2 == 0 else 2 * (t // 2))
         yield Round(src, right if t % 2 == 0 else left, first, first, two, plain)
-
-
-register_ragged(ALLGATHER, Collective.ALLGATHERV)

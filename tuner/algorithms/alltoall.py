@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tuner.algorithms.hierarchy import even_group_size
-from tuner.algorithms.registry import algorithm, register_ragged
+from tuner.algorithms.registry import algorithm
 from tuner.base.arrays import Int32Array, IntArray
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, RoundsAlike, Runs, Schedule
@@ -297,6 +297,3 @@ def _two_level(p: int, group: int, between: Builder) -> Schedule:
         yield Round.of(leader, rank, gathered + place * p, 0, p)
 
     return Schedule(ALLTOALL, p, p, make, scratch_buffers=(max(areas) + area) // p - 1)
-
-
-register_ragged(ALLTOALL, Collective.ALLTOALLV)

@@ -109,13 +109,15 @@ def algorithm(
     return register
 
 
-def register_ragged(even: Collective, ragged: Collective) -> None:
-    """Register the algorithms of a collective for the one that differs in its lengths of blocks.
+def register_ragged() -> None:
+    """Register algorithms of collectives for those that differ in their lengths of blocks.
 
-    Their schedules describe calls whose blocks are equally long.
+    These are the ones that any machine can run. Their schedules describe calls whose blocks are
+    equally long.
     """
-    for name in algorithm_names(even):
-        _REGISTRY[ragged, name] = replace(describe(even, name), collective=ragged)
+    for ragged in Collective:
+        for name in algorithm_names(ragged.even) if ragged.is_ragged else ():
+            _REGISTRY[ragged, name] = replace(describe(ragged.even, name), collective=ragged)
 
 
 def _docstring(builder: Builder) -> str:

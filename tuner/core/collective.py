@@ -106,6 +106,17 @@ class Collective(StrEnum):
         return self.spec.is_ragged
 
     @property
+    def even(self) -> Collective:
+        """Return the collective that does the same with blocks of one length."""
+        return next(
+            one
+            for one in Collective
+            if not one.is_ragged
+            and (one.spec.before, one.spec.after) == (self.spec.before, self.spec.after)
+            and one.is_reduction == self.is_reduction
+        )
+
+    @property
     def states_all_lengths(self) -> bool:
         """Return whether each rank states the lengths of all blocks of a ragged call."""
         return self.is_ragged and self.spec.after is Held.WHOLE

@@ -125,7 +125,11 @@ class RuleKey(PlacementMixin):
 
     @property
     def is_in_files(self) -> bool:
-        """Return whether the libraries' own files can hold rules for these calls."""
+        """Return whether rules for these calls are written to the libraries' own files.
+
+        Libraries cannot tell placements apart, nor sizes of all-to-alls with counts. Files of Open
+        MPI and MPICH could hold allgathervs; these are left out with the other ragged calls.
+        """
         return self.placement == BLOCK and not self.collective.is_ragged
 
 
@@ -185,16 +189,15 @@ class TuningTable:
         return tuple(self._rules_by_key.get(key, ()))
 
     def held_by_files(self) -> TuningTable:
-        """Return the table with the rules that the libraries' own files can hold.
+        """Return the table with the rules that are written to the libraries' own files.
 
-        Libraries cannot tell placements apart, so these are the rules for block placement. There
-        are none for ragged calls. Raises InputError if there is no other rule.
+        Raises InputError if there are only others.
         """
         rules = tuple(rule for rule in self.rules if rule.key.is_in_files)
         if self.rules and not rules:
             raise InputError(
-                f"all rules of the table are for {NOT_IN_FILES}, which no native file holds:"
-                " `tuner run` follows them"
+                f"all rules of the table are for {NOT_IN_FILES}, which are not written to native"
+                " files: `tuner run` follows them"
             )
         return TuningTable(self.cluster, self.library, rules, self.provenance)
 

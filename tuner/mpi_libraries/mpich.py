@@ -58,7 +58,7 @@ def _pipeline(children: int) -> NativeAlgorithm:
 
 
 IN_PLACE, NOT_IN_PLACE = "is_sendbuf_inplace=yes", "is_sendbuf_inplace=no"
-POWER_OF_TWO = "p==pow2"
+POWER_OF_TWO = "comm_size=pow2"
 AUTO_ALGORITHM = 0  # the enumeration's value for the library's own decision
 ALGORITHMS = {
     Collective.BCAST: {
@@ -248,7 +248,8 @@ def unsupported_reason(collective: Collective, choice: AlgorithmChoice, p: int) 
     """Return why the library would not take a choice on `p` ranks; "" where it does."""
     found = ALGORITHMS.get(collective, {}).get(choice.algorithm)
     refused = p & (p - 1) and found and POWER_OF_TWO in found.restrictions
-    return f"{choice.algorithm} is refused by {p} ranks, no power of two" if refused else ""
+    reason = f"MPICH has no {choice.algorithm} for {p} ranks, which are no power of two"
+    return reason if refused else ""
 
 
 def substitution_reason(

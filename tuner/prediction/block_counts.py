@@ -55,20 +55,31 @@ class Routing(NamedTuple):
 
     The k-th most wanted expert gets a part of all tokens in proportion to k to the minus
     `exponent`, and at most `capacity` times as many as the mean one; the rest are dropped, as in
-    Switch Transformers (W. Fedus, B. Zoph, N. Shazeer, JMLR 23, 2022, section 2.2).
+    Switch Transformers (W. Fedus, B. Zoph, N. Shazeer, JMLR 23, 2022, section 2.2). Each token goes
+    to `copies` different experts, so that none gets more than 1 / `copies` of all copies; what
+    tokens want of it beyond that, the others get.
     """
 
     exponent: float
     capacity: float
     experts: int
+    copies: int = 1
 
     def taken(self, p: int) -> FloatArray:
-        """Return the part of all tokens that the experts of each of p ranks take, shape (p,).
+        """Return the part of all copies that the experts of each of p ranks take, shape (p,).
 
         The experts are dealt to the ranks in an order that is drawn once for all calls.
         """
         wanted = np.arange(1.0, self.experts + 1) ** -self.exponent
-        taken = np.minimum(wanted / wanted.sum(), self.capacity / self.experts)
+        wanted /= wanted.sum()
+        for full in range(self.copies):  # the first `full` experts get every token
+            left = 1 - full / self.copies
+            rest = wanted[full:] * (left / wanted[full:].sum())
+            if rest[0] <= 1 / self.copies:
+                wanted[full:] = rest
+                break
+            wanted[full] = 1 / self.copies
+        taken = np.minimum(wanted, self.capacity / self.experts)
         dealt = np.random.default_rng(SEED).permutation(taken)
         return np.array([own.sum() for own in np.array_split(dealt, p)])
 
@@ -80,7 +91,7 @@ def block_counts(text: str, p: int, collective: Collective) -> BlockCounts:
     and for a file with another number of counts, and LimitExceededError for too many ranks.
     """
     rows = p if collective.gives_in_scratch else 1
-    if p > MAX_RANKS:
+    if rows * p > MAX_RANKS**2:
         raise LimitExceededError(f"--counts: {p} ranks; take at most {MAX_RANKS} (--ranks)")
     name, *parameters = text.split(":")
     if name not in MODELS or Path(text).exists():
@@ -105,7 +116,7 @@ def _of_mean_one(weights: FloatArray) -> FloatArray:
 
 
 def _read_counts(path: Path, n_rows: int, p: int) -> BlockCounts:
-    """Return the counts of a file; p rows of one count each may be those of a single row."""
+    """Return the counts of a file; a single row may also be written as p rows of one count."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -151,9 +162,12 @@ def _uniform(rows: int, p: int, parameters: Sequence[str]) -> FloatArray:
 
 
 def _zipf(rows: int, p: int, parameters: Sequence[str]) -> FloatArray:
-    """Return the expected counts of tokens for experts, one on each rank, in each row."""
+    """Return the expected counts of tokens for experts, one on each rank, in each row.
+
+    Nothing is dropped from the single row of an allgatherv, and so it has no capacity.
+    """
     exponent, capacity = [*map(float, parameters), *(1.0, math.inf)[len(parameters) :]]
-    if not (0 <= exponent < math.inf and capacity > 0):
+    if not (0 <= exponent < math.inf and capacity > 0) or (rows < p and len(parameters) > 1):
         raise ValueError
     return np.tile(Routing(exponent, capacity, p).taken(p), (rows, 1))
 
@@ -181,6 +195,6 @@ MODELS: Mapping[str, Callable[[int, int, Sequence[str]], FloatArray]] = {
 OF_PAIRS = ("pencils",)  # models of blocks from each rank to each rank
 FORMS: Mapping[str, str] = {
     "uniform": "uniform",
-    "zipf": "zipf, zipf:EXPONENT or zipf:EXPONENT:CAPACITY, such as zipf:1.2:2",
+    "zipf": "zipf, zipf:EXPONENT or, in an alltoallv, zipf:EXPONENT:CAPACITY, such as zipf:1.2:2",
     "pencils": "pencils or pencils:ROWSxCOLUMNS with the product of the ranks, such as pencils:4x8",
 }

@@ -239,6 +239,10 @@ class _Flattener:
         if choice.runner == LIBRARY:
             if self._profile.name not in LIBRARY_MODULES:
                 raise InputError(f"algorithms of {self._table.library} cannot be forced here")
+            if reason := library_module(self._table.library).unsupported_reason(
+                key.collective, choice, key.p
+            ):
+                raise InputError(reason)
             overhead = FORCED_CALL_S if self._profile.forces_each_call else 0.0
             if not is_worth_forcing(rule.evidence, overhead):
                 raise InputError("it saves less time than forcing it takes")

@@ -175,13 +175,14 @@ class Topology:
     @cached_property
     def is_star(self) -> bool:
         """Return whether all nodes are alike, each with one port, linked alike to one switch."""
+        if len(self.switches) != 1 or len(self.ports) != len(self.nodes):
+            return False
         kinds = {(node.cores, id(node.node_topology)) for node in self.nodes}
         widths = {(link.capacity, link.latency) for link in self.links}
         ends = {(link.source, link.target) for link in self.links}
-        wanted = {(port, one) for port in self.ports for one in self.switches}
-        one_each = len(self.switches) == 1 and len(self.ports) == len(self.nodes)
+        wanted = {(port, self.switches[0]) for port in self.ports}
         to_switch = ends == wanted | {(switch, port) for port, switch in wanted}
-        return one_each and to_switch and len(kinds) == len(widths) == 1
+        return to_switch and len(kinds) == len(widths) == 1
 
     @cached_property
     def graph(self) -> RouteGraph:

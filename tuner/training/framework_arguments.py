@@ -27,7 +27,7 @@ MEGATRON_ORDERS = {  # of ranks, from the inside to the outside, with the option
 _FLEX = "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend"
 MEGATRON_DISPATCHERS = {
     ALLTOALL: "--moe-token-dispatcher-type alltoall",
-    HIERARCHICAL: f"{_FLEX} hybridep  # which runs both steps at once",
+    HIERARCHICAL: "# dispatcher hierarchical: not in Megatron-LM, whose flex dispatchers do more",
     DEEPEP: f"{_FLEX} deepep",
     LOW_LATENCY: "# dispatcher deepep-low-latency: for inference, and not in Megatron-LM",
 }
@@ -95,7 +95,7 @@ def _of_megatron(framework: ModelParallel, model: Model) -> Iterator[str]:
         yield MEGATRON_DISPATCHERS[framework.dispatcher]
     if framework.expert_nodes:
         nodes = framework.expert_nodes
-        yield f"--moe-router-group-topk {nodes}  # --moe-router-num-groups: nodes of the experts"
+        yield f"# --moe-router-num-groups (nodes of the experts) --moe-router-group-topk {nodes}"
     if framework.capacity_factor:
         yield f"--moe-expert-capacity-factor {framework.capacity_factor:g}"
     stages: list[str] = []

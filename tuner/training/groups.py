@@ -19,6 +19,7 @@ from tuner.prediction.call_predictor import CallPredictor
 from tuner.training.recorded import SEND
 from tuner.training.token_dispatch import Dispatch
 
+MAX_TOKEN_CHUNKS = 1 << 22  # into which the tokens of a rank are divided
 DISPATCH = "token dispatch"  # operation of a call that has a `Dispatch`
 MESSAGE = AlgorithmChoice("message", runner=SCHEDULE)
 UNNAMED = Collective.BCAST  # of schedules that are no collective; they are timed as its calls are
@@ -72,7 +73,7 @@ class Call(NamedTuple):
 
     @property
     def own_algorithm(self) -> AlgorithmChoice | None:
-        """Return what carries out an operation that is no `Collective`."""
+        """Return what carries out an operation that is no `Collective`; None for a `Collective`."""
         if self.dispatch:
             return AlgorithmChoice(self.dispatch.dispatcher, runner=SCHEDULE)
         return MESSAGE if self.operation == SEND else None
@@ -91,11 +92,13 @@ def simulate_groups(
     """
     if call.routing and not call.dispatch:
         predictor = replace(predictor, counts=expert_counts(call.routing, call.group.size))
-    own, p = _own_schedule(call, choice, predictor), predictor.placement.p
+    p = predictor.placement.p
+    own = _dispatch(call, predictor) if call.dispatch else _own_schedule(call, choice, predictor)
     whole = own if own.p == p else _side_by_side(own, call.group.members(p), p)
     if calls > 1:
         whole = _repeated(whole, calls)
-    nbytes = own.n_chunks * predictor.itemsize if call.routing else call.nbytes
+    has_counts = call.routing and not call.dispatch
+    nbytes = own.n_chunks * predictor.itemsize if has_counts else call.nbytes
     kernels = calls * call.dispatch.kernel_seconds if call.dispatch else 0.0
     return kernels + predictor.simulated_seconds(whole, nbytes)
 
@@ -103,13 +106,19 @@ def simulate_groups(
 def _own_schedule(call: Call, choice: AlgorithmChoice, predictor: CallPredictor) -> Schedule:
     """Return the schedule of one group."""
     size = call.group.size
-    if call.dispatch:
-        node_of = predictor.placement.node_of[call.group.members(predictor.placement.p)[0]]
-        rounds = partial(call.dispatch.rounds, call.nbytes, node_of, call.routing)
-        return Schedule(UNNAMED, size, call.nbytes, rounds, choice.algorithm)
     if call.operation == SEND:
         return Schedule(UNNAMED, size, 1, lambda: [Round.of([0], 1, 0)], choice.algorithm)
     return predictor.schedule(Collective(call.operation), choice, call.nbytes, size)
+
+
+def _dispatch(call: Call, predictor: CallPredictor) -> Schedule:
+    """Return the schedule of all groups, whose messages depend on the nodes of each."""
+    assert call.dispatch is not None
+    node_of, p = predictor.placement.node_of, predictor.placement.p
+    chunks = min(call.nbytes, MAX_TOKEN_CHUNKS)
+    members = call.group.members(p)
+    rounds = partial(call.dispatch.rounds, chunks, members, node_of, call.routing)
+    return Schedule(UNNAMED, p, chunks, rounds, call.dispatch.dispatcher)
 
 
 def _side_by_side(own: Schedule, members: IntArray, p: int) -> Schedule:

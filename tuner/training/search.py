@@ -21,7 +21,7 @@ from tuner.training.frameworks.parameter_server import ParameterServer
 from tuner.training.frameworks.sharded import Zero
 from tuner.training.iteration import PredictedIteration, predict_iteration
 from tuner.training.policies import FastestKnown
-from tuner.training.token_dispatch import DISPATCHERS
+from tuner.training.token_dispatch import TRAINING_DISPATCHERS
 from tuner.training.workload import Workload
 
 KIB = 1 << 10
@@ -79,7 +79,7 @@ def setting_grid(framework: Framework, ranks: int, nodes: int) -> Grid:
             "local_aggregation": (False, True) if nodes < ranks else (False,),
         }
     if isinstance(framework, ModelParallel) and framework.expert > 1:
-        return {"dispatcher": DISPATCHERS}
+        return {"dispatcher": TRAINING_DISPATCHERS}
     return {}
 
 

@@ -116,7 +116,9 @@ class Sweep:
             machine=machine,
             ppn=ppn,
             memory=str(at.get("memory", self.workload.memory)),
-            framework=self.frameworks.get(str(at.get(FRAMEWORK)), self.workload.framework),
+            framework=self.frameworks[str(at[FRAMEWORK])]
+            if FRAMEWORK in at
+            else self.workload.framework,
             link_values=links,
             _known_places={},
             _known_times={},
@@ -211,20 +213,19 @@ def _frameworks(entry: Any) -> dict[str, Framework]:
     Raises InputError for what is no list of different frameworks.
     """
     if not isinstance(entry, list) or not entry:
-        raise InputError(
-            f"vary: framework must be a list of frameworks, not {shortened_repr(entry)}"
-        )
-    found = [framework_from_record(one) for one in entry]
+        shown = shortened_repr(entry)
+        raise InputError(f"vary: framework must be a list of one or more frameworks, not {shown}")
     records = [{NAME: one} if isinstance(one, str) else one for one in entry]
+    found = [framework_from_record(one) for one in records]
     keys = dict.fromkeys(key for one in records for key in one)
-    differing = [key for key in keys if len({str(one.get(key)) for one in records}) > 1] or [NAME]
-    named = {
-        ", ".join(_setting_words(key, one[key]) for key in differing if key in one)
-        or str(one[NAME]): framework
-        for one, framework in zip(records, found, strict=True)
-    }
-    if len(named) < len(found):
-        raise InputError("vary: framework: two of the frameworks are the same")
+    differing = [key for key in keys if len({str(one.get(key)) for one in records}) > 1]
+    named = dict[str, Framework]()
+    for record, framework in zip(records, found, strict=True):
+        words = [_setting_words(key, record[key]) for key in differing if key in record]
+        name = ", ".join(words or [str(record[NAME])])
+        if framework in named.values() or name in named:
+            raise InputError(f"vary: framework: {name} is there twice: leave one out")
+        named[name] = framework
     return named
 
 

@@ -14,10 +14,12 @@ from tuner.mpi_libraries import LIBRARY_MODULES
 
 
 def omitted_rules_note(table: TuningTable) -> str:
-    """Return a note on the rules that no native file can hold, or "" if there are none."""
+    """Return a note on the rules that are in no native file, or "" if there are none."""
     number = len(table.rules) - len(table.held_by_files().rules)
     left = plural(number, "rule")
-    return f"; {left} left out: no native file holds rules for {NOT_IN_FILES}" if number else ""
+    return (
+        f"; {left} left out: none for {NOT_IN_FILES} is written to native files" if number else ""
+    )
 
 
 def export_table(

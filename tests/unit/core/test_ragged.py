@@ -21,6 +21,7 @@ from tuner.topology.readers.yaml_topology import topology_from_yaml
 ALLTOALL, ALLTOALLV = Collective.ALLTOALL, Collective.ALLTOALLV
 ALLGATHER, ALLGATHERV = Collective.ALLGATHER, Collective.ALLGATHERV
 NAMES = algorithm_names(ALLTOALLV)
+FOLDED = ("recursive_doubling", "bine", "recursive_multiplying")
 DIRECT = ("linear", "spread_out", "pairwise", "pairwise_exchange")  # no rank forwards a block
 
 
@@ -109,8 +110,11 @@ def test_both_engines_agree(p: int, seed: int, name: str) -> None:
 def test_every_rank_gets_every_block_of_an_allgatherv(name: str, p: int, seed: int) -> None:
     sizes = drawn_sizes(p, seed)[:1]
     flow = sent(with_block_sizes(build(ALLGATHERV, name, p), sizes, p))
-    assert (flow.sum(0) - sizes.sum() + sizes[0] >= 0).all()  # a fold may send a block again
-    assert flow.sum() >= (p - 1) * sizes.sum()
+    missing = sizes.sum() - sizes[0]
+    if name in FOLDED:  # and what folded ranks give and get, or what moves to another place
+        assert (flow.sum(0) >= missing).all()
+    else:
+        assert (flow.sum(0) == missing).all()
 
 
 @pytest.mark.parametrize("name", algorithm_names(ALLGATHERV))

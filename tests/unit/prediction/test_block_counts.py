@@ -79,6 +79,8 @@ def test_a_file_has_one_count_of_each_rank(content: str, tmp_path: Path) -> None
 def test_ranks_with_one_block_have_no_pairs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="ranks of an allgatherv send one block each"):
         own_counts("pencils", 4)
+    with pytest.raises(InputError, match="write zipf, zipf:EXPONENT or, in an alltoallv"):
+        own_counts("zipf:1:2", 4)
     path = tmp_path / "counts"
     path.write_text("1 2\n3 4\n")
     with pytest.raises(InputError, match="2 rows of 2 counts: 2 ranks need one row of 2"):
@@ -117,7 +119,7 @@ def test_a_wrong_file_is_refused(content: str, reason: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("zipf:x", "write zipf, zipf:EXPONENT or zipf:EXPONENT:CAPACITY"),
+        ("zipf:x", "write zipf, zipf:EXPONENT or, in an alltoallv, zipf:EXPONENT:CAPACITY"),
         ("zipf:-1", "write zipf"),
         ("zipf:1:0", "write zipf"),
         ("zipf:nan", "write zipf"),

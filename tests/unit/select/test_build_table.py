@@ -226,7 +226,7 @@ def test_a_table_that_no_native_file_holds_is_for_tuner_run(
     words = ["tune", "--measurements", str(m), "--calibration", str(c), "--topology", str(flat)]
     assert main([*words, "--out", str(out)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert f"Next: `tuner run --table {out} -- COMMAND`, as no native file holds its rules" in said
+    assert f"Next: `tuner run --table {out} -- COMMAND`, as none of its rules" in said
     assert "accept" not in said
 
 

@@ -155,15 +155,18 @@ def test_frameworks_are_compared_by_the_settings_in_which_they_differ() -> None:
         ({"vary": {"framework": ["ddp"]}}, "give framework, or vary it, not both"),
         (
             {"framework": None, "vary": {"framework": "ddp"}},
-            "vary: framework must be a list of frameworks, not 'ddp'",
+            "vary: framework must be a list of one or more frameworks, not 'ddp'",
         ),
         (
             {"framework": None, "vary": {"framework": ["ddp", "none"]}},
             "framework: 'none' is none of",
         ),
         (
-            {"framework": None, "vary": {"framework": ["ddp", {"name": "ddp"}]}},
-            "vary: framework: two of the frameworks are the same",
+            {
+                "framework": None,
+                "vary": {"framework": ["ddp", {"name": "ddp", "order": "backward"}]},
+            },
+            "vary: framework: order backward is there twice: leave one out",
         ),
         ({"epoch": 0}, "epoch must be a whole number from 1"),
         ({"cost": 5}, "cost must be a mapping with cable, gpu"),

@@ -106,7 +106,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--sizes",
         type=argument_types.size_list,
         help="sizes of a rank's whole buffer, such as 1KiB,1MiB; with --counts of an alltoallv the"
-        " mean one that ranks send (default: that of a file of counts)",
+        " mean of what ranks send (default: that of a file of counts)",
     )
     parser.add_argument(
         "--counts",
@@ -223,10 +223,10 @@ def run(options: argparse.Namespace) -> None:
 
 def _counts(wanted: str | None, collective: Collective, p: int) -> BlockCounts | None:
     """Return the counts that are asked for, if any; raise UsageError where calls have none."""
-    if wanted and not collective.is_ragged:
+    if wanted is not None and not collective.is_ragged:
         ragged = ", ".join(one for one in Collective if one.is_ragged)
         raise UsageError(f"--counts is for {ragged}, not for {collective}")
-    return block_counts(wanted, p, collective) if wanted else None
+    return None if wanted is None else block_counts(wanted, p, collective)
 
 
 def _sizes(

@@ -362,7 +362,7 @@ def _print_validations(
         (len(validations) - confirmed - untried, "refuted: the library executed something else."),
         (untried, words.untried),
         (len(every) - len(validations), words.left),
-        (omitted, f"left out: no native file holds rules for {NOT_IN_FILES}."),
+        (omitted, f"left out: none for {NOT_IN_FILES} is written to native files."),
     )
     print_cautions(
         f"{plural(number, 'rule')} {'is' if number == 1 else 'are'} {what}"

@@ -179,8 +179,8 @@ def _print_written(table: TuningTable, out: Path, max_rules: int | None) -> None
     )
     if table.rules and not any(key.is_in_files for key in table.keys):
         print_text(
-            f"{out}: written. Next: `tuner run --table {out} -- COMMAND`, as no native file holds"
-            " its rules"
+            f"{out}: written. Next: `tuner run --table {out} -- COMMAND`, as none of its rules is"
+            " written to native files"
         )
         return
     trial = (

@@ -99,19 +99,18 @@ static const struct rule *agree_on_rule(const struct communicator *known, int li
     const bool agree = library_allreduce(sizes, 2, MPI_INT64_T, MPI_MAX, comm) == MPI_SUCCESS;
     const struct volume all = {-sizes[0], sizes[1]};
     const struct rule *common = agree ? find_common_rule(known, list, all) : NULL;
-    if (!common)
+    if (agree && !common)
         atomic_fetch_add(&undecided_agreements, 1);
     return common;
 }
 
-/* Return the rule for a ragged call, and its most bytes on this rank, rounded up to a power of two
- * since they differ between ranks and calls. Without agreements a choice for all sizes counts. */
+/* Return the rule for a ragged call, and its most bytes on this rank, less than 0 for arguments that
+ * the library refuses. Without agreements a choice for all sizes counts. */
 const struct rule *find_ragged_rule(const struct call *call, struct communicator *known, int list,
                                     size_t count_size, int64_t *nbytes)
 {
     const struct volume own = measure_volume(call, known->size, count_size);
-    for (*nbytes = own.most == INT64_MAX ? -1 : own.most > 0; *nbytes > 0 && *nbytes < own.most;)
-        *nbytes *= 2;
+    *nbytes = own.most == INT64_MAX ? -1 : own.most;
     if (!known->shape || known->shape->n_rules[list] == 0)
         return NULL;
     if (agreement_interval == 0)

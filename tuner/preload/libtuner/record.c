@@ -82,11 +82,23 @@ static double last_arrival(const struct communicator *known, double arrived)
     return last - clock_offset;
 }
 
+/* Return the size of a call in the record. Those of ragged calls, which may all differ, are rounded
+ * up to a power of two. */
+static int64_t recorded_size(const struct call *call, int64_t nbytes)
+{
+    int64_t size = 1;
+    if (!collectives[call->collective].is_ragged || nbytes <= 0)
+        return nbytes;
+    while (size < nbytes && size < INT64_MAX / 2)
+        size *= 2;
+    return size;
+}
+
 /* Make a call, and record it. */
 int record(struct call *call, struct communicator *known, const struct rule *rule, int64_t nbytes)
 {
     const bool is_followed = rule && rule->choice != LEFT_CHOICE;
-    struct kind wanted = {.nbytes = nbytes, .layout = known->layout,
+    struct kind wanted = {.nbytes = recorded_size(call, nbytes), .layout = known->layout,
                           .collective = call->collective, .least = 1e300};
     wanted.commutes = collectives[call->collective].reduces && is_commutative(call->op);
     known->recorded++;

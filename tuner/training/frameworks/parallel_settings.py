@@ -21,7 +21,7 @@ from tuner.training.frameworks.stage_blocks import DEFAULT_BLOCKS, divide_blocks
 from tuner.training.groups import Group
 from tuner.training.job import TrainingJob
 from tuner.training.model import Model, ModelLayer, TransformerShape
-from tuner.training.token_dispatch import ALLTOALL, DISPATCHERS, LOW_LATENCY, Dispatch
+from tuner.training.token_dispatch import ALLTOALL, DISPATCHERS, Dispatch
 
 TENSOR, DATA, PIPELINE = DIMENSIONS = ("tensor", "data", "pipeline")
 ORDERS = tuple("-".join(names) for names in permutations(DIMENSIONS))
@@ -81,12 +81,12 @@ class ParallelSettings:
             raise InputError("megatron: interleaved needs schedule 1f1b and a pipeline of 2 stages")
         if self.pipeline == 1 and (self.first_blocks or self.last_blocks):
             raise InputError("megatron: first_blocks and last_blocks need a pipeline of 2 stages")
-        if self.expert == 1 and self.dispatcher != ALLTOALL:
-            raise InputError(f"megatron: dispatcher {self.dispatcher} needs expert of at least 2")
-        if self.expert_nodes and self.dispatcher in (ALLTOALL, LOW_LATENCY):
+        if self.expert == 1 and (self.dispatcher != ALLTOALL or self.expert_nodes):
+            raise InputError("megatron: dispatcher and expert_nodes need expert of at least 2")
+        if self.expert_nodes and self.routing_exponent:
             raise InputError(
-                f"megatron: expert_nodes changes nothing with dispatcher {self.dispatcher}, which"
-                " sends each token once for each of its experts"
+                "megatron: expert_nodes needs routing_exponent 0: which nodes are chosen where"
+                " tokens want some experts more is not known"
             )
 
     @property
@@ -112,11 +112,12 @@ class ParallelSettings:
         return Group(sizes[dimension], stride)
 
     def routing(self, job: TrainingJob) -> Routing | None:
-        """Return how unevenly tokens want experts; None where all get equally many."""
-        if not self.routing_exponent or shape_of(job.model).experts == 1:
+        """Return how unevenly tokens want experts; None where all get equally many, and all."""
+        shape, drops = shape_of(job.model), 0 < self.capacity_factor < 1
+        if not (self.routing_exponent or drops) or shape.experts == 1:
             return None
         capacity = self.capacity_factor or math.inf
-        return Routing(self.routing_exponent, capacity, shape_of(job.model).experts)
+        return Routing(self.routing_exponent, capacity, shape.experts, shape.active_experts)
 
     def dispatch(self, job: TrainingJob) -> Dispatch | None:
         """Return how tokens reach their experts; None where an all-to-all carries them."""

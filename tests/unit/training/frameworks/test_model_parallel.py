@@ -19,9 +19,10 @@ from tests.support.properties import examples
 from tests.support.unequal_topologies import LATENCY
 from tuner.base.errors import InputError
 from tuner.core.table import SCHEDULE, AlgorithmChoice
+from tuner.machines.loader import load_machine
 from tuner.prediction.block_counts import Routing
 from tuner.prediction.call_predictor import CallPredictor
-from tuner.topology import HOST
+from tuner.topology import CUDA, HOST, Placement
 from tuner.topology.readers import nominal_calibration
 from tuner.training.call_times import CallTimes
 from tuner.training.framework_arguments import framework_arguments
@@ -33,6 +34,7 @@ from tuner.training.frameworks.stage_gradients import (
     stage_elements,
     updated_elements,
 )
+from tuner.training.frameworks.stage_work import stage_work
 from tuner.training.groups import DISPATCH, Call, Group, simulate_groups
 from tuner.training.job import TrainingJob
 from tuner.training.models import Architecture, build_model, gpt, llama
@@ -505,6 +507,37 @@ def test_a_dispatcher_sends_tokens_once_to_each_node() -> None:
         assert not {"alltoall", "alltoallv"} & found.keys()
 
 
+@pytest.mark.parametrize("dispatcher", DISPATCHERS)
+def test_hardly_uneven_tokens_take_as_long_as_even_ones(dispatcher: str) -> None:
+    placement = Placement.block(load_machine("preset:dgx-h100").topology, 8, 16)
+    machine = load_machine("preset:dgx-h100")
+    times = CallTimes(placement, machine.calibration, CUDA, FastestKnown())
+
+    def seconds(exponent: float) -> float:
+        framework = ModelParallel(expert=16, dispatcher=dispatcher, routing_exponent=exponent)
+        work = stage_work(framework, job_of(16, experts=32), range(BLOCKS), FORWARD)
+        return sum(
+            count * times.seconds(call._replace(nbytes=32 << 20)) for call, count in work.calls
+        )
+
+    assert seconds(1e-4) == pytest.approx(seconds(0.0), rel=0.1)
+
+
+def test_a_capacity_below_one_drops_tokens_that_want_all_alike() -> None:
+    job = job_of(4, experts=8)
+    found = ModelParallel(expert=4, capacity_factor=0.5).routing(job)
+    assert found is not None
+    assert found.taken(4) == pytest.approx(np.full(4, 0.5 / 4))
+    assert ModelParallel(expert=4, capacity_factor=1.5).routing(job) is None
+
+
+def test_no_expert_gets_a_token_twice() -> None:
+    """Of eight experts the first wants 0.65 of all copies, and at most half can go there."""
+    parts = np.sort(Routing(2.0, np.inf, 8, copies=2).taken(8))[::-1]
+    rest = np.arange(2, 9) ** -2.0
+    assert parts == pytest.approx([0.5, *(0.5 * rest / rest.sum())])
+
+
 def test_calls_of_a_dispatcher_are_timed_by_its_messages() -> None:
     placement = one_switch(4)
     costs = nominal_calibration(placement.topology)
@@ -518,8 +551,12 @@ def test_calls_of_a_dispatcher_are_timed_by_its_messages() -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"dispatcher": "deepep"}, "dispatcher deepep needs expert of at least 2"),
-        ({"expert": 2, "expert_nodes": 1}, "expert_nodes changes nothing with dispatcher alltoall"),
+        ({"dispatcher": "deepep"}, "dispatcher and expert_nodes need expert of at least 2"),
+        ({"expert_nodes": 1}, "dispatcher and expert_nodes need expert of at least 2"),
+        (
+            {"expert": 2, "expert_nodes": 1, "routing_exponent": 1},
+            "expert_nodes needs routing_exponent 0",
+        ),
         ({"expert": 2, "dispatcher": "nccl"}, "dispatcher is one of alltoall, hierarchical"),
     ],
 )
