@@ -17,10 +17,10 @@ from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.prediction.block_counts import Routing, expert_counts
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.training.recorded import SEND
-from tuner.training.token_dispatch import Dispatch
+from tuner.training.token_dispatch import TokenDispatch
 
 MAX_TOKEN_CHUNKS = 1 << 22  # into which the tokens of a rank are divided
-DISPATCH = "token dispatch"  # operation of a call that has a `Dispatch`
+DISPATCH = "token dispatch"  # operation of a call that has a `TokenDispatch`
 MESSAGE = AlgorithmChoice("message", runner=SCHEDULE)
 UNNAMED = Collective.BCAST  # of schedules that are no collective; they are timed as its calls are
 
@@ -69,7 +69,7 @@ class Call(NamedTuple):
     nbytes: int
     group: Group
     routing: Routing | None = None
-    dispatch: Dispatch | None = None
+    dispatch: TokenDispatch | None = None
 
     @property
     def own_algorithm(self) -> AlgorithmChoice | None:

@@ -28,7 +28,7 @@ TRAINING_DISPATCHERS = DISPATCHERS[:-1]  # the low-latency kernels are for infer
 PIECES = {HIERARCHICAL: 1, DEEPEP: 8}  # of an exchange, which follow one another in both steps
 
 
-class Dispatch(NamedTuple):
+class TokenDispatch(NamedTuple):
     """How tokens reach their experts, other than by an all-to-all.
 
     dispatcher  HIERARCHICAL, DEEPEP or LOW_LATENCY

@@ -21,7 +21,7 @@ from tuner.training.token_dispatch import (
     HIERARCHICAL,
     KERNEL_SECONDS,
     LOW_LATENCY,
-    Dispatch,
+    TokenDispatch,
 )
 
 PPN = 8
@@ -56,13 +56,13 @@ def nodes_of(p: int, ppn: int = PPN) -> np.ndarray:
 
 
 def rounds_of(
-    made: Dispatch, chunks: int, node_of: np.ndarray, routing: Routing | None = None
+    made: TokenDispatch, chunks: int, node_of: np.ndarray, routing: Routing | None = None
 ) -> list[Round]:
     """Return the rounds of one group, of all ranks."""
     return list(made.rounds(chunks, np.arange(len(node_of))[None], node_of, routing))
 
 
-def port_seconds(made: Dispatch, p: int, nbytes: float, nvlink: float) -> float:
+def port_seconds(made: TokenDispatch, p: int, nbytes: float, nvlink: float) -> float:
     """Return how long the busiest port of a GPU needs, round after round."""
     node_of, seconds = nodes_of(p), made.kernel_seconds
     for r in rounds_of(made, round(nbytes), node_of):
@@ -75,7 +75,7 @@ def port_seconds(made: Dispatch, p: int, nbytes: float, nvlink: float) -> float:
     return seconds
 
 
-def simulated_seconds(made: Dispatch, p: int, nbytes: float) -> float:
+def simulated_seconds(made: TokenDispatch, p: int, nbytes: float) -> float:
     """Return the simulated time on as many GPUs of DGX H100."""
     machine = load_machine("preset:dgx-h100")
     placement = Placement.block(machine.topology, PPN, p)
@@ -86,7 +86,7 @@ def simulated_seconds(made: Dispatch, p: int, nbytes: float) -> float:
 
 @pytest.mark.parametrize(("p", "dispatched", "combined"), LOW_LATENCIES)
 def test_published_times_of_low_latency_kernels(p: int, dispatched: float, combined: float) -> None:
-    made = Dispatch(LOW_LATENCY, COPIES, EXPERTS)
+    made = TokenDispatch(LOW_LATENCY, COPIES, EXPERTS)
     for size, told in ((FP8, dispatched), (BF16, combined)):
         found = port_seconds(made, p, 128 * size, NVLINK["H800"])
         assert found == pytest.approx(told * 1e-6, rel=0.095)
@@ -99,7 +99,7 @@ def test_published_times_of_low_latency_kernels(p: int, dispatched: float, combi
 def test_published_rates_of_high_throughput_kernels(
     gpu: str, p: int, tokens: int, most_nodes: int, dispatched: float, combined: float
 ) -> None:
-    made, nodes = Dispatch(DEEPEP, COPIES, EXPERTS, most_nodes), p // PPN
+    made, nodes = TokenDispatch(DEEPEP, COPIES, EXPERTS, most_nodes), p // PPN
     within = min(nodes, most_nodes or nodes)
     reached = within * (1 - (1 - 1 / within) ** COPIES)
     for size, rate in ((FP8, dispatched), (BF16, combined)):
@@ -114,7 +114,9 @@ def drawn_experts(rng: np.random.Generator, chances: np.ndarray, copies: int) ->
     """Draw different experts for a token, each as often as its share of all copies says."""
     order = rng.permutation(len(chances))
     ends = np.cumsum(np.minimum(chances[order] / chances.sum() * copies, 1.0))
-    return order[np.searchsorted(ends, (np.arange(copies) + rng.random()) * ends[-1] / copies)]
+    places = np.searchsorted(ends, (np.arange(copies) + rng.random()) * ends[-1] / copies)
+    drawn: np.ndarray = order[places]
+    return drawn
 
 
 # How far nodes may be off: experts of one node are taken to be wanted alike.
@@ -137,7 +139,7 @@ def test_messages_carry_what_drawn_tokens_need(
         drawn = drawn_experts(rng, wanted * allowed, copies) // each
         to_rank[np.unique(drawn)] += 1 / tokens
         to_node[np.unique(drawn // ppn)] += 1 / tokens
-    made = Dispatch(HIERARCHICAL, copies, experts, most_nodes)
+    made = TokenDispatch(HIERARCHICAL, copies, experts, most_nodes)
     first, second = rounds_of(made, 1_000_000, node_of, routing)
     sent = dict(zip(first.dst[first.src == 5], first.count[first.src == 5] / 1e6, strict=True))
     assert {int(rank) for rank in sent} == {1, 9, 13}  # the others in its place
@@ -155,20 +157,21 @@ def test_one_expert_on_each_rank_gets_each_copy_once() -> None:
     """One rank on each node: a token reaches a node as often as it is sent to its expert."""
     routing, copies = Routing(1.2, np.inf, 8), 2
     shares = routing.taken(8)
-    (only,) = rounds_of(Dispatch(HIERARCHICAL, copies, 8), 1_000_000, nodes_of(8, 1), routing)
+    (only,) = rounds_of(TokenDispatch(HIERARCHICAL, copies, 8), 1_000_000, nodes_of(8, 1), routing)
     for rank in range(8):
         received = only.count[(only.dst == rank) & (only.src == (rank + 1) % 8)]
         assert received / 1e6 == pytest.approx(min(1.0, copies * shares[rank]), rel=1e-5)
 
 
 def test_all_copies_go_directly_with_low_latency() -> None:
-    (only,) = rounds_of(Dispatch(LOW_LATENCY, 2, 8), 8000, nodes_of(8, 4))
+    (only,) = rounds_of(TokenDispatch(LOW_LATENCY, 2, 8), 8000, nodes_of(8, 4))
     assert [sent_by(only, rank) for rank in range(8)] == [2 * 8000 * 7 // 8] * 8
 
 
 def test_pieces_carry_what_the_whole_does() -> None:
     whole, pieces = (
-        rounds_of(Dispatch(name, 2, 8), 80_000, nodes_of(8, 4)) for name in (HIERARCHICAL, DEEPEP)
+        rounds_of(TokenDispatch(name, 2, 8), 80_000, nodes_of(8, 4))
+        for name in (HIERARCHICAL, DEEPEP)
     )
     assert (len(whole), len(pieces)) == (2, 9)
     sums = [sum(sent_by(r, 3) for r in rounds) for rounds in (whole, pieces)]
@@ -178,7 +181,7 @@ def test_pieces_carry_what_the_whole_does() -> None:
 @pytest.mark.parametrize("name", [HIERARCHICAL, DEEPEP])
 @pytest.mark.parametrize("ppn", [1, 8])
 def test_one_step_is_enough_on_one_node_and_with_one_rank_on_each(name: str, ppn: int) -> None:
-    (only,) = rounds_of(Dispatch(name, 2, 8), 8000, nodes_of(8, ppn))
+    (only,) = rounds_of(TokenDispatch(name, 2, 8), 8000, nodes_of(8, ppn))
     told = 1 - (7 / 8) * (6 / 7)  # that one of two different experts of eight is on a rank
     assert only.count.tolist() == [int(np.ceil(8000 * told))] * 56
 
@@ -189,7 +192,7 @@ def test_one_step_is_enough_on_one_node_and_with_one_rank_on_each(name: str, ppn
 )
 def test_each_group_sends_by_its_own_nodes(ranks: int, ppn: int, group: Group) -> None:
     made, node_of, members = (
-        Dispatch(HIERARCHICAL, 2, 24),
+        TokenDispatch(HIERARCHICAL, 2, 24),
         nodes_of(ranks, ppn),
         group.members(ranks),
     )
@@ -204,14 +207,14 @@ def test_each_group_sends_by_its_own_nodes(ranks: int, ppn: int, group: Group) -
 
 def test_nodes_with_too_few_experts_are_refused() -> None:
     with pytest.raises(InputError, match="expert_nodes: 1 of 16 nodes hold 4 experts, and a token"):
-        rounds_of(Dispatch(DEEPEP, 8, 64, 1), 1000, nodes_of(16, 1))
+        rounds_of(TokenDispatch(DEEPEP, 8, 64, 1), 1000, nodes_of(16, 1))
 
 
 def test_an_exchange_is_simulated_for_all_groups_at_once() -> None:
     """Four ranks at one switch, in two groups of two, each with half of the experts."""
     placement = one_switch(4)
     predictor = CallPredictor(placement, nominal_calibration(placement.topology), HOST)
-    made = Dispatch(LOW_LATENCY, 2, 8)
+    made = TokenDispatch(LOW_LATENCY, 2, 8)
     found = simulate_groups(Call(DISPATCH, 1 << 20, Group(2, 2), None, made), LINEAR, predictor)
     bare = simulate_groups(Call("alltoall", 2 << 20, Group(2, 2)), LINEAR, predictor)
     assert found == pytest.approx(KERNEL_SECONDS + bare, rel=1e-6)
@@ -220,6 +223,6 @@ def test_an_exchange_is_simulated_for_all_groups_at_once() -> None:
 def test_gigabytes_of_tokens_are_simulated() -> None:
     placement = one_switch(2)
     predictor = CallPredictor(placement, nominal_calibration(placement.topology), HOST)
-    call = Call(DISPATCH, 1 << 33, Group(2), None, Dispatch(LOW_LATENCY, 2, 8))
+    call = Call(DISPATCH, 1 << 33, Group(2), None, TokenDispatch(LOW_LATENCY, 2, 8))
     found = simulate_groups(call, LINEAR, predictor)
     assert found == pytest.approx(KERNEL_SECONDS + LATENCY + (1 << 33) / RATE, rel=1e-6)

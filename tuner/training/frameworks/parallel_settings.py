@@ -21,7 +21,7 @@ from tuner.training.frameworks.stage_blocks import DEFAULT_BLOCKS, divide_blocks
 from tuner.training.groups import Group
 from tuner.training.job import TrainingJob
 from tuner.training.model import Model, ModelLayer, TransformerShape
-from tuner.training.token_dispatch import ALLTOALL, DISPATCHERS, Dispatch
+from tuner.training.token_dispatch import ALLTOALL, DISPATCHERS, TokenDispatch
 
 TENSOR, DATA, PIPELINE = DIMENSIONS = ("tensor", "data", "pipeline")
 ORDERS = tuple("-".join(names) for names in permutations(DIMENSIONS))
@@ -119,11 +119,11 @@ class ParallelSettings:
         capacity = self.capacity_factor or math.inf
         return Routing(self.routing_exponent, capacity, shape.experts, shape.active_experts)
 
-    def dispatch(self, job: TrainingJob) -> Dispatch | None:
+    def dispatch(self, job: TrainingJob) -> TokenDispatch | None:
         """Return how tokens reach their experts; None where an all-to-all carries them."""
         shape = shape_of(job.model)
         how = (self.dispatcher, shape.active_experts, shape.experts, self.expert_nodes)
-        return None if self.dispatcher == ALLTOALL else Dispatch(*how)
+        return None if self.dispatcher == ALLTOALL else TokenDispatch(*how)
 
     def same_experts(self, job: TrainingJob) -> Group:
         """Return the groups of ranks that have the same experts."""

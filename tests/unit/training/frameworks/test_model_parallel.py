@@ -41,7 +41,7 @@ from tuner.training.models import Architecture, build_model, gpt, llama
 from tuner.training.policies import FastestKnown
 from tuner.training.recorded import COMPUTE
 from tuner.training.timeline import BACKWARD, CALL, FORWARD, UPDATE, Operation, Timeline
-from tuner.training.token_dispatch import DISPATCHERS, Dispatch
+from tuner.training.token_dispatch import DISPATCHERS, TokenDispatch
 
 BLOCKS = 16
 WIDTH = 64
@@ -542,7 +542,7 @@ def test_calls_of_a_dispatcher_are_timed_by_its_messages() -> None:
     placement = one_switch(4)
     costs = nominal_calibration(placement.topology)
     times = CallTimes(placement, costs, HOST, FastestKnown())
-    direct = Dispatch("deepep-low-latency", 2, 8)
+    direct = TokenDispatch("deepep-low-latency", 2, 8)
     timed = times.timed(Call(DISPATCH, 1 << 20, Group(4), dispatch=direct))
     assert timed.algorithm == "deepep-low-latency"
     assert timed.seconds == pytest.approx(30e-6 + LATENCY + 3 * (1 << 19) / RATE, rel=1e-3)
