@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner import algorithms
 from tuner.base.arrays import AnyArray
-from tuner.core.collective import Collective
+from tuner.core.collective import Collective, Held
 from tuner.core.interpret import Operator
 from tuner.core.schedule import Schedule
 
@@ -83,7 +83,7 @@ def outputs(
         ]
     if collective.is_reduction or not collective.has_data:
         whole = reduce(op, buffers)
-    elif collective in (Collective.ALLGATHER, Collective.GATHER):
+    elif collective.spec.before is Held.BLOCK:
         whole = np.concatenate(
             [buffer[share] for buffer, share in zip(buffers, shares, strict=True)]
         )
