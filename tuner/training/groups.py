@@ -90,15 +90,15 @@ def simulate_groups(
     Raises InputError and ScheduleError for an algorithm that is not for groups of this size, or
     that no schedule describes.
     """
-    if call.routing and not call.dispatch:
-        predictor = replace(predictor, counts=expert_counts(call.routing, call.group.size))
+    counted = None if call.dispatch else call.routing
+    if counted:
+        predictor = replace(predictor, counts=expert_counts(counted, call.group.size))
     p = predictor.placement.p
     own = _dispatch(call, predictor) if call.dispatch else _own_schedule(call, choice, predictor)
     whole = own if own.p == p else _side_by_side(own, call.group.members(p), p)
     if calls > 1:
         whole = _repeated(whole, calls)
-    has_counts = call.routing and not call.dispatch
-    nbytes = own.n_chunks * predictor.itemsize if has_counts else call.nbytes
+    nbytes = own.n_chunks * predictor.itemsize if counted else call.nbytes
     kernels = calls * call.dispatch.kernel_seconds if call.dispatch else 0.0
     return kernels + predictor.simulated_seconds(whole, nbytes)
 

@@ -108,11 +108,11 @@ def test_pairs_are_of_their_path_class() -> None:
 
 def test_what_is_left_out_is_counted() -> None:
     bcast = parse_results(BCAST, metadata=UserMetadata(p=4, nodes=2))
-    text = BCAST.replace("Broadcast", "Allgatherv")
+    text = BCAST.replace("Broadcast", "Gatherv")
     found = as_measurements(bcast + parse_results(text), "openmpi", "here")
     assert [series.nbytes for series in found.series] == [8]
     assert found.provenance["excluded"] == [
-        "2 of OSU MPI Allgatherv Latency: neither a collective that is known here nor messages of"
+        "2 of OSU MPI Gatherv Latency: neither a collective that is known here nor messages of"
         " pairs",
         "1 of OSU MPI Broadcast Latency: times of 0, or next to it, below what the file resolves",
     ]

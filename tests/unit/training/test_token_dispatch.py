@@ -25,10 +25,13 @@ from tuner.training.token_dispatch import (
 )
 
 PPN = 8
-FP8, BF16 = 7168 * (1 + 4 / 128), 7168 * 2  # bytes of a token; FP8 has a scale for each 128
-COPIES, EXPERTS = 8, 256
+FP8 = 7168 * (1 + 4 / 128)  # bytes of a token, with a scale for each 128 numbers
+BF16 = 7168 * 2
+COPIES = 8
+EXPERTS = 256
 LINEAR = AlgorithmChoice("linear", runner=SCHEDULE)
-NIC, NVLINK = 0.9 * 50e9, {"H800": 160e9, "H100": 450e9}
+NIC = 0.9 * 50e9
+NVLINK = {"H800": 160e9, "H100": 450e9}
 # deepseek-ai/DeepEP, docs/legacy.md, of H800: GPUs with 128 tokens each, us of dispatching and of
 # combining
 LOW_LATENCIES = [
