@@ -112,9 +112,9 @@ def test_what_is_left_out_is_counted() -> None:
     found = as_measurements(bcast + parse_results(text), "openmpi", "here")
     assert [series.nbytes for series in found.series] == [8]
     assert found.provenance["excluded"] == [
+        "1 of OSU MPI Broadcast Latency: times of 0, or next to it, below what the file resolves",
         "2 of OSU MPI Gatherv Latency: neither a collective that is known here nor messages of"
         " pairs",
-        "1 of OSU MPI Broadcast Latency: times of 0, or next to it, below what the file resolves",
     ]
 
 
