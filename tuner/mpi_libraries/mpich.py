@@ -248,7 +248,7 @@ def unsupported_reason(collective: Collective, choice: AlgorithmChoice, p: int) 
     """Return why the library would not take a choice on `p` ranks; "" where it does."""
     found = ALGORITHMS.get(collective, {}).get(choice.algorithm)
     refused = p & (p - 1) and found and POWER_OF_TWO in found.restrictions
-    reason = f"MPICH has no {choice.algorithm} for {p} ranks, which are no power of two"
+    reason = f"MPICH has {choice.algorithm} for powers of two, and not for {p} ranks"
     return reason if refused else ""
 
 

@@ -29,7 +29,7 @@ PIECES = {HIERARCHICAL: 1, DEEPEP: 8}  # of an exchange, which follow one anothe
 
 
 class TokenDispatch(NamedTuple):
-    """How tokens reach their experts, other than by an all-to-all.
+    """The way in which tokens reach their experts, other than by an all-to-all.
 
     dispatcher  HIERARCHICAL, DEEPEP or LOW_LATENCY
     copies      different experts of each token

@@ -23,14 +23,10 @@ static int64_t count_of(const void *counts, size_t count_size, int rank)
 /* Return the bytes of all blocks; less than 0 for arguments that the library refuses. */
 int64_t add_up_bytes(const void *counts, size_t count_size, int size, MPI_Datatype datatype)
 {
-    int64_t total = 0;
-    if (!counts)
-        return -1;
-    for (int rank = 0; rank < size; rank++) {
+    int64_t total = counts ? 0 : -1;
+    for (int rank = 0; total >= 0 && rank < size; rank++) {
         const int64_t count = count_of(counts, count_size, rank);
-        if (count < 0)
-            return -1;
-        total += count;
+        total = count < 0 ? -1 : total + count;
     }
     return signature_bytes((MPI_Count)total, datatype);
 }

@@ -532,7 +532,7 @@ def test_a_capacity_below_one_drops_tokens_that_want_all_alike() -> None:
 
 
 def test_no_expert_gets_a_token_twice() -> None:
-    """Of eight experts the first wants 0.65 of all copies, and at most half can go there."""
+    """Give the first of eight experts half of the copies of which it wants 0.65."""
     parts = np.sort(Routing(2.0, np.inf, 8, copies=2).taken(8))[::-1]
     rest = np.arange(2, 9) ** -2.0
     assert parts == pytest.approx([0.5, *(0.5 * rest / rest.sum())])
