@@ -120,7 +120,9 @@ PROGRAMS = (
         compared="the cube is .*",
         inputs="fftw",
         prepare="mpicc.openmpi transform.c -o transform -lfftw3_mpi -lfftw3 -lm",
-        follows=frozenset({"allreduce", "alltoall"}),
+        follows=frozenset(
+            {"allreduce"}
+        ),  # it exchanges by MPI_Alltoall only where its planner likes
     ),
     Program(
         "abinit",
