@@ -259,7 +259,7 @@ class ExperimentDesign:
         return known.posterior(point, self._correct_candidates[point])
 
     def _acquisition_queue(self) -> AcquisitionQueue:
-        regrets = np.array([own.selection.regret for own in self._estimates.values()])
+        regrets = np.array([own.acquisition_regret for own in self._estimates.values()])
         options = [
             option
             for n, point in enumerate(self._candidates)
@@ -270,7 +270,7 @@ class ExperimentDesign:
     def _acquisition_candidates(self, index: int, point: CallPoint) -> list[AcquisitionCandidate]:
         """Return ways to measure a point: the default with ever more of the likeliest winners."""
         outlook = self._estimates[point]
-        belief, regret = outlook.posterior, outlook.selection.regret
+        belief, regret = outlook.posterior, outlook.acquisition_regret
         if regret < _MIN_REGRET:
             return []
         order = [

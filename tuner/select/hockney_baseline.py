@@ -17,6 +17,8 @@ from tuner.core.measurement import MIN_SAMPLE_S
 from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation
 
+ROUGH_LINE = np.array([2e-6, 1e-10])  # alpha and beta of most networks, within a factor of ten
+_ROUGH_WEIGHT = 1e-3  # weight of each of these in a fit, in rows
 _POOLED_WEIGHT = 0.1  # weight of the pooled line in the fit of each choice, in rows
 
 
@@ -28,11 +30,12 @@ def design_row(point: CallPoint) -> FloatArray:
 def fit_pooled(observations: Sequence[Observation]) -> FloatArray:
     """Return alpha (s) and beta (s/byte), (2,), fitted to all choices together.
 
-    Without observations alpha is one second.
+    What the observations leave undetermined follows `ROUGH_LINE`.
     """
-    if not observations:
-        return np.array([1.0, 0.0])
-    return _fit_relative(*_design_and_times(observations), np.ones(len(observations)))
+    known, times = _design_and_times(observations)
+    design = np.concatenate([known, np.diag(1 / ROUGH_LINE)])
+    weights = np.repeat([1.0, _ROUGH_WEIGHT], [len(times), len(ROUGH_LINE)])
+    return _fit_relative(design, np.concatenate([times, np.ones_like(ROUGH_LINE)]), weights)
 
 
 def fit_per_algorithm(
@@ -61,9 +64,8 @@ def fit_per_algorithm(
 
 
 def _design_and_times(observations: Sequence[Observation]) -> tuple[FloatArray, FloatArray]:
-    return np.array([design_row(row.point) for row in observations]), np.array(
-        [row.seconds for row in observations]
-    )
+    rows = [design_row(row.point) for row in observations]
+    return np.reshape(rows, (-1, len(ROUGH_LINE))), np.array([row.seconds for row in observations])
 
 
 def _fit_relative(design: FloatArray, seconds: FloatArray, weights: FloatArray) -> FloatArray:

@@ -166,15 +166,15 @@ class PosteriorModel:
         return {choice: np.array(own) for choice, own in places.items()}
 
     def _prior_only(self, pairs: Sequence[PointConfig]) -> tuple[FloatArray, FloatArray]:
-        """Return mean and covariance from simulations alone.
+        """Return mean and covariance without any measurement.
 
-        Pairs that are not simulated get the median of those that are.
+        Pairs that are not simulated get the median of those that are, or else the rough line.
         """
         features = np.array([self._features(*pair) for pair in pairs])
         simulated = np.array([self._simulate(*pair) for pair in pairs])
         known = np.isfinite(simulated)
-        mean = np.full(len(pairs), np.log(np.median(simulated[known])) if known.any() else 0.0)
-        mean[known] = np.log(np.maximum(simulated[known], MIN_SAMPLE_S))
+        usual = np.median(simulated[known]) if known.any() else self.prior_seconds(*pairs[0])
+        mean = np.log(np.maximum(np.where(known, simulated, usual), MIN_SAMPLE_S))
         return mean, _PRIOR_KERNEL(features[:, :-1]) + np.diag(np.where(known, 0.0, _PRIOR_SD**2))
 
     def _regressor(self, point: CallPoint) -> ResidualGP:

@@ -22,6 +22,8 @@ from tuner.select.posterior import Posterior
 
 _JITTER = 1e-9  # variance added to make covariances positive definite
 _MAX_REGRET = 20.0  # cap on the relative regret of one call
+# Cap on it where measurements compete for time: unlikely disasters would outweigh all likely gains.
+_MAX_ACQUISITION_REGRET = 2.0
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,18 @@ class RegretEstimate:
         return Selection(choice, float(self._regrets.mean()), float(self._regrets.std()))
 
     @property
+    def acquisition_regret(self) -> float:
+        """Return the expected regret that measuring could save, capped in every draw."""
+        return float(np.minimum(self._regrets, _MAX_ACQUISITION_REGRET).mean())
+
+    @property
     def win_probabilities(self) -> FloatArray:
         """Return the probability of each choice to be the fastest, (k,)."""
         fastest = self._log_time_draws.argmin(axis=1)
         return np.bincount(fastest, minlength=len(self.posterior.choices)) / len(self.unit_draws)
 
     def expected_saving(self, indices: Sequence[int], variances: Sequence[float]) -> float:
-        """Return how much expected regret measuring the choices of these indices would save.
+        """Return how much `acquisition_regret` measuring the choices of these indices would save.
 
         variances   of the logarithms of the times that would be measured
         """
@@ -78,7 +85,8 @@ class RegretEstimate:
         means = mean + (self._log_time_draws[:, seen] - mean[seen]) @ weights
         tried = self.measured.union(self.posterior.choices[n] for n in seen)
         then = _selected_indices(self.posterior, means, c - c[:, seen] @ weights, tried)
-        return float(np.mean(self._regrets - _regrets(self._log_time_draws, then)))
+        left = np.minimum(_regrets(self._log_time_draws, then), _MAX_ACQUISITION_REGRET)
+        return self.acquisition_regret - float(left.mean())
 
     @cached_property
     def _log_time_draws(self) -> FloatArray:

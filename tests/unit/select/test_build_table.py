@@ -619,9 +619,20 @@ def test_measuring_what_may_be_faster_saves_the_regret_of_not_knowing() -> None:
     outlook = RegretEstimate(belief, normal, frozenset([BINOMIAL]))
     assert outlook.selection.choice == DEFAULT
     precise, rough, hopeless = (outlook.expected_saving([0, 1], [v, v]) for v in (1e-6, 0.03, 10.0))
-    assert precise == pytest.approx(outlook.selection.regret, rel=0.05)
+    assert precise == pytest.approx(outlook.acquisition_regret, rel=0.05)
     assert 0.2 * precise < rough < 0.9 * precise
     assert hopeless == 0.0
+
+
+def test_unlikely_disasters_do_not_decide_what_is_measured() -> None:
+    """The default may be 20 times as slow; measuring saves at most what the cap leaves of that."""
+    belief = Posterior((DEFAULT, BINOMIAL), np.array([0.0, 0.0]), np.diag([4.0, 1e-4]))
+    normal = np.random.default_rng(1).standard_normal((2000, 2))
+    outlook = RegretEstimate(belief, normal, frozenset())
+    assert outlook.selection.choice == DEFAULT
+    assert outlook.acquisition_regret < 1.0 < outlook.selection.regret
+    saved = outlook.expected_saving([0, 1], [1e-4, 1e-4])
+    assert saved == pytest.approx(outlook.acquisition_regret, rel=0.05)
 
 
 def test_a_time_is_as_uncertain_as_launches_are_apart() -> None:

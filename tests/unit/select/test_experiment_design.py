@@ -90,6 +90,15 @@ def test_a_batch_keeps_to_its_seconds_and_compares_with_the_default() -> None:
     assert len(design.next_batch(1e-9)) == 1
 
 
+def test_a_design_that_knows_nothing_begins_with_calls_that_cost_little() -> None:
+    """Calls of a mebibyte and more would take a few seconds of a minute's budget."""
+    sizes = (64, 4096, 2**18, 2**24, 2**30)
+    asked = {CallPoint("bcast", 8, 1, "host", nbytes): CHOICES for nbytes in sizes}
+    batch = ExperimentDesign(asked, blind).next_batch(1.0)
+    assert {task.point.nbytes for task in batch} == {64, 4096, 2**18, 2**24}
+    assert sum(task.seconds for task in batch) <= 1.0
+
+
 def test_what_cannot_be_had_is_asked_for_a_few_times_and_never_chosen() -> None:
     """Its result is wrong, or it does not run."""
     design, asked = ExperimentDesign(candidates(), simulated), Counter[CallPoint]()

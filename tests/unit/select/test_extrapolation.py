@@ -16,7 +16,7 @@ from tuner.select.extrapolation import (
     SelectFunction,
     choose_mode_by_cross_validation,
 )
-from tuner.select.hockney_baseline import design_row, fit_per_algorithm, fit_pooled
+from tuner.select.hockney_baseline import ROUGH_LINE, design_row, fit_per_algorithm, fit_pooled
 from tuner.select.selector import Selector, train
 
 DEFAULT = AlgorithmChoice()
@@ -180,3 +180,16 @@ def test_lines_of_choices_are_found_and_what_they_leave_open_is_as_for_all() -> 
         assert found[choice] == pytest.approx(line, rel=0.5)
     slower = 7e-5 / float(design_row(once.point) @ common)
     assert found[once.choice] == pytest.approx(slower * common)
+
+
+def test_without_measurements_the_line_is_a_rough_one_and_with_them_it_is_theirs() -> None:
+    """One row leaves the share of bytes open: it stays within what the rough line says."""
+    assert fit_pooled([]) == pytest.approx(ROUGH_LINE)
+    rows = [
+        row(CallPoint("bcast", 2, 1, "host", nbytes), BINOMIAL, 3e-5 + 2e-9 * nbytes)
+        for nbytes in (64, 1024, 2**14, 2**18, 2**22)
+    ]
+    assert fit_pooled(rows) == pytest.approx((3e-5, 2e-9), rel=0.05)
+    alpha, beta = fit_pooled(rows[:1])
+    assert alpha == pytest.approx(3e-5, rel=0.05)
+    assert beta == pytest.approx(ROUGH_LINE[1], rel=0.05)
