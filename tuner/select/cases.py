@@ -130,9 +130,10 @@ def group_cases(
     return {name: _with_default(own) for name, own in found.items()}
 
 
-def folds(
-    cases: Sequence[EvaluationCase], protocol: str
-) -> list[tuple[Sequence[EvaluationCase], Sequence[EvaluationCase]]]:
+Fold = tuple[Sequence[EvaluationCase], Sequence[EvaluationCase]]  # to train on, and to select at
+
+
+def folds(cases: Sequence[EvaluationCase], protocol: str) -> list[Fold]:
     """Return (training cases, test cases) for each value that the protocol leaves out.
 
     The list is empty if there are fewer than two values.
@@ -140,6 +141,8 @@ def folds(
     values = sorted({_held_out_value(case, protocol) for case in cases}, key=str)
     if len(values) < 2:
         return []
+    if protocol == LARGEST_NODE_COUNT_OUT:
+        values = [max(case.point.nodes for case in cases)]
     return [
         (
             [case for case in cases if _held_out_value(case, protocol) != value],
@@ -150,11 +153,13 @@ def folds(
 
 
 LEAVE_NODE_COUNT_OUT = "leave-one-node-count-out"
+LARGEST_NODE_COUNT_OUT = "largest-node-count-out"
 LEAVE_SIZE_OUT = "leave-one-size-out"
 NEW_MACHINE = "new-machine"
-CV_PROTOCOLS = (LEAVE_NODE_COUNT_OUT, LEAVE_SIZE_OUT, NEW_MACHINE)
+CV_PROTOCOLS = (LEAVE_NODE_COUNT_OUT, LARGEST_NODE_COUNT_OUT, LEAVE_SIZE_OUT, NEW_MACHINE)
 HELD_OUT_VARIABLE = {
     LEAVE_NODE_COUNT_OUT: "node count",
+    LARGEST_NODE_COUNT_OUT: "node count",
     LEAVE_SIZE_OUT: "size",
     NEW_MACHINE: "machine",
 }
@@ -163,7 +168,7 @@ HELD_OUT_VARIABLE = {
 def _held_out_value(case: EvaluationCase, protocol: str) -> Hashable:
     if protocol == NEW_MACHINE:
         return case.group
-    return case.point.nodes if protocol == LEAVE_NODE_COUNT_OUT else case.point.nbytes
+    return case.point.nbytes if protocol == LEAVE_SIZE_OUT else case.point.nodes
 
 
 def _with_default(cases: list[EvaluationCase]) -> list[EvaluationCase]:

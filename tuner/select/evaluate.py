@@ -15,16 +15,20 @@ from typing import Any
 
 import numpy as np
 
+from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.base.progress import ProgressCallback, no_progress
+from tuner.base.statistics import CONFIDENCE
 from tuner.core.table import AlgorithmChoice
 from tuner.select.baselines import BASELINES, SelectFunction, Trainer, default_or_first
-from tuner.select.cases import EvaluationCase, folds
+from tuner.select.cases import EvaluationCase, Fold, folds
 from tuner.select.dataset import CallPoint, Observation, SimulateFunction
 from tuner.select.selector import train
 
 TUNER, TUNER_SIGNIFICANT = "tuner", "tuner, if sure"
 DEFAULT_LABEL, BEST_SINGLE = "default", "best single"
+_N_RESAMPLES = 1000  # of the bootstrap
+_SEED = 1
 MIN_SLOWDOWN = 0.02  # relative; smaller differences, or ones within uncertainty, do not count
 
 
@@ -39,9 +43,12 @@ class RegretSummary:
 
     The minimum of noisy times is a little better than the truth, so that even a perfect selection
     has some regret.
+
+    interval    95 % interval of the mean, by bootstrap over the calls
     """
 
     mean: float
+    interval: tuple[float, float]
     p95: float
     worst: float
     points: int
@@ -72,8 +79,22 @@ def summarise_regret(losses: Sequence[float]) -> RegretSummary:
     if not losses:
         raise InputError("there are no points to evaluate regret on; probe three sizes or more")
     return RegretSummary(
-        float(np.mean(losses)), float(np.quantile(losses, 0.95)), max(losses), len(losses)
+        float(np.mean(losses)),
+        _bootstrap_interval(np.array(losses)),
+        float(np.quantile(losses, 0.95)),
+        max(losses),
+        len(losses),
     )
+
+
+def _bootstrap_interval(losses: FloatArray) -> tuple[float, float]:
+    """Return the percentile interval of the mean."""
+    drawn = np.random.default_rng(_SEED).choice(losses, (_N_RESAMPLES, len(losses)))
+    low, high = np.quantile(drawn.mean(axis=1), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+Selections = Mapping[str, Sequence[tuple[EvaluationCase, AlgorithmChoice]]]  # by selector
 
 
 def evaluate(
@@ -83,32 +104,54 @@ def evaluate(
     fixed_selectors: Mapping[str, SelectFunction] = MappingProxyType({}),
     progress: ProgressCallback = no_progress,
 ) -> dict[str, Score]:
-    """Return the scores of trained and fixed selectors by name.
+    """Return the scores of trained and fixed selectors by name, see `selections`."""
+    return score_selections(
+        selections(cases, folds(cases, protocol), trainers, fixed_selectors, progress)
+    )
 
-    trainers        trained on some cases and scored on the others, as the protocol splits them
-    fixed_selectors need no training; they are scored on all cases that they decide
+
+def selections(
+    cases: Sequence[EvaluationCase],
+    parts: Sequence[Fold],
+    trainers: Mapping[str, Trainer],
+    fixed_selectors: Mapping[str, SelectFunction] = MappingProxyType({}),
+    progress: ProgressCallback = no_progress,
+) -> Selections:
+    """Return the selections of trained and fixed selectors at the calls that are held out.
+
+    parts           cases to train on, with those to select at; if there are none, fixed selectors
+                    select at all `cases`
+    trainers        trained on the former and asked about the latter
+    fixed_selectors need no training; they are asked about all cases that they decide
     progress        called before each training
 
-    The default is scored if it was measured, and so is `BEST_SINGLE`, the choice with the least
-    total regret, if one was measured in all cases. Trained selectors are scored only where the
-    protocol leaves cases to learn from. Cases with a single candidate are not scored.
+    The default selects if it was measured, and so does `BEST_SINGLE`, the choice with the least
+    total regret, if one was measured in all cases. Cases with a single candidate are left out.
     """
-    scored = with_alternatives(cases)
-    if not scored:
+    asked = with_alternatives([case for _, own in parts for case in own] if parts else cases)
+    if not asked:
         return {}
     fixed = dict(fixed_selectors)
-    if AlgorithmChoice() in scored[0].observations:
+    if AlgorithmChoice() in asked[0].observations:
         fixed = {DEFAULT_LABEL: lambda _, choices: default_or_first(choices), **fixed}
-    single = _best_single(scored)
+    single = _best_single(asked)
     if single is not None:
         fixed[BEST_SINGLE] = lambda _point, _choices: single
     picked: dict[str, list[tuple[EvaluationCase, AlgorithmChoice]]] = defaultdict(list)
-    lessons = list(product(trainers, folds(cases, protocol)))
-    for done, (name, (known, asked)) in enumerate(lessons):
+    lessons = list(product(trainers, parts))
+    for done, (name, (known, own)) in enumerate(lessons):
         progress(done, len(lessons))
-        picked[name] += _measured_selections(trainers[name](known), with_alternatives(asked))
-    picked |= {name: list(_measured_selections(pick, scored)) for name, pick in fixed.items()}
-    return {name: _score(pairs) for name, pairs in picked.items() if pairs}
+        picked[name] += _measured_selections(trainers[name](known), with_alternatives(own))
+    return picked | {name: list(_measured_selections(pick, asked)) for name, pick in fixed.items()}
+
+
+def score_selections(picked: Selections, group: str | None = None) -> dict[str, Score]:
+    """Return the scores of selections by selector, of all cases or of those of one group."""
+    chosen = {
+        name: [pair for pair in pairs if group in (None, pair[0].group)]
+        for name, pairs in picked.items()
+    }
+    return {name: _score(pairs) for name, pairs in chosen.items() if pairs}
 
 
 def with_alternatives(cases: Sequence[EvaluationCase]) -> list[EvaluationCase]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTab
 from tuner.importers import parse_results, read_results
 from tuner.select.baselines import train_nearest_winner
 from tuner.select.cases import (
+    LARGEST_NODE_COUNT_OUT,
     LEAVE_NODE_COUNT_OUT,
     LEAVE_SIZE_OUT,
     NEW_MACHINE,
@@ -38,6 +40,7 @@ from tuner.select.evaluate import (
     is_slower,
     no_simulation,
     selector_trainers,
+    summarise_regret,
 )
 
 pytestmark = pytest.mark.slow
@@ -126,6 +129,9 @@ def test_protocols_leave_out_node_counts_sizes_and_machines() -> None:
     for known, asked in folds(own, LEAVE_NODE_COUNT_OUT):
         assert not {case.point.nodes for case in known} & {case.point.nodes for case in asked}
         assert len(known) + len(asked) == len(own)
+    ((known, asked),) = folds(own, LARGEST_NODE_COUNT_OUT)
+    assert {case.point.nodes for case in known} == set(COUNTS[:-1])
+    assert {case.point.nodes for case in asked} == {COUNTS[-1]}
     assert folds(own, NEW_MACHINE) == []
     (pooled,) = group_cases(two, pooled=True).values()
     assert len(folds(pooled, NEW_MACHINE)) == 2
@@ -147,6 +153,22 @@ def test_the_selector_beats_copying_the_nearest_winner() -> None:
         len(own),
     )
     assert default.regret.mean > 0.3
+
+
+def test_what_is_held_out_alone_is_scored() -> None:
+    """Also of selectors that learn nothing, which would be scored on other calls otherwise."""
+    (own,) = group_cases(cases(text())).values()
+    scores = evaluate(own, LARGEST_NODE_COUNT_OUT, selector_trainers(baselines=["nearest"]))
+    assert {score.regret.points for score in scores.values()} == {len(SIZES)}
+
+
+def test_the_interval_of_a_mean_narrows_with_the_number_of_calls() -> None:
+    """By four times as many calls to half its width, as a mean of independent calls does."""
+    few, many = (summarise_regret([0.0, 0.1, 0.4, 0.0] * n) for n in (10, 40))
+    assert few.interval[0] < few.mean < few.interval[1]
+    low, high = many.interval
+    assert high - low == pytest.approx((few.interval[1] - few.interval[0]) / 2, rel=0.15)
+    assert summarise_regret([0.2] * 5).interval == pytest.approx((0.2, 0.2))
 
 
 def test_losses_to_the_default_are_counted() -> None:
@@ -256,7 +278,56 @@ def test_the_verb_prints_a_table_and_the_same_as_json(
     record = json.loads(capsys.readouterr().out)
     assert record["protocol"] == LEAVE_SIZE_OUT
     (scores,) = record["sets"].values()
-    assert scores[0].keys() == {"selector", "mean", "p95", "worst", "points", "slower", "headroom"}
+    keys = "selector", "mean", "interval", "p95", "worst", "points", "slower", "headroom"
+    assert scores[0].keys() == {*keys}
+
+
+def evaluated(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[dict[str, Any], str]:
+    """Return the record that the verb prints, and what it says beside."""
+    assert main(["evaluate", *map(str, words), "--baselines", "nearest", "--json"]) == 0
+    said = capsys.readouterr()
+    return json.loads(said.out), said.err
+
+
+def test_selectors_learn_from_some_files_and_are_scored_on_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On each machine by itself, too; what none of the files to learn from has is left out."""
+    known, two = tmp_path / "known.csv", tmp_path / "two.csv"
+    known.write_text(text())
+    rows = text("hermes").replace(HEAD + "\n", "")
+    other = rows.replace(",bcast,", ",gather,")
+    two.write_text(text("zeus") + rows + other)
+    record, said = evaluated(capsys, known, "--test", two)
+    assert record["protocol"] == "other files"
+    total, *parts = record["sets"]
+    assert total == "bcast host"
+    assert parts == [f"bcast host, {name} openmpi 5.0.11" for name in ("hermes", "zeus")]
+    points = [scores[0]["points"] for scores in record["sets"].values()]
+    assert points == [2 * len(COUNTS) * len(SIZES), *(2 * [len(COUNTS) * len(SIZES)])]
+    own = {one["selector"]: one["mean"] for one in record["sets"][total]}
+    assert own[TUNER] < 0.01 < own[DEFAULT_LABEL]  # the same times were learned
+    assert "gather host: left out, since the files to learn from have no such calls" in said
+    two.write_text(text("hermes").replace(",bcast,", ",gather,"))
+    assert main(["evaluate", str(known), "--test", str(two)]) == 1
+    assert "have calls of bcast host, and those to test of gather host" in capsys.readouterr().err
+
+
+def test_each_machine_that_was_held_out_is_scored_by_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nothing is sure on a machine that was not measured, that is said, once for all."""
+    path = tmp_path / "m.csv"
+    path.write_text(text() + text("hermes").replace(HEAD + "\n", ""))
+    record, _ = evaluated(capsys, path, "--cv", NEW_MACHINE)
+    parts = [f"bcast host, {name} openmpi 5.0.11" for name in ("ares", "hermes")]
+    assert [*record["sets"]] == ["bcast host", *parts]
+    path.write_text(text() + text("hermes", ("default", "tree")).replace(HEAD + "\n", ""))
+    one = [line for line in path.read_text().splitlines() if ",bcast,2,1," in line]
+    path.write_text("\n".join([HEAD, *(line.replace("ares", "zeus") for line in one), ""]))
+    assert main(["evaluate", str(path), "--cv", NEW_MACHINE, "--baselines", "nearest"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("is sure of nothing") <= 1
 
 
 def test_who_cannot_learn_is_not_dropped_silently(

@@ -6,7 +6,8 @@ from __future__ import annotations
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from tuner.select.cases import (
     LEAVE_SIZE_OUT,
     NEW_MACHINE,
     EvaluationCase,
+    Fold,
     cases_from_measurements,
     cases_from_readings,
     drop_algorithms,
@@ -54,8 +56,10 @@ from tuner.select.evaluate import (
     TUNER,
     TUNER_SIGNIFICANT,
     Score,
-    evaluate,
+    Selections,
     no_simulation,
+    score_selections,
+    selections,
     selector_trainers,
     with_alternatives,
 )
@@ -65,6 +69,7 @@ NOTHING_TO_CHOOSE = (
     "nothing to choose from: every call was measured with one algorithm alone, as far as the files"
     " name algorithms; give --pooled to choose among the libraries in a file"
 )
+TEST_FILES = "other files"  # protocol of --test
 MIN_NOTABLE_REGRET = 0.005  # smallest difference of mean regrets that is reported
 MEAN_COLUMN_PREFIXES = ("mean_", "avg_")  # a table with units can state medians instead
 EXAMPLES = """examples:
@@ -72,6 +77,7 @@ EXAMPLES = """examples:
   tuner evaluate results.csv --baselines nearest,forest --exclude-algorithms ignore
   tuner evaluate nccl.csv --pooled --cv leave-one-size-out
   tuner evaluate machine1.csv machine2.csv --cv new-machine
+  tuner evaluate machine1.csv machine2.csv --test machine3.csv
   tuner evaluate m.ndjson --calibration c.json --topology racks.yaml --table table.json
 
 The regret of a choice is its time over that of the best candidate measured there, less one.
@@ -104,6 +110,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=tuple(BASELINES),
         metavar="NAME,...",
         help=f"simple selectors to compare with: {', '.join(BASELINES)} (default: all)",
+    )
+    file_option(
+        parser,
+        "--test",
+        "results to score selectors on that learn from all FILEs, instead of cross-validation",
+        nargs="+",
+        default=[],
     )
     file_option(parser, "--table", "tuning table to score, too")
     file_option(
@@ -147,42 +160,78 @@ def run(options: argparse.Namespace) -> None:
     simulate = _simulate(options.calibration, options.topology)
     trainers = selector_trainers(simulate, options.baselines)
     table = read_table(options.table) if options.table else None
-    cases = read_cases(
-        options.files, options.format, simulate, options.pooled, options.exclude_algorithms
-    )
-    tables = {str(options.table): _table_pick(table, cases, options.table)} if table else {}
+    reading = partial(read_cases, form=options.format, simulate=simulate, pooled=options.pooled)
+    cases = reading(options.files, excluded=options.exclude_algorithms)
+    tests = _without(reading(options.test, excluded=()), options.exclude_algorithms)
+    own_sets = _test_sets(cases, tests) if options.test else _held_out_sets(cases, options.cv)
+    asked = [case for own, _ in own_sets.values() for case in own]
+    tables = {str(options.table): _table_pick(table, asked, options.table)} if table else {}
     if table:
-        _warn_of_own(table, options.table, options.files)
-    own_sets = {
-        name: own
-        for name, own in group_cases(cases, options.cv == NEW_MACHINE).items()
-        if any(len(case.observations) > 1 for case in own)
-    }
-    if table:
-        _warn_of_unmeasured(options.table, tables[str(options.table)], own_sets.values())
-    if not own_sets:
+        _warn_of_own(table, options.table, [*options.files, *options.test])
+        _warn_of_unmeasured(options.table, tables[str(options.table)], asked)
+    if not with_alternatives(asked):
         raise InputError(NOTHING_TO_CHOOSE)
     tell = with_eta(Display().line_report("asking for what was left out"))
-    found = {
-        name: evaluate(
-            own, options.cv, trainers, tables, subtask_progress(tell, number, len(own_sets), name)
-        )
-        for number, (name, own) in enumerate(own_sets.items())
-    }
-    why: dict[str, list[str]] = defaultdict(list)
-    for name, own in own_sets.items():
-        if TUNER not in found[name]:
+    found, why = dict[str, dict[str, Score]](), defaultdict[str, list[str]](list)
+    for number, (name, (own, parts)) in enumerate(own_sets.items()):
+        part = subtask_progress(tell, number, len(own_sets), name)
+        picked = selections(own, parts, trainers, tables, part)
+        found |= _scores_by_machine(name, picked)
+        if picked and TUNER not in picked:
             why[_nothing_learned(own, options.cv)].append(name)
     for reason, names_of in why.items():
         warn(f"{'; '.join(names_of)}: {reason}")
     record = {
-        name: [{"selector": key, **score.to_record()} for key, score in scores.items()]
-        for name, scores in found.items()
+        name: [{"selector": key, **score.to_record()} for key, score in own.items()]
+        for name, own in found.items()
     }
-    protocol = options.cv
+    protocol = TEST_FILES if options.test else options.cv
     print_result(
-        options.json, {"protocol": protocol, "sets": record}, lambda: _print(found, protocol)
+        options.json,
+        {"protocol": protocol, "sets": record},
+        lambda: _print(found, found.keys() - own_sets.keys(), protocol),
     )
+
+
+CasesAndFolds = tuple[Sequence[EvaluationCase], Sequence[Fold]]
+
+
+def _held_out_sets(cases: Sequence[EvaluationCase], protocol: str) -> dict[str, CasesAndFolds]:
+    """Return the sets of comparable cases with what a protocol holds out of each."""
+    return {
+        name: (own, folds(own, protocol))
+        for name, own in group_cases(cases, protocol == NEW_MACHINE).items()
+    }
+
+
+def _test_sets(
+    cases: Sequence[EvaluationCase], tests: Sequence[EvaluationCase]
+) -> dict[str, CasesAndFolds]:
+    """Return the sets of calls of one kind in other files, with all cases of it to learn from."""
+    known = group_cases(cases, pooled=True)
+    asked = group_cases(tests, pooled=True)
+    if not known.keys() & asked.keys():
+        raise InputError(
+            f"the files have calls of {', '.join(known)}, and those to test of {', '.join(asked)}:"
+            " nothing is learned for these; give results of the same collectives and memory"
+        )
+    for name in asked.keys() - known.keys():
+        warn(f"{name}: left out, since the files to learn from have no such calls")
+    return {name: (own, [(known[name], own)]) for name, own in asked.items() if name in known}
+
+
+def _scores_by_machine(name: str, picked: Selections) -> dict[str, dict[str, Score]]:
+    """Return the scores of a set and, where it has several machines, of each of them."""
+    groups = sorted({case.group for pairs in picked.values() for case, _ in pairs})
+    several = groups if len(groups) > 1 else []
+    total = {name: score_selections(picked)} if picked else {}
+    return total | {f"{name}, {group}": score_selections(picked, group) for group in several}
+
+
+def _without(cases: Sequence[EvaluationCase], names: Collection[str]) -> list[EvaluationCase]:
+    """Return the cases without algorithms of these names, which need not be measured in them."""
+    measured = {choice.algorithm for case in cases for choice in case.observations}
+    return drop_algorithms(cases, measured.intersection(names))
 
 
 def _warn_of_own(table: TuningTable, named: Path, files: Sequence[Path]) -> None:
@@ -298,11 +347,9 @@ def _table_pick(table: TuningTable, cases: Sequence[EvaluationCase], path: Path)
     return pick
 
 
-def _warn_of_unmeasured(
-    path: Path, pick: SelectFunction, own_sets: Iterable[Sequence[EvaluationCase]]
-) -> None:
+def _warn_of_unmeasured(path: Path, pick: SelectFunction, asked: Sequence[EvaluationCase]) -> None:
     """Warn of calls where the table's choice was not measured."""
-    calls = [case for own in own_sets for case in with_alternatives(own)]
+    calls = with_alternatives(asked)
     lost = sum(pick(case.point, case.observations) not in case.observations for case in calls)
     if lost:
         warn(
@@ -311,28 +358,33 @@ def _warn_of_unmeasured(
         )
 
 
-def _print(found: dict[str, dict[str, Score]], protocol: str) -> None:
-    columns = ("selector", "mean", "p95", "worst", "slower", "headroom", "calls")
-    for name, scores in found.items():
-        rows = [(key, *_cells(score)) for key, score in scores.items()]
+def _print(found: Mapping[str, Mapping[str, Score]], parts: Collection[str], protocol: str) -> None:
+    """Print a table for each set and each part of one; cautions are those of whole sets."""
+    columns = ("selector", "mean", "95% interval", "p95", "worst", "slower", "headroom", "calls")
+    for name, own in found.items():
+        rows = [(key, *_cells(score)) for key, score in own.items()]
         print_table(
             f"{name}: regret, %, {protocol}",
             columns,
             rows,
             right=columns[1:],
-            droppable=("p95", "headroom", "worst"),
+            droppable=("p95", "95% interval", "headroom", "worst"),
             wrappable=("selector",),
         )
-    print_cautions(f"{name}: {one}." for name, scores in found.items() for one in _losses(scores))
-    if any(DEFAULT_LABEL not in scores for scores in found.values()):
+    totals = {name: own for name, own in found.items() if name not in parts}
+    print_cautions(f"{name}: {one}." for name, own in totals.items() for one in _cautions(own))
+    if any(DEFAULT_LABEL not in own for own in found.values()):
         print_text(
             "Where the library's default was not measured, or is left out, nothing tells what is"
             " slower than it, nor which part of its regret is saved."
         )
 
 
-def _losses(scores: Mapping[str, Score]) -> Iterator[str]:
-    """Yield where our selector is slower than the default, or has more regret than another."""
+def _cautions(scores: Mapping[str, Score]) -> Iterator[str]:
+    """Yield where our selector keeps the default, is slower, or has more regret than another."""
+    sure, default = scores.get(TUNER_SIGNIFICANT), scores.get(DEFAULT_LABEL)
+    if sure and default and sure.regret == default.regret:
+        yield f"{TUNER_SIGNIFICANT} is sure of nothing: it keeps the default in all calls"
     ours = scores.get(TUNER)
     if ours is None:
         return
@@ -351,9 +403,11 @@ def _losses(scores: Mapping[str, Score]) -> Iterator[str]:
 
 def _cells(score: Score) -> tuple[str, ...]:
     regret = score.regret
-    percent = [f"{100 * value:.1f}" for value in (regret.mean, regret.p95, regret.worst)]
+    mean, *bounds, p95, worst = (
+        f"{100 * value:.1f}" for value in (regret.mean, *regret.interval, regret.p95, regret.worst)
+    )
     shares = [
         "" if math.isnan(value) else f"{round(100 * value)}%"
         for value in (score.slower_fraction, score.regret_reduction)
     ]
-    return (*percent, *shares, str(regret.points))
+    return (mean, " to ".join(bounds), p95, worst, *shares, str(regret.points))
