@@ -7,8 +7,8 @@ are left out. A design is asked for batches of 1 % of the seconds that all of a 
 it asks for is taken from the file, with noise: each time is off by 3 % (standard deviation), and
 its repetitions by 5 % from one another. Nothing is simulated. Prints for each share the mean
 regret of the table that would be made, the part of calls at which it is slower than the default by
-more than 5 %, and how often the expected regret is between the truth and three times the truth and
-one point.
+more than 5 %, and how often the expected regret is between the truth and three times the truth plus
+one percentage point.
 """
 
 from __future__ import annotations
@@ -38,7 +38,12 @@ MEDIAN_FACTOR = 1.25  # deviation of a median over that of a mean
 
 @dataclass(frozen=True)
 class Stage:
-    """What a table would be like after a share of the seconds."""
+    """What a table would be like after a share of the seconds.
+
+    regret      its true mean regret
+    slower      part of the calls at which it is slower than the default by over `MIN_GAIN`
+    expected    mean regret that the design expects
+    """
 
     regret: float
     slower: float
@@ -46,7 +51,7 @@ class Stage:
 
     @property
     def is_expected_well(self) -> bool:
-        """Whether the expected regret is between the truth and three times that and a point."""
+        """Return whether expected is at least the truth, and at most three times it and a point."""
         return self.regret <= self.expected <= 3 * self.regret + 0.01
 
 
@@ -64,13 +69,11 @@ def noisy(row: Observation, random: np.random.Generator) -> Observation:
 
 def stage(grid: Grid, design: ExperimentDesign) -> Stage:
     """Return what the table of a design would be like now."""
-    regrets, slower = list[float](), list[bool]()
+    slower = list[bool]()
     for point, own in group_by_point(grid.rows).items():
         times = {row.choice: row.seconds for row in own}
-        taken = times[design.choose(point)]
-        regrets.append(taken / min(times[one] for one in grid.choices[point]) - 1)
-        slower.append(taken > (1 + MIN_GAIN) * times[AlgorithmChoice()])
-    return Stage(float(np.mean(regrets)), float(np.mean(slower)), design.regret_bound().expected)
+        slower.append(times[design.choose(point)] > (1 + MIN_GAIN) * times[AlgorithmChoice()])
+    return Stage(grid.regret(design), float(np.mean(slower)), design.regret_bound().expected)
 
 
 def replay(grid: Grid, shares: Sequence[float], seed: int) -> list[Stage]:
@@ -110,7 +113,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     parts = [float(one) / 100 for one in options.shares.split(",")]
     every = {
-        name: [replay(grid, parts, seed) for seed in range(1, options.seeds + 1)]
+        f"{path.stem}: {name}": [replay(grid, parts, seed) for seed in range(1, options.seeds + 1)]
         for path in options.files
         for name, grid in grids(path, None, None)
         if options.only in name and len(grid.rows) >= LEAST_ROWS

@@ -120,9 +120,8 @@ PROGRAMS = (
         compared="the cube is .*",
         inputs="fftw",
         prepare="mpicc.openmpi transform.c -o transform -lfftw3_mpi -lfftw3 -lm",
-        follows=frozenset(
-            {"allreduce"}
-        ),  # it exchanges by MPI_Alltoall only where its planner likes
+        # Its planner takes MPI_Alltoall only if it finds that faster than messages.
+        follows=frozenset({"allreduce"}),
     ),
     Program(
         "abinit",

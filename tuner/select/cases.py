@@ -114,12 +114,12 @@ def drop_algorithms(
 
 
 def group_cases(
-    cases: Iterable[EvaluationCase], pooled: bool = False
+    cases: Iterable[EvaluationCase], pooled: bool = False, to_learn: bool = False
 ) -> dict[str, list[EvaluationCase]]:
     """Return the cases that are evaluated together, by name.
 
     These are calls of one kind, of one group or, with `pooled`, of all groups. Where some cases
-    have the library default, those that lack it are left out.
+    have the library default, those that lack it are left out, unless they are only `to_learn` from.
     """
     found: dict[str, list[EvaluationCase]] = defaultdict(list)
     for case in cases:
@@ -127,7 +127,7 @@ def group_cases(
         placed = "" if placement == BLOCK else placement
         words = ("" if pooled else case.group, collective, memory, placed)
         found[" ".join(filter(None, words))].append(case)
-    return {name: _with_default(own) for name, own in found.items()}
+    return dict(found) if to_learn else {name: _with_default(own) for name, own in found.items()}
 
 
 Fold = tuple[Sequence[EvaluationCase], Sequence[EvaluationCase]]  # to train on, and to select at
@@ -141,8 +141,8 @@ def folds(cases: Sequence[EvaluationCase], protocol: str) -> list[Fold]:
     values = sorted({_held_out_value(case, protocol) for case in cases}, key=str)
     if len(values) < 2:
         return []
-    if protocol == LARGEST_NODE_COUNT_OUT:
-        values = [max(case.point.nodes for case in cases)]
+    if protocol == LARGEST_NODE_COUNT_OUT:  # at which there is something to choose
+        values = [max(case.point.nodes for case in cases if len(case.observations) > 1)]
     return [
         (
             [case for case in cases if _held_out_value(case, protocol) != value],

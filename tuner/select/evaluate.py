@@ -28,7 +28,7 @@ from tuner.select.selector import train
 TUNER, TUNER_SIGNIFICANT = "tuner", "tuner, if sure"
 DEFAULT_LABEL, BEST_SINGLE = "default", "best single"
 _N_RESAMPLES = 1000  # of the bootstrap
-_SEED = 1
+_SEED = 1  # of the bootstrap
 MIN_SLOWDOWN = 0.02  # relative; smaller differences, or ones within uncertainty, do not count
 
 
@@ -104,7 +104,7 @@ def evaluate(
     fixed_selectors: Mapping[str, SelectFunction] = MappingProxyType({}),
     progress: ProgressCallback = no_progress,
 ) -> dict[str, Score]:
-    """Return the scores of trained and fixed selectors by name, see `selections`."""
+    """Return the scores of trained and fixed selectors by name, as `selections` selects."""
     return score_selections(
         selections(cases, folds(cases, protocol), trainers, fixed_selectors, progress)
     )
@@ -126,7 +126,8 @@ def selections(
     progress        called before each training
 
     The default selects if it was measured, and so does `BEST_SINGLE`, the choice with the least
-    total regret, if one was measured in all cases. Cases with a single candidate are left out.
+    total regret over all groups, if one was measured in all cases. Cases with a single candidate
+    are left out.
     """
     asked = with_alternatives([case for _, own in parts for case in own] if parts else cases)
     if not asked:

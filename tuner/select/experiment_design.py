@@ -60,7 +60,10 @@ class Experiment:
 
 @dataclass(frozen=True)
 class AcquisitionCandidate:
-    """An experiment, the index of its point and the fraction of that point's regret it saves."""
+    """An experiment, the index of its point and the fraction of that point's regret it saves.
+
+    Regrets are those of `RegretEstimate.acquisition_regret`, here and in the queue.
+    """
 
     point_index: int
     experiment: Experiment

@@ -18,7 +18,7 @@ from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation
 
 ROUGH_LINE = np.array([2e-6, 1e-10])  # alpha and beta of most networks, within a factor of ten
-_ROUGH_WEIGHT = 1e-3  # weight of each of these in a fit, in rows
+_ROUGH_WEIGHT = 1e-8  # weight of each of these in a fit, in rows: it counts where rows say nothing
 _POOLED_WEIGHT = 0.1  # weight of the pooled line in the fit of each choice, in rows
 
 
@@ -30,12 +30,14 @@ def design_row(point: CallPoint) -> FloatArray:
 def fit_pooled(observations: Sequence[Observation]) -> FloatArray:
     """Return alpha (s) and beta (s/byte), (2,), fitted to all choices together.
 
-    What the observations leave undetermined follows `ROUGH_LINE`.
+    What the observations leave undetermined follows `ROUGH_LINE`, scaled to them by their median.
     """
     known, times = _design_and_times(observations)
-    design = np.concatenate([known, np.diag(1 / ROUGH_LINE)])
-    weights = np.repeat([1.0, _ROUGH_WEIGHT], [len(times), len(ROUGH_LINE)])
-    return _fit_relative(design, np.concatenate([times, np.ones_like(ROUGH_LINE)]), weights)
+    usual = known @ ROUGH_LINE
+    rough = ROUGH_LINE * (np.median(times / usual) if len(times) else 1.0)
+    design = np.concatenate([known, np.diag(1 / rough)])
+    weights = np.repeat([1.0, math.sqrt(_ROUGH_WEIGHT)], [len(times), len(rough)])
+    return _fit_relative(design, np.concatenate([times, np.ones_like(rough)]), weights)
 
 
 def fit_per_algorithm(

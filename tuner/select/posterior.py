@@ -173,7 +173,8 @@ class PosteriorModel:
         features = np.array([self._features(*pair) for pair in pairs])
         simulated = np.array([self._simulate(*pair) for pair in pairs])
         known = np.isfinite(simulated)
-        usual = np.median(simulated[known]) if known.any() else self.prior_seconds(*pairs[0])
+        rough = [self.prior_seconds(*pair) for pair in pairs]
+        usual = np.median(simulated[known]) if known.any() else np.array(rough)
         mean = np.log(np.maximum(np.where(known, simulated, usual), MIN_SAMPLE_S))
         return mean, _PRIOR_KERNEL(features[:, :-1]) + np.diag(np.where(known, 0.0, _PRIOR_SD**2))
 

@@ -300,34 +300,88 @@ def test_selectors_learn_from_some_files_and_are_scored_on_others(
     two.write_text(text("zeus") + rows + other)
     record, said = evaluated(capsys, known, "--test", two)
     assert record["protocol"] == "other files"
-    total, *parts = record["sets"]
+    ((total, own),) = record["sets"].items()
     assert total == "bcast host"
-    assert parts == [f"bcast host, {name} openmpi 5.0.11" for name in ("hermes", "zeus")]
-    points = [scores[0]["points"] for scores in record["sets"].values()]
-    assert points == [2 * len(COUNTS) * len(SIZES), *(2 * [len(COUNTS) * len(SIZES)])]
-    own = {one["selector"]: one["mean"] for one in record["sets"][total]}
-    assert own[TUNER] < 0.01 < own[DEFAULT_LABEL]  # the same times were learned
+    parts = record["machines"][total]
+    assert [*parts] == ["hermes openmpi 5.0.11", "zeus openmpi 5.0.11"]
+    calls = len(COUNTS) * len(SIZES)
+    assert [scores[0]["points"] for scores in (own, *parts.values())] == [2 * calls, calls, calls]
+    means = {one["selector"]: one["mean"] for one in own}
+    assert means[TUNER] < 0.01 < means[DEFAULT_LABEL]  # the same times were learned
     assert "gather host: left out, since the files to learn from have no such calls" in said
-    two.write_text(text("hermes").replace(",bcast,", ",gather,"))
+    two.write_text(f"{HEAD}\n{other}")
     assert main(["evaluate", str(known), "--test", str(two)]) == 1
-    assert "have calls of bcast host, and those to test of gather host" in capsys.readouterr().err
+    assert "have calls of bcast host, those to test of gather host" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--cv", NEW_MACHINE], "--test and --cv exclude one another"),
+        (["--pooled"], "--test and --pooled exclude one another"),
+    ],
+)
+def test_options_that_contradict_a_test_are_refused(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known, other = tmp_path / "known.csv", tmp_path / "other.csv"
+    for path in (known, other):
+        path.write_text(text())
+    assert main(["evaluate", str(known), "--test", str(other), *words]) == 2
+    assert said in capsys.readouterr().err
+    assert main(["evaluate", str(known), "--test", str(known)]) == 2
+    assert "is to be learned from and tested on" in capsys.readouterr().err
+
+
+def test_algorithms_of_either_file_can_be_left_out_of_a_test(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known, other = tmp_path / "known.csv", tmp_path / "other.csv"
+    known.write_text(text(names=["default", "tree"]))
+    other.write_text(text())
+    record, _ = evaluated(capsys, known, "--test", other, "--exclude-algorithms", "ring", "--json")
+    assert {one["worst"] for one in record["sets"]["bcast host"] if one["selector"] == TUNER} == {0}
+    assert main(["evaluate", str(known), "--test", str(other), "--exclude-algorithms", "no"]) == 1
+    assert "'no' cannot be left out" in capsys.readouterr().err
+
+
+def test_the_largest_node_count_that_is_held_out_has_a_choice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The largest allocation is often measured with the default alone."""
+    path = tmp_path / "m.csv"
+    alone = [f"ares,openmpi 5.0.11,r1,bcast,32,1,default,{n},9" for n in SIZES]
+    path.write_text("\n".join([text().rstrip(), *alone, ""]))
+    record, _ = evaluated(capsys, path, "--cv", LARGEST_NODE_COUNT_OUT)
+    (own,) = record["sets"].values()
+    assert {one["points"] for one in own} == {len(SIZES)}
 
 
 def test_each_machine_that_was_held_out_is_scored_by_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where nothing is sure on a machine that was not measured, that is said, once for all."""
     path = tmp_path / "m.csv"
     path.write_text(text() + text("hermes").replace(HEAD + "\n", ""))
     record, _ = evaluated(capsys, path, "--cv", NEW_MACHINE)
-    parts = [f"bcast host, {name} openmpi 5.0.11" for name in ("ares", "hermes")]
-    assert [*record["sets"]] == ["bcast host", *parts]
-    path.write_text(text() + text("hermes", ("default", "tree")).replace(HEAD + "\n", ""))
-    one = [line for line in path.read_text().splitlines() if ",bcast,2,1," in line]
-    path.write_text("\n".join([HEAD, *(line.replace("ares", "zeus") for line in one), ""]))
+    assert [*record["machines"]["bcast host"]] == ["ares openmpi 5.0.11", "hermes openmpi 5.0.11"]
     assert main(["evaluate", str(path), "--cv", NEW_MACHINE, "--baselines", "nearest"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.count("is sure of nothing") <= 1
+    assert "keeps the default in all calls" not in capsys.readouterr().out
+
+
+def test_where_a_selector_is_never_sure_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On far more nodes nothing is; nothing is said of that where the default is the best."""
+    known, far = tmp_path / "known.csv", tmp_path / "far.csv"
+    lines = text().splitlines()
+    known.write_text("\n".join([HEAD, *(line for line in lines if ",bcast,2,1," in line), ""]))
+    beyond = [line for line in lines if ",bcast,16,1," in line]
+    best = [f"{line.rpartition(',')[0]},{1 + (',default,' not in line)}" for line in beyond]
+    for rows, times in ((beyond, 1), (best, 0)):
+        far.write_text("\n".join([HEAD, *rows, ""]))
+        assert main(["evaluate", str(known), "--test", str(far), "--baselines", "nearest"]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert said.count("tuner, if sure keeps the default in all calls") == times
 
 
 def test_who_cannot_learn_is_not_dropped_silently(

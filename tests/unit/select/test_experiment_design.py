@@ -91,7 +91,7 @@ def test_a_batch_keeps_to_its_seconds_and_compares_with_the_default() -> None:
 
 
 def test_a_design_that_knows_nothing_begins_with_calls_that_cost_little() -> None:
-    """Calls of a mebibyte and more would take a few seconds of a minute's budget."""
+    """Measuring a call of a gibibyte alone would take more than the second that a batch has."""
     sizes = (64, 4096, 2**18, 2**24, 2**30)
     asked = {CallPoint("bcast", 8, 1, "host", nbytes): CHOICES for nbytes in sizes}
     batch = ExperimentDesign(asked, blind).next_batch(1.0)

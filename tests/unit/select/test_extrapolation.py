@@ -182,14 +182,15 @@ def test_lines_of_choices_are_found_and_what_they_leave_open_is_as_for_all() -> 
     assert found[once.choice] == pytest.approx(slower * common)
 
 
-def test_without_measurements_the_line_is_a_rough_one_and_with_them_it_is_theirs() -> None:
-    """One row leaves the share of bytes open: it stays within what the rough line says."""
+@pytest.mark.parametrize(("alpha", "beta"), [(3e-5, 2e-9), (1e-2, 1e-9), (1e-6, 1e-11)])
+def test_a_line_is_that_of_the_measurements_and_a_rough_one_without_any(
+    alpha: float, beta: float
+) -> None:
+    """One row leaves open what a byte costs: it is as much more than the rough cost as a round."""
     assert fit_pooled([]) == pytest.approx(ROUGH_LINE)
     rows = [
-        row(CallPoint("bcast", 2, 1, "host", nbytes), BINOMIAL, 3e-5 + 2e-9 * nbytes)
+        row(CallPoint("bcast", 2, 1, "host", nbytes), BINOMIAL, alpha + beta * nbytes)
         for nbytes in (64, 1024, 2**14, 2**18, 2**22)
     ]
-    assert fit_pooled(rows) == pytest.approx((3e-5, 2e-9), rel=0.05)
-    alpha, beta = fit_pooled(rows[:1])
-    assert alpha == pytest.approx(3e-5, rel=0.05)
-    assert beta == pytest.approx(ROUGH_LINE[1], rel=0.05)
+    assert fit_pooled(rows) == pytest.approx((alpha, beta), rel=0.05)
+    assert fit_pooled(rows[:1]) == pytest.approx(ROUGH_LINE * alpha / ROUGH_LINE[0], rel=0.1)

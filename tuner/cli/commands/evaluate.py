@@ -7,9 +7,11 @@ import argparse
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from tuner.base.errors import InputError, UsageError
 from tuner.base.progress import subtask_progress, with_eta
@@ -99,7 +101,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cv",
         choices=CV_PROTOCOLS,
-        default=LEAVE_NODE_COUNT_OUT,
         metavar="NAME",
         help=f"cross-validation: what is held out, {', '.join(CV_PROTOCOLS)} (default:"
         f" {LEAVE_NODE_COUNT_OUT})",
@@ -114,7 +115,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     file_option(
         parser,
         "--test",
-        "results to score selectors on that learn from all FILEs, instead of cross-validation",
+        "results to score on, by selectors that learn from all FILEs (default: cross-validation)",
         nargs="+",
         default=[],
     )
@@ -160,72 +161,120 @@ def run(options: argparse.Namespace) -> None:
     simulate = _simulate(options.calibration, options.topology)
     trainers = selector_trainers(simulate, options.baselines)
     table = read_table(options.table) if options.table else None
-    reading = partial(read_cases, form=options.format, simulate=simulate, pooled=options.pooled)
-    cases = reading(options.files, excluded=options.exclude_algorithms)
-    tests = _without(reading(options.test, excluded=()), options.exclude_algorithms)
-    own_sets = _test_sets(cases, tests) if options.test else _held_out_sets(cases, options.cv)
+    protocol = options.cv or LEAVE_NODE_COUNT_OUT
+    if options.test:
+        protocol = TEST_FILES
+        _check_test(options.files, options.test, options.cv, options.pooled)
+    read = partial(read_cases, form=options.format, simulate=simulate, pooled=options.pooled)
+    cases, tests = read(options.files, excluded=()), read(options.test, excluded=())
+    drop_algorithms([*cases, *tests], options.exclude_algorithms)
+    cases, tests = (_without(own, options.exclude_algorithms) for own in (cases, tests))
+    own_sets = _test_sets(cases, tests) if options.test else _held_out_sets(cases, protocol)
     asked = [case for own, _ in own_sets.values() for case in own]
-    tables = {str(options.table): _table_pick(table, asked, options.table)} if table else {}
-    if table:
-        _warn_of_own(table, options.table, [*options.files, *options.test])
-        _warn_of_unmeasured(options.table, tables[str(options.table)], asked)
     if not with_alternatives(asked):
         raise InputError(NOTHING_TO_CHOOSE)
-    tell = with_eta(Display().line_report("asking for what was left out"))
-    found, why = dict[str, dict[str, Score]](), defaultdict[str, list[str]](list)
+    tables = {str(options.table): _table_pick(table, asked, options.table)} if table else {}
+    if table:
+        _warn_of_own(table, options.table, options.test or options.files)
+        _warn_of_unmeasured(options.table, tables[str(options.table)], asked)
+    tell = with_eta(Display().line_report("asking the selectors"))
+    found, why = list[ScoredSet](), defaultdict[str, list[str]](list)
     for number, (name, (own, parts)) in enumerate(own_sets.items()):
         part = subtask_progress(tell, number, len(own_sets), name)
-        picked = selections(own, parts, trainers, tables, part)
-        found |= _scores_by_machine(name, picked)
-        if picked and TUNER not in picked:
-            why[_nothing_learned(own, options.cv)].append(name)
+        if picked := selections(own, parts, trainers, tables, part):
+            found.append(ScoredSet(name, picked))
+            if TUNER not in picked:
+                why[_nothing_learned(own, protocol)].append(name)
     for reason, names_of in why.items():
         warn(f"{'; '.join(names_of)}: {reason}")
     record = {
-        name: [{"selector": key, **score.to_record()} for key, score in own.items()]
-        for name, own in found.items()
+        "protocol": protocol,
+        "sets": {one.name: _records(one.scores) for one in found},
+        "machines": {
+            one.name: {machine: _records(own) for machine, own in one.machines.items()}
+            for one in found
+        },
     }
-    protocol = TEST_FILES if options.test else options.cv
-    print_result(
-        options.json,
-        {"protocol": protocol, "sets": record},
-        lambda: _print(found, found.keys() - own_sets.keys(), protocol),
-    )
+    print_result(options.json, record, lambda: _print(found, protocol))
+
+
+@dataclass(frozen=True)
+class ScoredSet:
+    """The scores of one set of comparable calls."""
+
+    name: str
+    picked: Selections
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """Return the scores over all calls, by selector."""
+        return score_selections(self.picked)
+
+    @property
+    def machines(self) -> dict[str, dict[str, Score]]:
+        """Return the scores on each machine with its library; none where there is only one."""
+        groups = sorted({case.group for pairs in self.picked.values() for case, _ in pairs})
+        several = groups if len(groups) > 1 else []
+        return {group: score_selections(self.picked, group) for group in several}
+
+    @property
+    def keeps_default(self) -> bool:
+        """Return whether the selector that has to be sure keeps the default in all calls."""
+        sure = self.picked.get(TUNER_SIGNIFICANT, ())
+        return bool(sure) and all(choice.is_default for _, choice in sure)
+
+
+def _records(own: Mapping[str, Score]) -> list[dict[str, Any]]:
+    return [{"selector": key, **score.to_record()} for key, score in own.items()]
+
+
+def _check_test(
+    files: Sequence[Path], tests: Sequence[Path], protocol: str | None, pooled: bool
+) -> None:
+    """Raise UsageError where other options or common files contradict `tests`."""
+    if protocol:
+        raise UsageError("--test and --cv exclude one another: give one of them")
+    if pooled:
+        raise UsageError(
+            "--test and --pooled exclude one another: which libraries a file has decides how"
+            " --pooled names algorithms"
+        )
+    if both := {path.resolve() for path in files} & {path.resolve() for path in tests}:
+        raise UsageError(f"{min(both)} is to be learned from and tested on: name it once")
 
 
 CasesAndFolds = tuple[Sequence[EvaluationCase], Sequence[Fold]]
 
 
 def _held_out_sets(cases: Sequence[EvaluationCase], protocol: str) -> dict[str, CasesAndFolds]:
-    """Return the sets of comparable cases with what a protocol holds out of each."""
-    return {
-        name: (own, folds(own, protocol))
-        for name, own in group_cases(cases, protocol == NEW_MACHINE).items()
-    }
+    """Return the calls of each set that a protocol holds out, or all, and what it splits them by.
+
+    Sets without anything to choose are left out.
+    """
+    found = dict[str, CasesAndFolds]()
+    for name, own in group_cases(cases, protocol == NEW_MACHINE).items():
+        if with_alternatives(own):
+            parts = folds(own, protocol)
+            found[name] = [case for _, asked in parts for case in asked] or own, parts
+    return found
 
 
 def _test_sets(
     cases: Sequence[EvaluationCase], tests: Sequence[EvaluationCase]
 ) -> dict[str, CasesAndFolds]:
     """Return the sets of calls of one kind in other files, with all cases of it to learn from."""
-    known = group_cases(cases, pooled=True)
+    known = group_cases(cases, pooled=True, to_learn=True)
     asked = group_cases(tests, pooled=True)
-    if not known.keys() & asked.keys():
+    if not tests or not known.keys() & asked.keys():
         raise InputError(
-            f"the files have calls of {', '.join(known)}, and those to test of {', '.join(asked)}:"
-            " nothing is learned for these; give results of the same collectives and memory"
+            f"the files to learn from have calls of {', '.join(known) or 'nothing'}, those to test"
+            f" of {', '.join(asked) or 'nothing'}: give results of the same collectives and memory"
         )
-    for name in asked.keys() - known.keys():
+    if lost := len(tests) - sum(map(len, asked.values())):
+        warn(f"{plural(lost, 'call')} without the default left out: others have it")
+    for name in [name for name in asked if name not in known]:
         warn(f"{name}: left out, since the files to learn from have no such calls")
     return {name: (own, [(known[name], own)]) for name, own in asked.items() if name in known}
-
-
-def _scores_by_machine(name: str, picked: Selections) -> dict[str, dict[str, Score]]:
-    """Return the scores of a set and, where it has several machines, of each of them."""
-    groups = sorted({case.group for pairs in picked.values() for case, _ in pairs})
-    several = groups if len(groups) > 1 else []
-    total = {name: score_selections(picked)} if picked else {}
-    return total | {f"{name}, {group}": score_selections(picked, group) for group in several}
 
 
 def _without(cases: Sequence[EvaluationCase], names: Collection[str]) -> list[EvaluationCase]:
@@ -358,41 +407,45 @@ def _warn_of_unmeasured(path: Path, pick: SelectFunction, asked: Sequence[Evalua
         )
 
 
-def _print(found: Mapping[str, Mapping[str, Score]], parts: Collection[str], protocol: str) -> None:
-    """Print a table for each set and each part of one; cautions are those of whole sets."""
-    columns = ("selector", "mean", "95% interval", "p95", "worst", "slower", "headroom", "calls")
-    for name, own in found.items():
-        rows = [(key, *_cells(score)) for key, score in own.items()]
-        print_table(
-            f"{name}: regret, %, {protocol}",
-            columns,
-            rows,
-            right=columns[1:],
-            droppable=("p95", "95% interval", "headroom", "worst"),
-            wrappable=("selector",),
-        )
-    totals = {name: own for name, own in found.items() if name not in parts}
-    print_cautions(f"{name}: {one}." for name, own in totals.items() for one in _cautions(own))
-    if any(DEFAULT_LABEL not in own for own in found.values()):
+def _print(found: Sequence[ScoredSet], protocol: str) -> None:
+    """Print a table for each set, and one for each of its machines."""
+    for one in found:
+        _print_scores(one.name, one.scores, protocol)
+        for machine, own in one.machines.items():
+            _print_scores(f"{one.name}, {machine}", own, protocol)
+    print_cautions(f"{one.name}: {each}." for one in found for each in _cautions(one))
+    if any(DEFAULT_LABEL not in one.picked for one in found):
         print_text(
             "Where the library's default was not measured, or is left out, nothing tells what is"
             " slower than it, nor which part of its regret is saved."
         )
 
 
-def _cautions(scores: Mapping[str, Score]) -> Iterator[str]:
-    """Yield where our selector keeps the default, is slower, or has more regret than another."""
-    sure, default = scores.get(TUNER_SIGNIFICANT), scores.get(DEFAULT_LABEL)
-    if sure and default and sure.regret == default.regret:
-        yield f"{TUNER_SIGNIFICANT} is sure of nothing: it keeps the default in all calls"
-    ours = scores.get(TUNER)
+def _print_scores(name: str, own: Mapping[str, Score], protocol: str) -> None:
+    columns = ("selector", "mean", "95% interval", "p95", "worst", "slower", "headroom", "calls")
+    print_table(
+        f"{name}: regret, %, {protocol}",
+        columns,
+        [(key, *_cells(score)) for key, score in own.items()],
+        right=columns[1:],
+        droppable=("p95", "95% interval", "headroom", "worst"),
+        wrappable=("selector",),
+    )
+
+
+def _cautions(one: ScoredSet) -> Iterator[str]:
+    """Yield where our selectors save nothing, are slower, or have more regret than another."""
+    own = one.scores
+    ours = own.get(TUNER)
     if ours is None:
         return
     calls = ours.regret.points
+    if one.keeps_default and own[DEFAULT_LABEL].regret.mean > MIN_NOTABLE_REGRET:
+        yield f"{TUNER_SIGNIFICANT} keeps the default in all calls, so that it saves nothing"
     if ours.slower_fraction > 0:
         share = f"{ours.slower_fraction:.0%} of {plural(calls, 'call')}"
         yield f"{TUNER} chose something slower than the default in {share}"
-    for name, score in scores.items():
+    for name, score in own.items():
         better = score.regret.mean < ours.regret.mean - MIN_NOTABLE_REGRET
         if name != TUNER_SIGNIFICANT and better and score.regret.points == calls:
             yield (
