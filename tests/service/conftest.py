@@ -1,4 +1,4 @@
-"""Databases for the tests: SQLite in a file, and PostgreSQL from its own programs."""
+"""Databases for the tests, of SQLite and PostgreSQL, and time limits of services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, make_url
 
+from tests.service.serving import STANDSTILL_S
 from tests.support.postgres import new_database
+from tests.support.waiting import patience
 from tuner import db
 
 KINDS = ["sqlite", "postgresql"]
@@ -27,6 +29,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kinds = {chosen.params.get(name) for name in DATABASES} if chosen else set()
         if is_of_api and "sqlite" in kinds and not item.get_closest_marker("representative"):
             item.add_marker("extended")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_service() -> Iterator[None]:
+    """Let services in this process wait for requests as long as their clients do.
+
+    Else a machine that stands still for half a minute between a client's connecting and its request
+    has the connection reset.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("protocol", "http_limits"):
+            patch.setattr(f"tuner.api.{module}.TIMEOUT_S", patience(STANDSTILL_S))
+        yield
 
 
 @pytest.fixture(scope="session")

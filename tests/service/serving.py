@@ -27,7 +27,6 @@ from tests.support.waiting import patience, until
 from tuner import db
 from tuner.api.app import create_app
 from tuner.api.protocol import BoundedProtocol
-from tuner.api.server import KEEP_ALIVE_S
 from tuner.api.settings import Settings
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, end_line, header_line, series_line
@@ -40,6 +39,7 @@ from tuner.probe.single_host import PINGPONG_SIZES, REDUCTION_SIZES
 CLUSTER = Cluster("ares", 1, 4, "any cpu", 1 << 30)
 LIBRARY = "openmpi 5.0.11"
 FOUR = "{name: four, nodes: 4, latency: 100us, bandwidth: 12.5MB/s}"
+STANDSTILL_S = 60.0  # for which a machine may stand still without connections being closed
 LONG = 20_000  # points of a study that lasts longer than any test
 SOURCES = Path(__file__).resolve().parents[2]
 
@@ -58,7 +58,7 @@ def served(settings: Settings) -> Iterator[httpx.Client]:
                 log_level="critical",
                 proxy_headers=False,
                 timeout_graceful_shutdown=2,
-                timeout_keep_alive=KEEP_ALIVE_S,  # a client gives up idle connections sooner
+                timeout_keep_alive=round(patience(STANDSTILL_S)),  # clients give up sooner
             )
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
