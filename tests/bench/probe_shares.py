@@ -38,7 +38,7 @@ MEDIAN_FACTOR = 1.25  # deviation of a median over that of a mean
 
 @dataclass(frozen=True)
 class Stage:
-    """What a table would be like after a share of the seconds.
+    """The quality of the table that would be made after a share of the seconds.
 
     regret      its true mean regret
     slower      part of the calls at which it is slower than the default by over `MIN_GAIN`

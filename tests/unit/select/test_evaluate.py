@@ -163,7 +163,7 @@ def test_what_is_held_out_alone_is_scored() -> None:
 
 
 def test_the_interval_of_a_mean_narrows_with_the_number_of_calls() -> None:
-    """By four times as many calls to half its width, as a mean of independent calls does."""
+    """Four times as many independent calls halve the width of the interval of their mean."""
     few, many = (summarise_regret([0.0, 0.1, 0.4, 0.0] * n) for n in (10, 40))
     assert few.interval[0] < few.mean < few.interval[1]
     low, high = many.interval
@@ -292,7 +292,7 @@ def evaluated(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[dict[
 def test_selectors_learn_from_some_files_and_are_scored_on_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On each machine by itself, too; what none of the files to learn from has is left out."""
+    """Each machine has its own scores, too; calls of a kind that was not learned are left out."""
     known, two = tmp_path / "known.csv", tmp_path / "two.csv"
     known.write_text(text())
     rows = text("hermes").replace(HEAD + "\n", "")
@@ -330,7 +330,7 @@ def test_options_that_contradict_a_test_are_refused(
     assert main(["evaluate", str(known), "--test", str(other), *words]) == 2
     assert said in capsys.readouterr().err
     assert main(["evaluate", str(known), "--test", str(known)]) == 2
-    assert "is to be learned from and tested on" in capsys.readouterr().err
+    assert "is named both before and after --test" in capsys.readouterr().err
 
 
 def test_algorithms_of_either_file_can_be_left_out_of_a_test(
@@ -371,7 +371,7 @@ def test_each_machine_that_was_held_out_is_scored_by_itself(
 def test_where_a_selector_is_never_sure_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On far more nodes nothing is; nothing is said of that where the default is the best."""
+    """It never is on far more nodes, which does not matter where the default is the best."""
     known, far = tmp_path / "known.csv", tmp_path / "far.csv"
     lines = text().splitlines()
     known.write_text("\n".join([HEAD, *(line for line in lines if ",bcast,2,1," in line), ""]))
@@ -525,6 +525,15 @@ def test_a_table_is_not_scored_quietly_on_what_it_was_made_of(
         words = ["evaluate", str(own), "--table", str(table), "--baselines", "nearest"]
         assert main(words) == 0
         assert (f"was made of {own}" in " ".join(capsys.readouterr().err.split())) == warned
+    other = measurements_file(
+        tmp_path / "other.ndjson", replace(made, provenance={"when": "tomorrow"})
+    )
+    for when, warned in (("today", False), ("tomorrow", True)):  # only the latter is scored on
+        of = {"probe": {"when": when}}
+        write_table(TuningTable(cluster, "openmpi 5.0.11", (), of), table)
+        words = ["evaluate", str(own), "--test", str(other), "--table", str(table)]
+        assert main([*words, "--baselines", "nearest"]) == 0
+        assert ("was made of" in " ".join(capsys.readouterr().err.split())) == warned
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     file_option(
         parser,
         "--test",
-        "results to score on, by selectors that learn from all FILEs (default: cross-validation)",
+        "results to score the selectors on, which then learn from all FILEs (default:"
+        " cross-validation)",
         nargs="+",
         default=[],
     )
@@ -167,7 +168,7 @@ def run(options: argparse.Namespace) -> None:
         _check_test(options.files, options.test, options.cv, options.pooled)
     read = partial(read_cases, form=options.format, simulate=simulate, pooled=options.pooled)
     cases, tests = read(options.files, excluded=()), read(options.test, excluded=())
-    drop_algorithms([*cases, *tests], options.exclude_algorithms)
+    drop_algorithms([*cases, *tests], options.exclude_algorithms)  # raises if neither has one
     cases, tests = (_without(own, options.exclude_algorithms) for own in (cases, tests))
     own_sets = _test_sets(cases, tests) if options.test else _held_out_sets(cases, protocol)
     asked = [case for own, _ in own_sets.values() for case in own]
@@ -240,7 +241,7 @@ def _check_test(
             " --pooled names algorithms"
         )
     if both := {path.resolve() for path in files} & {path.resolve() for path in tests}:
-        raise UsageError(f"{min(both)} is to be learned from and tested on: name it once")
+        raise UsageError(f"{min(both)} is named both before and after --test: name it once")
 
 
 CasesAndFolds = tuple[Sequence[EvaluationCase], Sequence[Fold]]
@@ -271,7 +272,7 @@ def _test_sets(
             f" of {', '.join(asked) or 'nothing'}: give results of the same collectives and memory"
         )
     if lost := len(tests) - sum(map(len, asked.values())):
-        warn(f"{plural(lost, 'call')} without the default left out: others have it")
+        warn(f"{plural(lost, 'call')} left out, where the library's default was not measured")
     for name in [name for name in asked if name not in known]:
         warn(f"{name}: left out, since the files to learn from have no such calls")
     return {name: (own, [(known[name], own)]) for name, own in asked.items() if name in known}
