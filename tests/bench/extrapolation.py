@@ -41,9 +41,10 @@ from tuner.select.cases import (
     cases_from_readings,
     folds,
     group_cases,
+    with_alternatives,
 )
 from tuner.select.dataset import CallPoint
-from tuner.select.evaluate import is_slower, no_simulation, with_alternatives
+from tuner.select.evaluate import is_slower, no_simulation
 from tuner.select.selector import train
 
 DEFAULT = AlgorithmChoice()

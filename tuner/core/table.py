@@ -88,6 +88,8 @@ class Evidence:
     predicted_s predicted time at each size, or empty
     gain        default time / chosen time at these sizes, geometric mean; 1 for the default
     gain_ci95   its 95 % interval
+    slowdown_probability    of being over 5 % slower than the default, the largest at these sizes
+                            where times are predicted; None where all were measured
     """
 
     basis: str
@@ -98,6 +100,7 @@ class Evidence:
     gain: float = 1.0
     gain_ci95: tuple[float, float] = (1.0, 1.0)
     runner_up: str = ""
+    slowdown_probability: float | None = None
 
 
 @dataclass(frozen=True)
@@ -238,13 +241,17 @@ def _check_rules(key: RuleKey, rules: list[Rule]) -> None:
 
 
 def rule_record(rule: Rule) -> dict[str, Any]:
-    """Return a rule as a JSON record, with infinities as "inf"."""
+    """Return a rule as a JSON record, with infinities as "inf".
+
+    Evidence has no `slowdown_probability` where it is None.
+    """
+    known = {name: told for name, told in vars(rule.evidence).items() if told is not None}
     return {
         "key": omit_default_placement(vars(rule.key)),
         "start_bytes": rule.start_bytes,
         "stop_bytes": encode_infinities(rule.stop_bytes),
         "choice": encode_infinities(vars(rule.choice)),
-        "evidence": encode_infinities(vars(rule.evidence)),
+        "evidence": encode_infinities(known),
     }
 
 

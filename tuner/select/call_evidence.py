@@ -104,6 +104,8 @@ def explain_rule(rule: Rule, times: Sequence[MeasuredTime], provenance: Mapping[
         text = f"Learned: not measured at all of {sizes}, but around it; expected to be {figures}."
     else:
         text = f"Simulated: nothing was measured nearby; at {sizes} expected to be {figures}."
+    if evidence.slowdown_probability is not None:
+        text += f" Over 5 % slower with a probability of {evidence.slowdown_probability:.1%}."
     runner_up = evidence.runner_up
     return f"{text} Next best: {humanize(runner_up)}." if runner_up else text
 
@@ -122,7 +124,7 @@ def _explain_default(
     if evidence.basis != MEASURED:
         return (
             f"Not measured at all of {sizes}; from what was measured around it, nothing allowed is"
-            " expected to be surely faster than the default."
+            " expected to be faster than the default by enough."
         )
     own = [each for each in times if each.nbytes in evidence.nbytes and each.gain is not None]
     if "acceptance" in provenance and evidence.runner_up:

@@ -130,6 +130,44 @@ def group_cases(
     return dict(found) if to_learn else {name: _with_default(own) for name, own in found.items()}
 
 
+def compared_rows(cases: Sequence[EvaluationCase]) -> list[Observation]:
+    """Return the observations of each call's first case with the default."""
+    first: dict[CallPoint, EvaluationCase] = {}
+    for case in with_alternatives(cases):
+        if AlgorithmChoice() in case.observations:
+            first.setdefault(case.point, case)
+    return [row for case in first.values() for row in case.observations.values()]
+
+
+def with_alternatives(cases: Sequence[EvaluationCase]) -> list[EvaluationCase]:
+    """Return the cases with several candidates; with one alone no choice can be wrong."""
+    return [case for case in cases if len(case.observations) > 1]
+
+
+def from_machine(cases: Sequence[EvaluationCase], group: str) -> list[EvaluationCase]:
+    """Return the cases as the machine of a group knows them: others are of other machines."""
+    return [
+        case
+        if case.group == group
+        else replace(
+            case,
+            observations={
+                choice: replace(row, machine=case.group)
+                for choice, row in case.observations.items()
+            },
+        )
+        for case in cases
+    ]
+
+
+def prior_rows(cases: Sequence[EvaluationCase], of: EvaluationCase) -> tuple[Observation, ...]:
+    """Return what other machines know of calls of the same kind as one case."""
+    alike = [case for case in cases if case.point.kind == of.point.kind and case.group != of.group]
+    return tuple(
+        row for case in from_machine(alike, of.group) for row in case.observations.values()
+    )
+
+
 Fold = tuple[Sequence[EvaluationCase], Sequence[EvaluationCase]]  # to train on, and to select at
 
 

@@ -13,6 +13,7 @@ from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallKind, CallPoint, Observation
 
 MAX_EXTRAPOLATION = 8.0  # largest factor of extrapolation beyond measured nodes and sizes
+GUARDED_EXTRAPOLATION = 4.0  # of rules: two octaves
 _SINGLE_SIZE_FACTOR = 2.0  # extrapolation factor around a single probed size
 
 NodesPpn = tuple[int, int]  # nodes, ppn
@@ -57,11 +58,6 @@ class Coverage:
         """
         return any(self._covered_by(point, choice, max_extrapolation))
 
-    def shape_neighbours(self, point: CallPoint) -> Sequence[CallPoint]:
-        """Return the call on the neighbouring measured shapes, or on its own shape if measured."""
-        speaking = _neighbouring_shapes(self._shapes_near_size(point, 1.0), point, 1.0)
-        return [replace(point, nodes=nodes, ppn=ppn) for nodes, ppn in speaking]
-
     def size_neighbours(self, point: CallPoint) -> Sequence[CallPoint]:
         """Return the next smaller and the next larger call that was measured on the same shape.
 
@@ -81,6 +77,14 @@ class Coverage:
             _neighbouring_shapes(
                 self._shapes_near_size(point, max_extrapolation), point, max_extrapolation
             )
+        )
+
+    def shows_trend(self, point: CallPoint) -> bool:
+        """Return whether several node counts were measured or that of `point`, and so for ppn."""
+        counts = zip(*self._shapes(point), strict=True)
+        return all(
+            value in measured or len({*measured}) > 1
+            for value, measured in zip((point.nodes, point.ppn), counts, strict=False)
         )
 
     def _covered_by(

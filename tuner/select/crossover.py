@@ -20,7 +20,6 @@ import numpy as np
 
 from tuner.base.statistics import NORMAL_95
 from tuner.core.table import AlgorithmChoice
-from tuner.select.dataset import MIN_GAIN
 from tuner.select.selector import Selector
 from tuner.select.significance import Comparison
 
@@ -81,7 +80,7 @@ def _last_winning_size(
     gain = (1 - way) * here.mean + way * there.mean
     known = np.hypot((1 - way) * here.sd, way * there.sd)
     spread = np.hypot(known, GAIN_DRIFT_PER_SQRT_OCTAVE * np.sqrt(abs(octaves) * way * (1 - way)))
-    failing = np.flatnonzero(gain - NORMAL_95 * spread <= math.log1p(MIN_GAIN))
+    failing = np.flatnonzero(spread >= near.max_spread(gain))
     last = way[max(failing[0] - 1, 0)] if failing.size else 1.0
     return float(here.nbytes * 2 ** (octaves * last))
 
@@ -107,10 +106,9 @@ def _gain_sd(comparison: Comparison, choice: AlgorithmChoice) -> float:
 
 def max_extrapolation_ratio(comparison: Comparison, choice: AlgorithmChoice) -> float:
     """Return the size ratio up to which a choice is used beyond the last measured size."""
-    gain = math.log(comparison.gains[choice]) - math.log1p(MIN_GAIN)
-    octaves = (
-        (gain / NORMAL_95) ** 2 - _gain_sd(comparison, choice) ** 2
-    ) / GAIN_DRIFT_PER_SQRT_OCTAVE**2
+    gain = np.array(math.log(comparison.gains[choice]))
+    spread, own = float(comparison.max_spread(gain)), _gain_sd(comparison, choice)
+    octaves = (spread**2 - own**2) / GAIN_DRIFT_PER_SQRT_OCTAVE**2
     return float(2 ** min(max(octaves, 0.0), _MAX_OCTAVES))
 
 

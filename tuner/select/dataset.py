@@ -83,6 +83,7 @@ class Observation:
     seconds, low, high  time over the launches (`tuner.core.speedup`) and its 95 % interval
     simulated_seconds   NaN for algorithms of the library that no schedule of ours describes, and
                         for its default where the algorithm that it runs is unknown
+    machine             where it was measured, if that is not the machine in question
     """
 
     point: CallPoint
@@ -92,6 +93,7 @@ class Observation:
     low: float
     high: float
     simulated_seconds: float = math.nan
+    machine: str = ""
 
 
 def measured_pairs(measurements: Measurements) -> Collection[PointConfig]:

@@ -21,7 +21,7 @@ from tuner.base.progress import ProgressCallback, no_progress
 from tuner.base.statistics import CONFIDENCE
 from tuner.core.table import AlgorithmChoice
 from tuner.select.baselines import BASELINES, SelectFunction, Trainer, default_or_first
-from tuner.select.cases import EvaluationCase, Fold, folds
+from tuner.select.cases import EvaluationCase, Fold, folds, from_machine, with_alternatives
 from tuner.select.dataset import CallPoint, Observation, SimulateFunction
 from tuner.select.selector import train
 
@@ -142,8 +142,17 @@ def selections(
     lessons = list(product(trainers, parts))
     for done, (name, (known, own)) in enumerate(lessons):
         progress(done, len(lessons))
-        picked[name] += _measured_selections(trainers[name](known), with_alternatives(own))
+        for group, theirs in _by_group(with_alternatives(own)).items():
+            pick = trainers[name](from_machine(known, group))
+            picked[name] += _measured_selections(pick, theirs)
     return picked | {name: list(_measured_selections(pick, asked)) for name, pick in fixed.items()}
+
+
+def _by_group(cases: Sequence[EvaluationCase]) -> dict[str, list[EvaluationCase]]:
+    groups: dict[str, list[EvaluationCase]] = defaultdict(list)
+    for case in cases:
+        groups[case.group].append(case)
+    return groups
 
 
 def score_selections(picked: Selections, group: str | None = None) -> dict[str, Score]:
@@ -153,11 +162,6 @@ def score_selections(picked: Selections, group: str | None = None) -> dict[str, 
         for name, pairs in picked.items()
     }
     return {name: _score(pairs) for name, pairs in chosen.items() if pairs}
-
-
-def with_alternatives(cases: Sequence[EvaluationCase]) -> list[EvaluationCase]:
-    """Return the cases with several candidates; with one alone no choice can be wrong."""
-    return [case for case in cases if len(case.observations) > 1]
 
 
 def selector_trainers(
@@ -179,7 +183,7 @@ def _train_selector(
     usual = _most_frequent(cases)
 
     def pick(point: CallPoint, choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
-        ask = selector.choose_significant if significant_only else selector.choose
+        ask = selector.choose_guarded if significant_only else selector.choose
         chosen = ask(point, choices)
         if chosen in choices:
             return chosen

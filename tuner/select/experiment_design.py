@@ -24,6 +24,7 @@ from tuner.select.dataset import (
     SimulateFunction,
     is_incorrect,
 )
+from tuner.select.guard import DEGREES_OF_FREEDOM
 from tuner.select.posterior import Posterior, log_time_variance
 from tuner.select.posterior_covariance import PosteriorCovariance
 from tuner.select.selector import Selector
@@ -32,8 +33,8 @@ from tuner.select.value_of_information import RegretEstimate
 BOUND_CONFIDENCE = 0.95
 REPETITIONS = 12  # of each choice
 CALL_OVERHEAD_S = 1e-3  # of a repetition, besides the call itself
-_N_DRAWS = 256
-_DEGREES_OF_FREEDOM = 5.0  # of Student's t
+_N_DRAWS = 512
+_OTHERS_WEIGHT = 0.3  # of what measuring a point tells of the others
 _MAX_UNANSWERED = 3  # requests without a result
 _TARGET_HALF_WIDTH = 0.05  # relative, to which a choice is measured
 _CANDIDATE_COUNTS = (
@@ -60,10 +61,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class AcquisitionCandidate:
-    """An experiment, the index of its point and the fraction of that point's regret it saves.
-
-    Regrets are those of `RegretEstimate.acquisition_regret`, here and in the queue.
-    """
+    """An experiment, the index of its point and the fraction of that point's regret it saves."""
 
     point_index: int
     experiment: Experiment
@@ -117,7 +115,9 @@ class AcquisitionQueue:
 
     def _update_value_explained(self, index: int) -> None:
         fellows = self._covariance.correlated_points(index)
-        self._value_explained[fellows] = self._covariance.value_explained(index, self._regrets)
+        own = self._regrets[fellows]
+        told = self._covariance.value_explained(index, self._regrets)
+        self._value_explained[fellows] = own + _OTHERS_WEIGHT * (told - own)
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,7 @@ class ExperimentDesign:
     simulate                prior times of choices, before and besides measurements
     measurement_cost        seconds to measure one choice, from the seconds of one call
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured
+    prior                   observations of other machines
     """
 
     def __init__(
@@ -150,13 +151,14 @@ class ExperimentDesign:
         measurement_cost: Callable[[float], float] = measurement_cost,
         seed: int = 1,
         uses_unmeasured_costs: Callable[[CallPoint], bool] = lambda _: False,
+        prior: Sequence[Observation] = (),
     ) -> None:
         if not candidates:
             raise InputError("there is no point to probe: name collectives, shapes and sizes")
         self._candidates = dict[CallPoint, tuple[AlgorithmChoice, ...]]()
         self._simulate, self._measurement_cost = simulate, measurement_cost
         self._observations = dict[PointConfig, Observation]()
-        self._seed = seed
+        self._seed, self._prior = seed, tuple(prior)
         self._uses_unmeasured_costs = uses_unmeasured_costs
         self._unanswered: Counter[PointConfig] = Counter()
         self._incorrect: IncorrectSet = frozenset()
@@ -178,7 +180,10 @@ class ExperimentDesign:
         """Replace all observations and the set of incorrect algorithms by these."""
         known = tuple(observations)
         self._selector = Selector(
-            known, self._simulate, adaptive=True, uses_unmeasured_costs=self._uses_unmeasured_costs
+            (*known, *self._prior),
+            self._simulate,
+            adaptive=True,
+            uses_unmeasured_costs=self._uses_unmeasured_costs,
         )
         self._incorrect = incorrect
         self._correct_candidates = {
@@ -248,21 +253,18 @@ class ExperimentDesign:
         }
 
     def _supported(self, point: CallPoint) -> frozenset[AlgorithmChoice]:
-        """Return the choices that a table may use at a call without measurements, if surely faster.
+        """Return the choices that a table may use at a call without measurements.
 
         See `tuner.select.significance.predict_comparison`.
         """
-        covered = self._selector.candidates(point, max_extrapolation=1.0)
-        if AlgorithmChoice() not in covered:
-            return frozenset()
-        return self._selector.consistent_with_neighbours(point, covered)
+        return frozenset(self._selector.guarded_candidates(point))
 
     def _posterior(self, point: CallPoint) -> Posterior:
         known = self._selector.posterior_model(point.kind)
         return known.posterior(point, self._correct_candidates[point])
 
     def _acquisition_queue(self) -> AcquisitionQueue:
-        regrets = np.array([own.acquisition_regret for own in self._estimates.values()])
+        regrets = np.array([own.selection.regret for own in self._estimates.values()])
         options = [
             option
             for n, point in enumerate(self._candidates)
@@ -273,7 +275,7 @@ class ExperimentDesign:
     def _acquisition_candidates(self, index: int, point: CallPoint) -> list[AcquisitionCandidate]:
         """Return ways to measure a point: the default with ever more of the likeliest winners."""
         outlook = self._estimates[point]
-        belief, regret = outlook.posterior, outlook.acquisition_regret
+        belief, regret = outlook.posterior, outlook.selection.regret
         if regret < _MIN_REGRET:
             return []
         order = [
@@ -313,10 +315,7 @@ class ExperimentDesign:
 
 
 def _student_t_draws(seed: int, columns: int) -> FloatArray:
-    """Return draws of Student's t distribution, with one scale for each row.
-
-    Its heavy tails allow for posteriors whose variances are too small.
-    """
+    """Return draws of Student's t distribution, with one scale for each row."""
     random = np.random.default_rng(seed)
-    scale = np.sqrt(_DEGREES_OF_FREEDOM / random.chisquare(_DEGREES_OF_FREEDOM, (_N_DRAWS, 1)))
+    scale = np.sqrt(DEGREES_OF_FREEDOM / random.chisquare(DEGREES_OF_FREEDOM, (_N_DRAWS, 1)))
     return np.asarray(random.standard_normal((_N_DRAWS, columns)) * scale)

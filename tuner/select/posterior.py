@@ -16,21 +16,23 @@ from tuner.base.statistics import NORMAL_95
 from tuner.core.measurement import MIN_SAMPLE_S
 from tuner.core.speedup import mean_over_launches
 from tuner.core.table import AlgorithmChoice
+from tuner.select import guard
 from tuner.select.dataset import CallPoint, Observation, PointConfig, SimulateFunction
-from tuner.select.extrapolation import BASE_MODE, ExtrapolationMode, is_power_of_two
-from tuner.select.hockney_baseline import design_row, fit_per_algorithm, fit_pooled
 from tuner.select.regressor import AlgorithmKernel, ResidualGP
+from tuner.select.structured_cost import COST_SD, TERMS, AlgorithmKey, StructuredCost, algorithm_key
 
 _MAX_OBSERVATIONS = 800  # of one regressor, which factors a matrix of as many rows
-_PRIOR_KERNEL = AlgorithmKernel(
-    shared_sd=1.0, offset_sd=0.3, algorithm_sd=(0.2,)
-)  # error of simulations without any measurement
+_COUNT_WEIGHT = 2.0  # of distances of numbers of nodes and ranks; that of sizes is 1
 _POWER_OF_TWO_DISTANCE = math.log(2)  # distance from other numbers of ranks
 # Standard deviation by which the log ratio of two choices drifts from the simulated one over an
 # octave without measurements: relative to simulations, large exchanges take 1.3 to 1.7 times as
 # long as they do a few octaves below.
-_DRIFT_PER_OCTAVE = 0.05
-_PRIOR_SD = 1.0  # of choices that are neither simulated nor measured
+_DRIFT_PER_OCTAVE = 0.1
+_SIMULATED_SD = 0.3  # of the logarithms of the costs that simulations rest on
+_NOISE_VARIANCE = 1e-4  # of the logarithm of a time: known to 1 % at best
+
+
+_Shape = tuple[str, int, int]  # machine, nodes, ppn
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,24 @@ class Posterior:
             c[i, i] + c[j, j] - 2 * c[i, j]
         )
 
+    def slowdown_probability(self, choice: AlgorithmChoice) -> float:
+        """Return the probability that a choice is slower than the default by over `MIN_GAIN`."""
+        return guard.slowdown_probability(*self.log_gain(choice, AlgorithmChoice()))
+
     @property
     def fastest(self) -> AlgorithmChoice:
         """Return the choice with the least expected log time."""
         return self.choices[int(self.mean.argmin())]
+
+
+def coordinates(point: CallPoint) -> list[float]:
+    """Return the logarithmic coordinates of a call, (4,); near calls are similar."""
+    return [
+        math.log(max(point.nbytes, 1)),
+        _COUNT_WEIGHT * math.log(point.nodes),
+        _COUNT_WEIGHT * math.log(point.ppn),
+        _POWER_OF_TWO_DISTANCE * (point.p & (point.p - 1) == 0),
+    ]
 
 
 def standard_deviation(variance: float) -> float:
@@ -83,54 +99,29 @@ class PosteriorModel:
     """A model of the times of calls of one kind, from all their observations.
 
     If there are many, each regressor is fitted to those of the shapes nearest to the one in
-    question.
-
-    mode    how calls are compared
+    question, on its own machine first.
     """
 
-    def __init__(
-        self,
-        observations: Sequence[Observation],
-        simulate: SimulateFunction,
-        mode: ExtrapolationMode = BASE_MODE,
-    ) -> None:
+    def __init__(self, observations: Sequence[Observation], simulate: SimulateFunction) -> None:
         self._simulate = simulate
-        self._mode = mode
-        self._observations: dict[tuple[int, int], list[tuple[Observation, float]]] = defaultdict(
-            list
-        )
+        self._observations: dict[_Shape, list[tuple[Observation, float]]] = defaultdict(list)
         for row in observations:
-            self._observations[row.point.nodes, row.point.ppn].append((row, log_time_variance(row)))
+            shape = row.machine, row.point.nodes, row.point.ppn
+            self._observations[shape].append((row, log_time_variance(row)))
+        machines = ("", *(row.machine for row in observations))
+        self._machines = {name: n for n, name in enumerate(dict.fromkeys(machines))}
         self.choices = tuple(dict.fromkeys(row.choice for row in observations))
-        self._indices = {choice: number for number, choice in enumerate(self.choices)}
+        self._numbers: dict[AlgorithmKey, int] = {}
         self._references = _references(observations)
-        self._pooled_fit = fit_pooled(observations)
-        self._regressors: dict[tuple[tuple[int, int], ...], ResidualGP] = {}
+        self._all = observations
+        self._regressors: dict[tuple[_Shape, ...], ResidualGP] = {}
 
     def predict_joint(self, pairs: Sequence[PointConfig]) -> tuple[FloatArray, FloatArray]:
         """Return means and covariance of the log-seconds of pairs of one shape."""
-        for _, choice in pairs:
-            self._indices.setdefault(choice, len(self._indices))
+        features = np.array([self._features(*pair) for pair in pairs])
         if not self._observations:
-            return self._prior_only(pairs)
-        regressor = self._regressor(pairs[0][0])
-        mean, covariance = regressor.predict_joint([self._features(*pair) for pair in pairs])
-        return mean, covariance
-
-    def log_size(self, point: CallPoint) -> float:
-        """Return the log size by which calls are compared, per node if the mode says so."""
-        size = math.log(max(point.nbytes, 1))
-        return size - math.log(point.nodes) if self._mode.size_per_node else size
-
-    def coordinates(self, point: CallPoint) -> list[float]:
-        """Return the logarithmic coordinates of a call; near calls are similar."""
-        told = self._mode.distinguish_powers_of_two and is_power_of_two(point.p)
-        return [
-            self.log_size(point),
-            math.log(point.nodes),
-            math.log(point.ppn),
-            _POWER_OF_TWO_DISTANCE * told,
-        ]
+            return features[:, -1], AlgorithmKernel(n_costs=len(TERMS))(features[:, :-1])
+        return self._regressor(pairs[0][0]).predict_joint(features)
 
     def posterior(self, point: CallPoint, choices: Sequence[AlgorithmChoice]) -> Posterior:
         """Return the posterior of these choices at one point.
@@ -139,44 +130,31 @@ class PosteriorModel:
         all measurements agree with their simulations.
         """
         mean, covariance = self.predict_joint([(point, choice) for choice in choices])
-        place = self.coordinates(point)
+        place = coordinates(point)
         strayed = [
             _DRIFT_PER_OCTAVE**2 / 2 * self._octaves_to_nearest(place, choice) for choice in choices
         ]
         return Posterior(tuple(choices), mean, covariance + np.diag(strayed))
 
-    def _octaves_to_nearest(self, coordinates: Sequence[float], choice: AlgorithmChoice) -> float:
-        """Return the octaves to the nearest call at which a choice was measured; 0 if it never was.
+    def _octaves_to_nearest(self, place: Sequence[float], choice: AlgorithmChoice) -> float:
+        """Return the octaves to the nearest call where a choice was measured; 0 if it never was.
 
         The uncertainty of choices without measurements is part of the prior.
         """
         if choice not in self._measured_coordinates:
             return 0.0
         return float(
-            np.abs(self._measured_coordinates[choice] - coordinates).sum(axis=1).min() / math.log(2)
+            np.abs(self._measured_coordinates[choice] - place).sum(axis=1).min() / math.log(2)
         )
 
     @cached_property
     def _measured_coordinates(self) -> Mapping[AlgorithmChoice, FloatArray]:
-        """Return the coordinates at which each choice was measured, (rows, 4)."""
+        """Return the coordinates at which each choice was measured on this machine, (rows, 4)."""
         places: dict[AlgorithmChoice, list[list[float]]] = defaultdict(list)
-        for rows in self._observations.values():
-            for row, _ in rows:
-                places[row.choice].append(self.coordinates(row.point))
+        for row in self._all:
+            if not row.machine:
+                places[row.choice].append(coordinates(row.point))
         return {choice: np.array(own) for choice, own in places.items()}
-
-    def _prior_only(self, pairs: Sequence[PointConfig]) -> tuple[FloatArray, FloatArray]:
-        """Return mean and covariance without any measurement.
-
-        Pairs that are not simulated get the median of those that are, or else the rough line.
-        """
-        features = np.array([self._features(*pair) for pair in pairs])
-        simulated = np.array([self._simulate(*pair) for pair in pairs])
-        known = np.isfinite(simulated)
-        rough = [self.prior_seconds(*pair) for pair in pairs]
-        usual = np.median(simulated[known]) if known.any() else np.array(rough)
-        mean = np.log(np.maximum(np.where(known, simulated, usual), MIN_SAMPLE_S))
-        return mean, _PRIOR_KERNEL(features[:, :-1]) + np.diag(np.where(known, 0.0, _PRIOR_SD**2))
 
     def _regressor(self, point: CallPoint) -> ResidualGP:
         shapes = self._nearest_shapes(point)
@@ -185,10 +163,11 @@ class PosteriorModel:
             self._regressors[shapes] = self._fit(rows)
         return self._regressors[shapes]
 
-    def _nearest_shapes(self, point: CallPoint) -> tuple[tuple[int, int], ...]:
-        def far(shape: tuple[int, int]) -> float:
-            nodes, ppn = shape
-            return abs(math.log(nodes / point.nodes)) + abs(math.log(ppn / point.ppn))
+    def _nearest_shapes(self, point: CallPoint) -> tuple[_Shape, ...]:
+        def far(shape: _Shape) -> tuple[bool, float]:
+            machine, nodes, ppn = shape
+            away = abs(math.log(nodes / point.nodes)) + abs(math.log(ppn / point.ppn))
+            return bool(machine), away
 
         ordered = sorted(self._observations, key=far)
         total = np.cumsum([len(self._observations[shape]) for shape in ordered])
@@ -196,38 +175,54 @@ class PosteriorModel:
         return tuple(sorted(ordered[:enough]))
 
     def _fit(self, observations: Sequence[tuple[Observation, float]]) -> ResidualGP:
-        regressor = ResidualGP()
-        features = [self._features(row.point, row.choice) for row, _ in observations]
+        regressor = ResidualGP(noise_variance=_NOISE_VARIANCE, n_costs=len(TERMS))
+        features = [self._features(row.point, row.choice, row.machine) for row, _ in observations]
         weights = [
             regressor.noise_variance / max(uncertain, regressor.noise_variance)
             for _, uncertain in observations
         ]
         return regressor.fit(features, [math.log(row.seconds) for row, _ in observations], weights)
 
-    def _features(self, point: CallPoint, choice: AlgorithmChoice) -> list[float]:
-        """Return the choice's number, the call's coordinates and the log of its prior seconds."""
-        start = math.log(self.prior_seconds(point, choice))
-        return [float(self._indices[choice]), *self.coordinates(point), start]
+    def _features(
+        self, point: CallPoint, choice: AlgorithmChoice, machine: str = ""
+    ) -> list[float]:
+        """Return the columns that `AlgorithmKernel` describes, then the log of prior seconds.
+
+        Only this machine is simulated.
+        """
+        cost = self._cost.linearised(point, choice, machine)
+        simulated = math.nan if machine else self._simulated_seconds(point, choice)
+        known = math.isfinite(simulated)
+        return [
+            float(self._number(choice, machine)),
+            float(self._machines[machine]),
+            *coordinates(point),
+            *(cost.shares * (_SIMULATED_SD if known else COST_SD)),
+            cost.deviation_sd,
+            math.log(simulated) if known else cost.log_seconds,
+        ]
 
     def prior_seconds(self, point: CallPoint, choice: AlgorithmChoice) -> float:
-        """Return the prior mean: simulated seconds of the choice or of its best reference.
+        """Return the simulated seconds, or those of the most probable costs."""
+        simulated = self._simulated_seconds(point, choice)
+        if math.isfinite(simulated):
+            return simulated
+        return self._cost.linearised(point, choice).seconds
 
-        If there are none, it is a fitted Hockney line, of this choice alone if the mode says so.
-        """
+    def _number(self, choice: AlgorithmChoice, machine: str) -> int:
+        return self._numbers.setdefault(algorithm_key(choice, machine), len(self._numbers))
+
+    def _simulated_seconds(self, point: CallPoint, choice: AlgorithmChoice) -> float:
+        """Return the simulated seconds of a choice or of its best reference; NaN without any."""
         for known in (choice, self._references.get(choice, self._default_reference)):
             seconds = math.nan if known is None else self._simulate(point, known)
             if not math.isnan(seconds):
                 return max(seconds, MIN_SAMPLE_S)
-        line = self._per_algorithm_fits.get(choice, self._pooled_fit)
-        return max(float(design_row(point) @ line), MIN_SAMPLE_S)
+        return math.nan
 
     @cached_property
-    def _per_algorithm_fits(self) -> Mapping[AlgorithmChoice, FloatArray]:
-        if not self._mode.per_algorithm_baseline:
-            return {}
-        return fit_per_algorithm(
-            [row for rows in self._observations.values() for row, _ in rows], self._pooled_fit
-        )
+    def _cost(self) -> StructuredCost:
+        return StructuredCost(self._all)
 
     @cached_property
     def _default_reference(self) -> AlgorithmChoice | None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
+from scipy.spatial.distance import cdist
 
 from tuner.base.arrays import FloatArray
 from tuner.select.dataset import CallPoint
-from tuner.select.regressor import AlgorithmKernel
 
 _MEASUREMENT_VARIANCE = 1e-4  # remaining variance of a measured point; the prior one is 1
+_LENGTH_SCALE = 16.0  # L1 distance of logarithms of sizes and counts
 _CONSTANT_VARIANCE = 0.05  # additional prior variance that points of one kind share
 
 
@@ -90,10 +90,9 @@ class PosteriorCovariance:
 
 def _prior_covariance(points: Sequence[CallPoint]) -> FloatArray:
     """Return the prior covariance in column-major order, so that BLAS can update it in place."""
-    places = np.array(
-        [(0.0, math.log(max(p.nbytes, 1)), math.log(p.nodes), math.log(p.ppn)) for p in points]
-    )
-    return np.asfortranarray(AlgorithmKernel(shared_sd=0.0)(places) + _CONSTANT_VARIANCE)
+    places = np.array([point.log_coordinates for point in points])
+    correlation = np.exp(cdist(places, places, "cityblock") / -_LENGTH_SCALE)
+    return np.asfortranarray(correlation + _CONSTANT_VARIANCE)
 
 
 def _variances(covariance: FloatArray) -> FloatArray:

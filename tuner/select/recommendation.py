@@ -11,9 +11,10 @@ from tuner.base.arrays import FloatArray
 from tuner.core.table import AlgorithmChoice
 from tuner.select.coverage import Coverage
 from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_point
-from tuner.select.extrapolation import ExtrapolationMode
-from tuner.select.posterior import PosteriorModel
+from tuner.select.posterior import PosteriorModel, coordinates
+from tuner.select.regressor import LENGTH_SCALE
 
+FOREIGN_DISTANCE = LENGTH_SCALE  # to calls of other machines
 _UNSUPPORTED_MIN_GAIN = 0.5  # gain required if a choice was not measured on all neighbouring shapes
 
 
@@ -28,21 +29,27 @@ class Recommender:
     """
 
     def __init__(
-        self,
-        model: PosteriorModel,
-        observations: Sequence[Observation],
-        coverage: Coverage,
-        mode: ExtrapolationMode,
+        self, model: PosteriorModel, observations: Sequence[Observation], coverage: Coverage
     ) -> None:
-        self._model, self._coverage, self._mode = model, coverage, mode
-        self._log_seconds = {(row.point, row.choice): math.log(row.seconds) for row in observations}
-        fastest = {point: _winners(own) for point, own in group_by_point(observations).items()}
-        self._winner_coordinates = np.array([self._coordinates(point) for point in fastest])
-        self._winners = list(fastest.values())
+        self._model, self._coverage = model, coverage
+        own = [row for row in observations if not row.machine]
+        self._log_seconds = {(row.point, row.choice): math.log(row.seconds) for row in own}
+        groups = [
+            (machine, point, _winners(rows))
+            for machine in sorted({row.machine for row in observations})
+            for point, rows in group_by_point(
+                row for row in observations if row.machine == machine
+            ).items()
+        ]
+        self._winner_coordinates = np.array(
+            [
+                [*coordinates(point), FOREIGN_DISTANCE * bool(machine)]
+                for machine, point, _ in groups
+            ]
+        )
+        self._winners = [fastest for _, _, fastest in groups]
 
     def choose(self, point: CallPoint, candidates: Sequence[AlgorithmChoice]) -> AlgorithmChoice:
-        if not self._mode.follow_posterior:
-            return AlgorithmChoice()
         found = self._model.posterior(point, candidates)
         nearest = self._nearest_winner(point, candidates)
         if nearest is None:
@@ -90,7 +97,7 @@ class Recommender:
         return next(known, ties[0] if ties else None)
 
     def _coordinates(self, point: CallPoint) -> FloatArray:
-        return np.array(self._model.coordinates(point))
+        return np.array([*coordinates(point), 0.0])
 
 
 def _winners(observations: Sequence[Observation]) -> tuple[AlgorithmChoice, ...]:

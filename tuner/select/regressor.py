@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
@@ -19,19 +21,33 @@ _PRIOR_PSEUDO_COUNT = 8.0  # weight of the prior in the typical scale, in errors
 _N_FIT_ITERATIONS = 4  # alternating with updates of the scales, which have then nearly converged
 _SCALE_BOUNDS = (1e-3, 10.0)  # limits of the scales
 _ERROR_LENGTH_SCALE = 0.5  # L1 distance over which the sizes of errors are correlated
+_MACHINE_CORRELATION = math.exp(-1)  # of residuals of two machines at the same coordinates
+COST_CORRELATION = 0.5  # of the logarithms of the costs of two machines
+
+LENGTH_SCALE = 6.0  # in units of the coordinates: natural logarithms of sizes and counts
+TYPICAL_SD = 0.3  # of the residual at given coordinates
+OFFSET_SD = 0.2  # of a choice's residual everywhere
 
 
 class AlgorithmKernel:
-    """The covariance of residuals, a sum of three parts.
+    """The covariance of residuals, a sum of five parts.
 
     One part is shared by all choices at the same coordinates, one belongs to each choice at its
-    coordinates, and one, the offset, belongs to each choice everywhere.
+    coordinates, and one, the offset, belongs to each choice everywhere. The others are errors of
+    costs, by the shares of these in the times of two rows: of the machine's, and of each choice's
+    deviations from them (`tuner.select.structured_cost`).
 
-    X has the number of the choice in its first column and the coordinates in the others. The first
-    two parts decay with exp(-L1 distance / length_scale), the product of exponential kernels of the
-    coordinates. So on a grid the mean depends only on the nearest values along each axis: it
-    interpolates between them and fades into the overall mean beyond them. With a sum of squares
-    instead, other sizes of another shape would blur what was measured at this size.
+    X has the number of the choice in its first column, that of the machine in its second, then the
+    coordinates, and in the last columns `n_costs` shares, each times the standard deviation of its
+    cost, and that of the choice's deviations, in the same units. Without costs the machine and
+    these are missing. The first two parts decay with exp(-L1 distance / length_scale), the product
+    of exponential kernels of the coordinates. So on a grid the mean depends only on the nearest
+    values along each axis: it interpolates between them and fades into the overall mean beyond
+    them. With a sum of squares instead, other sizes of another shape would blur what was measured
+    at this size.
+
+    Of two machines the first two parts are correlated less, by `_MACHINE_CORRELATION`, and so are
+    costs, by `COST_CORRELATION`.
 
     shared_sd       prior standard deviation of the shared part
     offset_sd       prior standard deviation of the offset
@@ -42,33 +58,49 @@ class AlgorithmKernel:
 
     def __init__(
         self,
-        length_scale: float = 16.0,
-        shared_sd: float = 1.0,
-        offset_sd: float = 0.0,
-        algorithm_sd: ArrayLike = (1.0,),
+        length_scale: float = LENGTH_SCALE,
+        shared_sd: float = TYPICAL_SD,
+        offset_sd: float = OFFSET_SD,
+        algorithm_sd: ArrayLike = (TYPICAL_SD,),
         algorithms: ArrayLike = (),
+        n_costs: int = 0,
     ) -> None:
         self.length_scale = length_scale
         self.shared_sd = shared_sd
         self.offset_sd = offset_sd
         self.algorithm_sd = algorithm_sd
         self.algorithms = algorithms
+        self.n_costs = n_costs
 
     def __call__(self, X: FloatArray, others: FloatArray | None = None) -> FloatArray:
         """Return the covariance of the rows, (n, n), or with other rows, (n, m)."""
         other = X if others is None else others
-        return self.covariance(
-            X, self.correlation(_distance(X, other)), _is_same_algorithm(X, other)
-        )
+        return self.covariance(X, other, self.correlation(X, other))
 
-    def correlation(self, distance: FloatArray) -> FloatArray:
-        """Return the correlation at an L1 distance."""
-        return np.asarray(np.exp(distance / -self.length_scale))
+    def correlation(self, X: FloatArray, other: FloatArray) -> FloatArray:
+        """Return the correlation of rows at the L1 distance of their coordinates."""
+        distance = _distance(self.places(X), self.places(other))
+        apart = _MACHINE_CORRELATION ** (1 - self.is_same_machine(X, other))
+        return np.asarray(np.exp(distance / -self.length_scale) * apart)
 
-    def covariance(self, X: FloatArray, correlation: FloatArray, same: FloatArray) -> FloatArray:
-        """Return the covariance, given the correlation and which rows are of the same choice."""
-        own = np.square(self._algorithm_sds(X))[:, None] * correlation + self.offset_sd**2
-        return np.asarray(self.shared_sd**2 * correlation + same * own)
+    def places(self, X: FloatArray) -> FloatArray:
+        """Return the columns of the coordinates."""
+        return X[:, 2 : -self.n_costs - 1] if self.n_costs else X[:, 1:]
+
+    def is_same_machine(self, X: FloatArray, other: FloatArray) -> FloatArray:
+        """Return 1.0 for rows of the same machine, else 0.0, (n, m)."""
+        return _is_equal(X, other, 1) if self.n_costs else np.ones((len(X), len(other)))
+
+    def covariance(self, X: FloatArray, other: FloatArray, correlation: FloatArray) -> FloatArray:
+        """Return the covariance, given the correlation."""
+        sds = np.outer(self._algorithm_sds(X), self._algorithm_sds(other))
+        shared = self.shared_sd**2 * correlation
+        own = sds * correlation + self.offset_sd**2
+        if self.n_costs:
+            alike = X[:, -self.n_costs - 1 : -1] @ other[:, -self.n_costs - 1 : -1].T
+            shared += alike * COST_CORRELATION ** (1 - self.is_same_machine(X, other))
+            own += np.outer(X[:, -1], other[:, -1]) * alike
+        return np.asarray(shared + _is_equal(X, other, 0) * own)
 
     def _algorithm_sds(self, X: FloatArray) -> FloatArray:
         algorithms, own = np.asarray(self.algorithms, float), np.asarray(self.algorithm_sd, float)
@@ -80,10 +112,10 @@ class AlgorithmKernel:
 class ResidualGP(RegressorMixin, BaseEstimator):
     """A regressor that predicts y as the last column of X plus a learned residual.
 
-    The first column is the number of the choice, the columns in between are the coordinates. Here
-    the last column is the logarithm of the simulated time and y that of the measured one, so the
-    residual is the logarithm of the simulation's error: it varies slowly with the size even where
-    the time itself does not.
+    The other columns are those of `AlgorithmKernel`. Here the last column is the logarithm of the
+    expected time, simulated or from fitted costs, and y that of the measured one, so the residual
+    is the logarithm of the expectation's error: it varies slowly with the size even where the time
+    itself does not.
 
     The residual is a Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine
     Learning, 2006, chapter 2) over all choices together, with `AlgorithmKernel`. What all choices
@@ -99,24 +131,27 @@ class ResidualGP(RegressorMixin, BaseEstimator):
     than usual for it, the deviations predicted around there are, too: a library's default jumps
     where it changes its algorithm and is steady elsewhere.
 
-    length_scale    in units of the columns (natural logarithms here: 16 is many steps of sizes)
-    algorithm_sd    prior deviation of a choice's residual at given coordinates; the shared part has
-                    that of a typical choice
+    length_scale    in units of the coordinates
+    algorithm_sd    prior deviation of a choice's residual at given coordinates, and of the part
+                    that all choices share
     offset_sd       prior deviation of a choice's residual everywhere
     noise_variance  variance of an observation of weight 1 (1e-4: a time known to 1 %)
+    n_costs         number of the costs whose shares are columns, see `AlgorithmKernel`
     """
 
     def __init__(
         self,
-        length_scale: float = 16.0,
-        algorithm_sd: float = 1.0,
-        offset_sd: float = 0.3,
+        length_scale: float = LENGTH_SCALE,
+        algorithm_sd: float = TYPICAL_SD,
+        offset_sd: float = OFFSET_SD,
         noise_variance: float = 1e-4,
+        n_costs: int = 0,
     ) -> None:
         self.length_scale = length_scale
         self.algorithm_sd = algorithm_sd
         self.offset_sd = offset_sd
         self.noise_variance = noise_variance
+        self.n_costs = n_costs
 
     @single_threaded_blas
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ResidualGP:
@@ -128,22 +163,16 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         weight = _check_sample_weight(sample_weight, features, ensure_non_negative=True)
         features, target, weight = _merge_duplicates(features, target, weight)
         residual = target - features[:, -1]
-        self.mean_ = float(np.average(residual, weights=weight))
         self.coordinates_, variances = _coordinates(features), self.noise_variance / weight
         algorithms, which = np.unique(features[:, 0], return_inverse=True)
         scales = np.ones(len(algorithms))
-        near = AlgorithmKernel(self.length_scale).correlation(
-            _distance(self.coordinates_, self.coordinates_)
-        )
-        same = _is_same_algorithm(self.coordinates_, self.coordinates_)
+        near = self._kernel().correlation(self.coordinates_, self.coordinates_)
         for _ in range(_N_FIT_ITERATIONS):
             own = self.algorithm_sd * np.concatenate([[np.median(scales)], scales])
-            self.kernel_ = AlgorithmKernel(
-                self.length_scale, float(own[0]), self.offset_sd, own, algorithms
-            )
-            covariance = self.kernel_.covariance(self.coordinates_, near, same)
+            self.kernel_ = self._kernel(own, algorithms)
+            covariance = self.kernel_.covariance(self.coordinates_, self.coordinates_, near)
             self.cholesky_ = cholesky(covariance + np.diag(variances), lower=True)
-            self.alpha_ = cho_solve((self.cholesky_, True), residual - self.mean_)
+            self.alpha_ = cho_solve((self.cholesky_, True), residual)
             self.loo_squared_errors_ = _loo_squared_errors(self.cholesky_, self.alpha_)
             scales = np.clip(
                 _update_scales(scales, self.loo_squared_errors_, which), *_SCALE_BOUNDS
@@ -159,23 +188,31 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         features = validate_data(self, X, reset=False)
         places = _coordinates(features)
-        distance = _distance(self.coordinates_, places)
-        same = _is_same_algorithm(self.coordinates_, places)
-        against = self.kernel_.covariance(
-            self.coordinates_, self.kernel_.correlation(distance), same
-        )
+        near = self.kernel_.correlation(self.coordinates_, places)
+        against = self.kernel_.covariance(self.coordinates_, places, near)
         told = solve_triangular(self.cholesky_, against, lower=True)
         covariance = self.kernel_(places) - told.T @ told
         own = self.noise_variance / np.maximum(
             np.diag(covariance), self.noise_variance
         )  # 1 at measurements
-        scale = own + (1 - own) * self._nearby_error_scale(distance, same)
-        expected = features[:, -1] + self.mean_ + self.alpha_ @ against
-        return expected, covariance * np.outer(scale, scale)
+        scale = own + (1 - own) * self._nearby_error_scale(places)
+        return features[:, -1] + self.alpha_ @ against, covariance * np.outer(scale, scale)
 
-    def _nearby_error_scale(self, distance: FloatArray, same: FloatArray) -> FloatArray:
+    def _kernel(
+        self, algorithm_sd: ArrayLike | None = None, algorithms: ArrayLike = ()
+    ) -> AlgorithmKernel:
+        """Return the kernel with these deviations of choices, or that of the prior."""
+        own = (self.algorithm_sd,) if algorithm_sd is None else algorithm_sd
+        return AlgorithmKernel(
+            self.length_scale, self.algorithm_sd, self.offset_sd, own, algorithms, self.n_costs
+        )
+
+    def _nearby_error_scale(self, places: FloatArray) -> FloatArray:
         """Return the typical standardised error of the same choice near each row; 1 without any."""
-        weight = same * np.exp(distance / -_ERROR_LENGTH_SCALE)
+        distance = _distance(*map(self.kernel_.places, (self.coordinates_, places)))
+        weight = _is_equal(self.coordinates_, places, 0)
+        weight *= self.kernel_.is_same_machine(self.coordinates_, places)
+        weight *= np.exp(distance / -_ERROR_LENGTH_SCALE)
         squares = (self.loo_squared_errors_ @ weight + 1) / (weight.sum(axis=0) + 1)
         return np.asarray(np.sqrt(squares))
 
@@ -218,16 +255,16 @@ def _update_scales(previous: FloatArray, errors: FloatArray, which: NDArray[np.i
     )
 
 
-def _is_same_algorithm(some: FloatArray, others: FloatArray) -> FloatArray:
-    """Return 1.0 for rows of the same choice, else 0.0, (n, m)."""
-    return np.asarray(some[:, :1] == others[:, 0], float)
+def _is_equal(some: FloatArray, others: FloatArray, column: int) -> FloatArray:
+    """Return 1.0 for rows whose `column` is equal, else 0.0, (n, m)."""
+    return np.asarray(some[:, column, None] == others[:, column], float)
 
 
 def _distance(some: FloatArray, others: FloatArray) -> FloatArray:
     """Return the L1 distances of coordinates, (n, m)."""
-    if some.shape[1] == 1:
+    if some.shape[1] == 0:
         return np.zeros((len(some), len(others)))
-    return np.asarray(cdist(some[:, 1:], others[:, 1:], "cityblock"))
+    return np.asarray(cdist(some, others, "cityblock"))
 
 
 def _coordinates(features: FloatArray) -> FloatArray:

@@ -385,7 +385,15 @@ def _evidence(size_range: SizeRange) -> Evidence:
         gain=gain,
         gain_ci95=interval,
         runner_up=str(size_range.runner_up or ""),
+        slowdown_probability=_largest_slowdown_probability(size_range),
     )
+
+
+def _largest_slowdown_probability(size_range: SizeRange) -> float | None:
+    if size_range.choice.is_default:
+        return None
+    known = (each.slowdown_probability(size_range.choice) for each in size_range.comparisons)
+    return max((one for one in known if one is not None), default=None)
 
 
 def _weakest_basis(bases: Iterable[str]) -> str:

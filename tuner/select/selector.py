@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tuner.base.errors import InputError
 from tuner.base.statistics import NORMAL_95
 from tuner.core.table import AlgorithmChoice
 from tuner.select import value_of_information
-from tuner.select.coverage import MAX_EXTRAPOLATION, Coverage
+from tuner.select.coverage import GUARDED_EXTRAPOLATION, MAX_EXTRAPOLATION, Coverage
 from tuner.select.dataset import (
-    MIN_GAIN,
     CallKind,
     CallPoint,
     Observation,
     SimulateFunction,
     is_simulated_with_default,
-)
-from tuner.select.extrapolation import (
-    BASE_MODE,
-    SAME_SHAPE_MODE,
-    ExtrapolationMode,
-    SelectFunction,
-    choose_mode_by_cross_validation,
 )
 from tuner.select.posterior import Posterior, PosteriorModel, check_not_empty, standard_deviation
 from tuner.select.recommendation import Recommender
@@ -38,8 +30,6 @@ class Selector:
     """A selector of the fastest choice for any call; `train` makes it.
 
     adaptive                whether an experiment design chose what was measured
-    mode                    how calls are extrapolated; None: `SAME_SHAPE_MODE` on measured shapes,
-                            elsewhere the mode that cross-validation chooses
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured,
                             so that no choice is chosen because of them alone
     """
@@ -49,10 +39,10 @@ class Selector:
         observations: Sequence[Observation],
         simulate: SimulateFunction,
         adaptive: bool,
-        mode: ExtrapolationMode | None = None,
         uses_unmeasured_costs: Callable[[CallPoint], bool] = lambda _: False,
     ) -> None:
-        self.coverage = Coverage(observations)
+        self.coverage = Coverage(row for row in observations if not row.machine)
+        self._coverage_anywhere = Coverage(observations)
         self._uses_unmeasured_costs = uses_unmeasured_costs
         self._simulate = simulate
         self._adaptive = adaptive
@@ -62,9 +52,7 @@ class Selector:
         self._models = {
             kind: PosteriorModel(own, simulate) for kind, own in self._observations.items()
         }
-        self._mode = mode
-        self._recommenders: dict[tuple[CallKind, bool], Recommender] = {}
-        self._gains: dict[CallPoint, Mapping[AlgorithmChoice, float]] = {}
+        self._recommenders: dict[CallKind, Recommender] = {}
 
     def covers(
         self,
@@ -107,6 +95,17 @@ class Selector:
             and self.covers(point, choice, max_extrapolation)
         )
 
+    def guarded_candidates(
+        self, point: CallPoint, allowed: Collection[AlgorithmChoice] | None = None
+    ) -> tuple[AlgorithmChoice, ...]:
+        """Return the candidates that a rule may use at a call without measurements.
+
+        Beyond all measured sizes and counts these are covered up to `GUARDED_EXTRAPOLATION`, if
+        more than one count was measured: from one alone nothing tells how times change with it.
+        """
+        reach = GUARDED_EXTRAPOLATION if self.coverage.shows_trend(point) else 1.0
+        return self.candidates(point, allowed, max_extrapolation=reach)
+
     def _simulation_transfers(self, point: CallPoint, choice: AlgorithmChoice) -> bool:
         return not self._uses_unmeasured_costs(point) and not math.isnan(
             self.simulated_seconds(point, choice)
@@ -147,89 +146,47 @@ class Selector:
     ) -> AlgorithmChoice:
         """Return the choice that is expected to be the fastest among the covered ones.
 
-        It is the default where nothing is covered.
+        It is the default where nothing is covered. On a machine without measurements of such calls,
+        what other machines have measured is covered.
         """
         candidates = self.candidates(point, allowed)
+        if not any(not row.machine for row in self._observations[point.kind]):
+            candidates = tuple(
+                choice
+                for choice in self.posterior_model(point.kind).choices
+                if (choice.is_default or allowed is None or choice in allowed)
+                and self._coverage_anywhere.covers(point, choice)
+            )
         return (
             self._recommender(point).choose(point, candidates) if candidates else AlgorithmChoice()
         )
 
     def _recommender(self, point: CallPoint) -> Recommender:
-        """Return the recommender for the kind of a call, on measured shapes or on others."""
         kind = point.kind
-        measured = self.coverage.is_measured_shape(point)
-        if (kind, measured) not in self._recommenders:
-            rows = self._observations[kind]
-            way = self._mode or (
-                SAME_SHAPE_MODE if measured else choose_mode_by_cross_validation(rows, self._train)
+        if kind not in self._recommenders:
+            self._recommenders[kind] = Recommender(
+                self._models[kind], self._observations[kind], self._coverage_anywhere
             )
-            beliefs = (
-                self._models[kind]
-                if way == BASE_MODE
-                else PosteriorModel(rows, self._simulate, way)
-            )
-            self._recommenders[kind, measured] = Recommender(beliefs, rows, self.coverage, way)
-        return self._recommenders[kind, measured]
+        return self._recommenders[kind]
 
-    def _train(
-        self, observations: Sequence[Observation], mode: ExtrapolationMode
-    ) -> SelectFunction:
-        return Selector(
-            observations, self._simulate, self._adaptive, mode, self._uses_unmeasured_costs
-        ).choose
-
-    def choose_significant(
+    def choose_guarded(
         self, point: CallPoint, allowed: Collection[AlgorithmChoice] | None = None
     ) -> AlgorithmChoice:
-        """Choose as `choose` among the choices that are surely faster, or else the default."""
-        candidates = self.candidates(point, allowed, max_extrapolation=1.0)
-        ahead = self.significant_winners(point, candidates)
+        """Choose as `choose` among `guarded_winners`, or else the default."""
+        candidates = self.guarded_candidates(point, allowed)
+        ahead = self.guarded_winners(point, candidates)
         return self.choose(point, ahead) if ahead else AlgorithmChoice()
 
-    def significant_winners(
+    def guarded_winners(
         self, point: CallPoint, choices: Sequence[AlgorithmChoice]
     ) -> frozenset[AlgorithmChoice]:
-        """Return the choices that may replace the default: faster by more than noise, with 95 %.
+        """Return the choices that may replace the default, which has to be among `choices`.
 
-        On a shape that was not measured a choice must also be faster by more than noise on each of
-        the neighbouring shapes, unless it is simulated. The default changes its algorithm with the
-        number of ranks, mostly at unknown places: what beats it on one side need not do so in
-        between, however certain a smooth posterior is.
+        See `tuner.select.value_of_information.guarded_winners`.
         """
         if AlgorithmChoice() not in choices:
             return frozenset()
-        ahead = value_of_information.significant_winners(self.posterior(point, choices))
-        return self.consistent_with_neighbours(point, ahead)
-
-    def consistent_with_neighbours(
-        self, point: CallPoint, choices: Collection[AlgorithmChoice]
-    ) -> frozenset[AlgorithmChoice]:
-        """Return the choices that the neighbouring shapes do not contradict.
-
-        The condition is that of `significant_winners`.
-        """
-        around = [near for near in self.coverage.shape_neighbours(point) if near != point]
-        if not around or not choices:
-            return frozenset(choices)
-        gains = [self._gains_over_default(near) for near in around]
-        return frozenset(
-            choice
-            for choice in choices
-            if self._simulation_transfers(point, choice)
-            or (
-                self.coverage.covers_on_all_sides(point, choice)
-                and all(own[choice] > math.log1p(MIN_GAIN) for own in gains)
-            )
-        )
-
-    def _gains_over_default(self, point: CallPoint) -> Mapping[AlgorithmChoice, float]:
-        """Return the expected log gains over the default of all choices measured anywhere."""
-        if point not in self._gains:
-            known = self._models[point.kind].choices
-            found = self.posterior(point, known)
-            default = found.mean[known.index(AlgorithmChoice())]
-            self._gains[point] = dict(zip(known, map(float, default - found.mean), strict=True))
-        return self._gains[point]
+        return value_of_information.guarded_winners(self.posterior(point, choices))
 
 
 def train(

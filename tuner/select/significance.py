@@ -1,10 +1,11 @@
-"""Tests of which candidates are really faster than the library default at one point.
+"""Comparisons of candidates with the library default at one point: which may replace it?
 
-Taking the best of many noisy candidates favours the luckiest (the winner's curse). So each
-candidate's paired gain over the default is tested at 1 - 5 % / (number of candidates), Bonferroni's
-correction: the probability that a point leaves the default although no candidate is faster is at
-most 5 %. Moreover the gain must exceed a noise threshold, also at the lower bound. All samples
-serve both selection and test; halving them instead would cost more power than the correction does.
+Where times were measured, taking the best of many noisy candidates favours the luckiest (the
+winner's curse). So each candidate's paired gain over the default is tested at 1 - 5 % / (number of
+candidates), Bonferroni's correction: the probability that a point leaves the default although no
+candidate is faster is at most 5 %. Moreover the gain must exceed a noise threshold, also at the
+lower bound. All samples serve both selection and test; halving them instead would cost more power
+than the correction does. Elsewhere a posterior decides, see `tuner.select.guard`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.base.statistics import CONFIDENCE, NORMAL_95
 from tuner.core.speedup import launch_sd_ratio, paired_speedup, pooled_speedup, unpaired_speedup
 from tuner.core.table import DEFAULT, LEARNED, MEASURED, SIMULATED, AlgorithmChoice
+from tuner.select.coverage import GUARDED_EXTRAPOLATION
 from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_point
+from tuner.select.guard import guarded_spread
 
 if TYPE_CHECKING:  # scikit-learn, which measured comparisons do without
     from tuner.select.posterior import Posterior
@@ -58,6 +61,17 @@ class Comparison(ABC):
         """Return the basis of what is known of a choice, as in `Evidence`."""
 
     @abstractmethod
+    def max_spread(self, log_gains: FloatArray) -> FloatArray:
+        """Return the standard deviation below which gains of these logarithms count."""
+
+    def slowdown_probability(self, choice: AlgorithmChoice) -> float | None:
+        """Return the probability of being slower than the default by over `MIN_GAIN`.
+
+        It is None where times were compared.
+        """
+        return None
+
+    @abstractmethod
     def interval(
         self, choice: AlgorithmChoice, reference: AlgorithmChoice = DEFAULT_CHOICE
     ) -> tuple[float, float]:
@@ -77,6 +91,10 @@ class MeasuredComparison(Comparison):
 
     def basis(self, choice: AlgorithmChoice) -> str:
         return MEASURED
+
+    def max_spread(self, log_gains: FloatArray) -> FloatArray:
+        """Return that up to which they are above `MIN_GAIN` with 95 %."""
+        return np.asarray((log_gains - math.log1p(MIN_GAIN)) / NORMAL_95)
 
     def interval(
         self, choice: AlgorithmChoice, reference: AlgorithmChoice = DEFAULT_CHOICE
@@ -101,6 +119,14 @@ class PredictedComparison(Comparison):
     def basis(self, choice: AlgorithmChoice) -> str:
         """Return LEARNED for a choice that was measured nearby, else SIMULATED."""
         return LEARNED if choice in self.supported else SIMULATED
+
+    def max_spread(self, log_gains: FloatArray) -> FloatArray:
+        """Return that of `guarded_spread`."""
+        return guarded_spread(log_gains)
+
+    def slowdown_probability(self, choice: AlgorithmChoice) -> float:
+        """Return the probability by the posterior."""
+        return self.posterior.slowdown_probability(choice)
 
     def interval(
         self, choice: AlgorithmChoice, reference: AlgorithmChoice = DEFAULT_CHOICE
@@ -198,10 +224,9 @@ def predict_comparison(
     """Return the predicted comparison at a point without measurements.
 
     It contains the covered choices among `choices`, and is None if the default is not covered.
-    Winners are those of `Selector.significant_winners`. No correction for multiple tests is needed,
-    because the posterior is shrunk towards the mean.
+    Winners are those of `Selector.guarded_winners`.
     """
-    candidates = selector.candidates(point, choices, max_extrapolation=1.0)
+    candidates = selector.guarded_candidates(point, choices)
     if AlgorithmChoice() not in candidates:
         return None
     belief = selector.posterior(point, candidates)
@@ -209,8 +234,11 @@ def predict_comparison(
     gains = {choice: seconds[AlgorithmChoice()] / own for choice, own in seconds.items()}
     del gains[AlgorithmChoice()]
     simulated = {choice: selector.simulated_seconds(point, choice) for choice in candidates}
-    supported = frozenset(filter(partial(selector.coverage.covers, point), candidates))
-    winners = selector.significant_winners(point, candidates)
+    reach = GUARDED_EXTRAPOLATION
+    supported = frozenset(
+        one for one in candidates if selector.coverage.covers(point, one, max_extrapolation=reach)
+    )
+    winners = selector.guarded_winners(point, candidates)
     return PredictedComparison(point, seconds, simulated, gains, winners, belief, supported)
 
 

@@ -90,7 +90,7 @@ class RuleChange:
             each = "" if len(evidence.nbytes) == 1 else "every size of "
             return (
                 f"not measured at {each}{there} for the new table, and nothing allowed is believed"
-                " to be surely faster than the default"
+                " to be faster than the default by enough"
             )
         told = self.before.evidence
         spoke = [nbytes for nbytes in told.nbytes if self.start_bytes <= nbytes < self.stop_bytes]

@@ -1,13 +1,14 @@
 """The value of information: the regret of a selection, and what further measurements would save.
 
 Both are means over draws from the posterior. The selection is that of a table: the default stays
-unless another choice is surely faster, and by more than noise.
+unless another choice is faster by more than noise. Where calls were measured, that must be sure;
+elsewhere it must be expected, and the choice must hardly ever be slower.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,29 +19,33 @@ from tuner.base.arrays import FloatArray
 from tuner.base.statistics import NORMAL_95
 from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import MIN_GAIN
+from tuner.select.guard import guarded_spread
 from tuner.select.posterior import Posterior
 
 _JITTER = 1e-9  # variance added to make covariances positive definite
-_MAX_REGRET = 20.0  # cap on the relative regret of one call
-# Cap on it where measurements compete for time: unlikely disasters would outweigh all likely gains.
-_MAX_ACQUISITION_REGRET = 2.0
+# Cap on the relative regret of one call: unlikely disasters would outweigh all likely gains.
+MAX_REGRET = 2.0
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The choice that a table would use, its expected regret and the regret's deviation."""
+    """The choice that a table would use, its expected regret and the regret's deviation.
+
+    The regret is at most `MAX_REGRET`.
+    """
 
     choice: AlgorithmChoice
     regret: float
     sd: float
 
 
-def significant_winners(posterior: Posterior) -> frozenset[AlgorithmChoice]:
+def guarded_winners(posterior: Posterior) -> frozenset[AlgorithmChoice]:
     """Return the choices that may replace the default.
 
-    Their gain is above noise, and its 95 % interval is above 1.
+    They are expected to be faster by over `MIN_GAIN`, and slower by as much with a probability of
+    `MAX_SLOWDOWN_PROBABILITY` at most.
     """
-    safe = _is_significant(posterior, posterior.mean[None], posterior.covariance)[0]
+    safe = _is_guarded(posterior, posterior.mean[None], posterior.covariance)[0]
     return frozenset(posterior.choices[n] for n in np.flatnonzero(safe))
 
 
@@ -65,18 +70,13 @@ class RegretEstimate:
         return Selection(choice, float(self._regrets.mean()), float(self._regrets.std()))
 
     @property
-    def acquisition_regret(self) -> float:
-        """Return the expected regret that measuring could save, capped in every draw."""
-        return float(np.minimum(self._regrets, _MAX_ACQUISITION_REGRET).mean())
-
-    @property
     def win_probabilities(self) -> FloatArray:
         """Return the probability of each choice to be the fastest, (k,)."""
         fastest = self._log_time_draws.argmin(axis=1)
         return np.bincount(fastest, minlength=len(self.posterior.choices)) / len(self.unit_draws)
 
     def expected_saving(self, indices: Sequence[int], variances: Sequence[float]) -> float:
-        """Return how much `acquisition_regret` measuring the choices of these indices would save.
+        """Return how much expected regret measuring the choices of these indices would save.
 
         variances   of the logarithms of the times that would be measured
         """
@@ -84,9 +84,8 @@ class RegretEstimate:
         weights = np.linalg.solve(c[np.ix_(seen, seen)] + np.diag(variances), c[seen])
         means = mean + (self._log_time_draws[:, seen] - mean[seen]) @ weights
         tried = self.measured.union(self.posterior.choices[n] for n in seen)
-        then = _selected_indices(self.posterior, means, c - c[:, seen] @ weights, tried)
-        left = np.minimum(_regrets(self._log_time_draws, then), _MAX_ACQUISITION_REGRET)
-        return self.acquisition_regret - float(left.mean())
+        then = self._select(means, c - c[:, seen] @ weights, tried)
+        return float(np.mean(self._regrets - _regrets(self._log_time_draws, then)))
 
     @cached_property
     def _log_time_draws(self) -> FloatArray:
@@ -99,9 +98,19 @@ class RegretEstimate:
 
     @cached_property
     def _selected_index(self) -> int:
+        """Return the index of what a table would select now."""
         belief = self.posterior
-        among = self.measured or self.supported
-        return int(_selected_indices(belief, belief.mean[None], belief.covariance, among)[0])
+        return int(self._select(belief.mean[None], belief.covariance, self.measured)[0])
+
+    def _select(
+        self, means: FloatArray, covariance: FloatArray, measured: frozenset[AlgorithmChoice]
+    ) -> FloatArray:
+        """Return the index of the selected choice for every row of means."""
+        known = [choice in (measured or self.supported) for choice in self.posterior.choices]
+        may_replace = _is_surely_faster if measured else _is_guarded
+        open_to = np.logical_and(may_replace(self.posterior, means, covariance), known)
+        open_to[:, self.posterior.choices.index(AlgorithmChoice())] = True
+        return np.asarray(np.where(open_to, -means, -np.inf).argmax(axis=1))
 
     @cached_property
     def _regrets(self) -> FloatArray:
@@ -109,29 +118,29 @@ class RegretEstimate:
         return _regrets(self._log_time_draws, np.full(len(self.unit_draws), self._selected_index))
 
 
-def _selected_indices(
-    posterior: Posterior,
-    means: FloatArray,
-    covariance: FloatArray,
-    among: Collection[AlgorithmChoice],
+def _is_surely_faster(
+    posterior: Posterior, means: FloatArray, covariance: FloatArray
 ) -> FloatArray:
-    """Return the index of the selected choice for every row of means."""
-    known = [choice in among for choice in posterior.choices]
-    open_to = np.logical_and(_is_significant(posterior, means, covariance), known)
-    open_to[:, posterior.choices.index(AlgorithmChoice())] = True
-    return np.asarray(np.where(open_to, -means, -np.inf).argmax(axis=1))
+    """Return which choices are faster than the default with 95 %, (rows of means, k)."""
+    gains, spread = _gains(posterior, means, covariance)
+    return np.asarray(gains > np.maximum(NORMAL_95 * spread, math.log1p(MIN_GAIN)))
 
 
-def _is_significant(posterior: Posterior, means: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Return which choices may replace the default, (rows of means, k)."""
+def _is_guarded(posterior: Posterior, means: FloatArray, covariance: FloatArray) -> FloatArray:
+    """Return which choices `guarded_winners` would return, (rows of means, k)."""
+    gains, spread = _gains(posterior, means, covariance)
+    return np.asarray(spread < guarded_spread(gains))
+
+
+def _gains(
+    posterior: Posterior, means: FloatArray, covariance: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the expected log gains over the default, (rows of means, k), and their deviations."""
     default, variance = posterior.choices.index(AlgorithmChoice()), np.diag(covariance)
     spread = np.sqrt(np.maximum(variance + variance[default] - 2 * covariance[default], 0.0))
-    gains = means[:, default, None] - means
-    return np.asarray(gains > np.maximum(NORMAL_95 * spread, math.log1p(MIN_GAIN)))
+    return means[:, default, None] - means, spread
 
 
 def _regrets(draws: FloatArray, chosen: FloatArray) -> FloatArray:
     times = np.take_along_axis(draws, chosen[:, None].astype(int), axis=1)[:, 0]
-    return np.asarray(
-        np.minimum(np.expm1(np.minimum(times - draws.min(axis=1), 50.0)), _MAX_REGRET)
-    )
+    return np.asarray(np.minimum(np.expm1(np.minimum(times - draws.min(axis=1), 50.0)), MAX_REGRET))

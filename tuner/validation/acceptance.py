@@ -196,7 +196,12 @@ def withdraw_rules(table: TuningTable, withdrawn: Collection[Rule]) -> TuningTab
 def _withdrawn(rule: Rule) -> Rule:
     seconds = rule.evidence.default_s
     evidence = replace(
-        rule.evidence, chosen_s=seconds, gain=1.0, gain_ci95=(1.0, 1.0), runner_up=str(rule.choice)
+        rule.evidence,
+        chosen_s=seconds,
+        gain=1.0,
+        gain_ci95=(1.0, 1.0),
+        runner_up=str(rule.choice),
+        slowdown_probability=None,
     )
     return replace(rule, choice=AlgorithmChoice(), evidence=evidence)
 

@@ -258,7 +258,7 @@ def test_measurements_of_one_placement_say_nothing_of_another(measured: str, oth
     rows = build_observations(found, Simulator(truth(), RACKS))
     selector = train(rows, Simulator(truth(), RACKS))
     own = CallPoint("bcast", 2, 2, "host", 8192, measured)
-    assert selector.choose_significant(own) == BINOMIAL
+    assert selector.choose_guarded(own) == BINOMIAL
     elsewhere = replace(own, placement=other)
     assert selector.candidates(elsewhere) == ()
     assert selector.choose(elsewhere) == AlgorithmChoice()
@@ -317,7 +317,6 @@ def test_support_never_crosses_from_one_placement_to_another(
     everything = Coverage(rows)
     own = Coverage([row for row in rows if row.point.placement == kind])
     assert everything.measured_sizes(point) == own.measured_sizes(point)
-    assert everything.shape_neighbours(point) == own.shape_neighbours(point)
     assert everything.is_in_domain(point) == own.is_in_domain(point)
     for choice in (BINOMIAL, CHAIN):
         assert everything.covers(point, choice) == own.covers(point, choice)

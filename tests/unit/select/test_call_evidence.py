@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,12 @@ def test_a_choice_is_explained_by_its_evidence(basis: str, opening: str) -> None
     assert text.startswith(opening)
     assert "1.50 times as fast as the default (95 % interval 1.36 to 1.65)" in text
     assert text.endswith("Next best: ring (segment=64KiB).")
+
+
+def test_a_predicted_choice_says_how_likely_it_is_slower() -> None:
+    known = rule(CHAIN, "learned", (1024,))
+    known = replace(known, evidence=replace(known.evidence, slowdown_probability=0.034))
+    assert "Over 5 % slower with a probability of 3.4%." in explain_rule(known, [], {})
 
 
 def test_an_accepted_choice_names_the_program() -> None:

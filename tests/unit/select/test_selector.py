@@ -204,7 +204,7 @@ def test_the_selector_chooses_nothing_that_was_not_measured_nearby() -> None:
     assert selector.choose(point(2**20)) == TREE
     assert selector.choose(point(2**20 * 8)) == TREE
     assert selector.choose(point(2**20 * 8 + 1)) == DEFAULT
-    assert selector.choose_significant(point(2**20 * 4 + 1)) == DEFAULT
+    assert selector.choose_guarded(point(2**20 * 4 + 1)) == DEFAULT
     assert selector.choose(point(2**10, ppn=32)) == TREE
     assert selector.choose(point(2**10, ppn=33)) == DEFAULT
     assert selector.choose(point(2**10, "allreduce")) == DEFAULT

@@ -200,7 +200,7 @@ def _query_selector(
     believed = {str(choice): selector.predict_seconds(point, choice) for choice in known}
     return point, {
         "choice": str(selector.choose(point)),
-        "sure": str(selector.choose_significant(point)),
+        "sure": str(selector.choose_guarded(point)),
         "seconds": {name: list(told) for name, told in believed.items()},
     }
 

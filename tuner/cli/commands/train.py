@@ -31,6 +31,7 @@ from tuner.select.cases import (
     NEW_MACHINE,
     EvaluationCase,
     group_cases,
+    with_alternatives,
 )
 from tuner.select.evaluate import (
     DEFAULT_LABEL,
@@ -39,7 +40,6 @@ from tuner.select.evaluate import (
     evaluate,
     no_simulation,
     selector_trainers,
-    with_alternatives,
 )
 from tuner.select.persistence import (
     MANIFEST_FILE,
