@@ -10,6 +10,8 @@ import numpy as np
 from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation, SimulateFunction, group_by_point
 from tuner.select.experiment_design import ExperimentDesign, RegretBound, measurement_cost
+from tuner.select.replay import Replay
+from tuner.select.value_of_information import MAX_REGRET
 
 
 @dataclass(frozen=True)
@@ -50,30 +52,22 @@ class Grid:
         return ExperimentDesign(self.choices, self.simulate, seed=seed)
 
     def regret(self, design: ExperimentDesign) -> float:
-        """The true mean regret of the table that would be made."""
+        """The true mean regret of the table that would be made; `MAX_REGRET` of a call at most."""
         losses = []
         for point, own in group_by_point(self.rows).items():
             times = {row.choice: row.seconds for row in own}
             candidates = (times[choice] for choice in self.choices[point])
-            losses.append(times[design.choose(point)] / min(candidates) - 1)
+            losses.append(min(times[design.choose(point)] / min(candidates) - 1, MAX_REGRET))
         return float(np.mean(losses))
 
 
 def replay(grid: Grid, seconds: float, rounds: int, seed: int = 1) -> list[Stage]:
     """Of batches of so many seconds, until nothing is worth measuring; the first knows nothing."""
-    known = {(row.point, row.choice): row for row in grid.rows}
     design = grid.design(seed)
-    got = dict[tuple[CallPoint, AlgorithmChoice], Observation]()
-    spent = 0.0
+    known = Replay(design, grid.rows)
     stages = [Stage(0.0, grid.regret(design), design.regret_bound())]
     for _ in range(rounds):
-        batch = design.next_batch(seconds)
-        if not batch:
+        if not known.measure_batch(seconds):
             break
-        for task in batch:
-            asked = {(task.point, choice) for choice in task.choices} & known.keys()
-            spent += sum(measurement_cost(known[pair].seconds) for pair in asked)
-            got |= {pair: known[pair] for pair in asked}
-        design.update(got.values())
-        stages.append(Stage(spent, grid.regret(design), design.regret_bound()))
+        stages.append(Stage(known.spent, grid.regret(design), design.regret_bound()))
     return stages

@@ -18,6 +18,7 @@ from tuner.base.progress import subtask_progress, with_eta
 from tuner.base.spelling import unknown_name
 from tuner.base.units import plural
 from tuner.cli.commands.import_results import add_format_option
+from tuner.cli.options import argument_types
 from tuner.cli.options.argument_types import file_option, name_list
 from tuner.cli.terminal.output import (
     finish_command,
@@ -28,6 +29,7 @@ from tuner.cli.terminal.output import (
     warn,
 )
 from tuner.cli.terminal.progress import Display
+from tuner.cli.views.probe_replays import ReplayedProbes, print_probes, probe_records
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
@@ -47,10 +49,13 @@ from tuner.select.cases import (
     Fold,
     cases_from_measurements,
     cases_from_readings,
+    compared_rows,
     drop_algorithms,
     folds,
     group_cases,
     is_collective_reading,
+    prior_rows,
+    with_alternatives,
 )
 from tuner.select.dataset import CallPoint, SimulateFunction
 from tuner.select.evaluate import (
@@ -63,8 +68,8 @@ from tuner.select.evaluate import (
     score_selections,
     selections,
     selector_trainers,
-    with_alternatives,
 )
+from tuner.select.replay import replay_shares
 from tuner.select.simulated_times import Simulator
 
 NOTHING_TO_CHOOSE = (
@@ -72,6 +77,8 @@ NOTHING_TO_CHOOSE = (
     " name algorithms; give --pooled to choose among the libraries in a file"
 )
 TEST_FILES = "other files"  # protocol of --test
+PROBES = "probes"  # protocol of --probes
+DEFAULT_SEEDS = 3
 MIN_NOTABLE_REGRET = 0.005  # smallest difference of mean regrets that is reported
 MEAN_COLUMN_PREFIXES = ("mean_", "avg_")  # a table with units can state medians instead
 EXAMPLES = """examples:
@@ -80,14 +87,19 @@ EXAMPLES = """examples:
   tuner evaluate nccl.csv --pooled --cv leave-one-size-out
   tuner evaluate machine1.csv machine2.csv --cv new-machine
   tuner evaluate machine1.csv machine2.csv --test machine3.csv
+  tuner evaluate machine1.csv machine2.csv --probes 0.5%,5%,10%
   tuner evaluate m.ndjson --calibration c.json --topology racks.yaml --table table.json
 
 The regret of a choice is its time over that of the best candidate measured there, less one.
 `tuner` is the selector that looks for the least regret; `tuner, if sure` leaves the default only
-where a gain is believed with 95 %, as rules for calls that were not measured do. `nearest` copies
-the winner of the nearest call, `neighbours` and `forest` regress each candidate's time. `slower`
-counts choices slower than the default beyond noise; `headroom` is the part of the default's regret
-that is saved.
+where a gain of over 5 % is expected and as large a loss has a probability of 10 % at most, as rules
+for calls that were not measured do. `nearest` copies the winner of the nearest call, `neighbours`
+and `forest` regress each candidate's time. `slower` counts choices slower than the default beyond
+noise; `headroom` is the part of the default's regret that is saved.
+
+With --probes the results are what probes would measure: `tuner tune` chooses what it asks for, each
+answer is noisy, and the table is scored after each share of the seconds that measuring everything
+takes. Where results are of several machines, each is also probed with the others as a prior.
 
 Without --calibration and --topology nothing is simulated, and no calibration is fitted or looked
 for: `tuner` and `tuner, if sure` then learn from the measured times alone. With both, what they
@@ -119,6 +131,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " cross-validation)",
         nargs="+",
         default=[],
+    )
+    parser.add_argument(
+        "--probes",
+        type=argument_types.fraction_list,
+        metavar="PERCENT,...",
+        help="score tables of probes that take these shares of the time of measuring everything",
+    )
+    argument_types.count_option(
+        parser,
+        "--seeds",
+        f"replays of the probes, each with noise of its own (default: {DEFAULT_SEEDS})",
+        metavar="N",
     )
     file_option(parser, "--table", "tuning table to score, too")
     file_option(
@@ -156,6 +180,11 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Read all files, and score every set of comparable cases."""
+    if options.probes:
+        run_probes(options)
+        return
+    if options.seeds:
+        raise UsageError("--seeds is for --probes: give both, or none")
     unknown = set(options.baselines) - set(BASELINES)
     if unknown:
         raise UsageError(unknown_name("baseline", min(unknown), BASELINES))
@@ -197,6 +226,41 @@ def run(options: argparse.Namespace) -> None:
         },
     }
     print_result(options.json, record, lambda: _print(found, protocol))
+
+
+def run_probes(options: argparse.Namespace) -> None:
+    """Read all files, and score the tables of probes of every machine."""
+    unusable = {"--cv": options.cv, "--test": options.test, "--table": options.table}
+    unusable |= {"--calibration": options.calibration, "--topology": options.topology}
+    unusable["--baselines"] = options.baselines != tuple(BASELINES)
+    if given := next((name for name, value in unusable.items() if value), None):
+        raise UsageError(f"--probes and {given} exclude one another: give one of them")
+    cases = read_cases(
+        options.files, options.format, no_simulation, options.pooled, options.exclude_algorithms
+    )
+    sets = {name: own for name, own in group_cases(cases).items() if with_alternatives(own)}
+    if not sets:
+        raise InputError(NOTHING_TO_CHOOSE)
+    seeds = range(1, 1 + (options.seeds or DEFAULT_SEEDS))
+    tell = with_eta(Display().line_report("replaying probes"))
+    found = list[ReplayedProbes]()
+    for number, (name, own) in enumerate(sets.items()):
+        part = subtask_progress(tell, number, len(sets), name)
+        rows = compared_rows(own)
+        if not rows:
+            warn(f"{name}: left out, since the library's default was not measured")
+            continue
+        others = prior_rows(cases, own[0])
+        for prior in ((), others) if others else ((),):
+            runs = []
+            for seed in seeds:
+                part(seed - 1, len(seeds))
+                runs.append([*replay_shares(rows, options.probes, seed, prior)])
+            found.append(ReplayedProbes(name, bool(prior), runs))
+    if not found:
+        raise InputError("no set has the library's default, which tables are compared with")
+    record = {"protocol": PROBES, "sets": probe_records(found)}
+    print_result(options.json, record, lambda: print_probes(found))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,14 @@ def fraction(text: str) -> float:
     if rest or not 0 < value <= MAX_FRACTION:
         raise InputError(f"{text!r} is not a percentage: write it like 2% or 0.02")
     return value
+
+
+def fraction_list(text: str) -> tuple[float, ...]:
+    """Parse an ascending comma list of shares such as `0.5%,5%`; raise InputError for others."""
+    found = tuple(map(fraction, text.split(",")))
+    if any(low >= high for low, high in pairwise(found)) or found[-1] > 1:
+        raise InputError(f"{text!r} does not ascend to 100% at most: write it like 0.5%,5%,10%")
+    return found
 
 
 def require_image_suffix(path: Path, option: str, allow_both: bool = False) -> None:

@@ -1,0 +1,175 @@
+"""Replays of experiment designs on calls whose times are all known: what probes would have saved.
+
+A design asks for batches, and what it asks for is taken from known observations instead of being
+measured. So the true regret of the table that it would make is known after every batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tuner.base.statistics import NORMAL_95
+from tuner.core.speedup import mean_over_launches
+from tuner.core.table import AlgorithmChoice
+from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, PointConfig, group_by_point
+from tuner.select.evaluate import no_simulation
+from tuner.select.experiment_design import REPETITIONS, ExperimentDesign, measurement_cost
+from tuner.select.selector import Selector
+from tuner.select.significance import DEFAULT_CHOICE, compare_with_default, predict_comparison
+
+_BATCH_SHARE = 0.01  # of the seconds that measuring everything takes
+_MIN_NOISE_SD = 0.03  # of the logarithm of a measured time
+_REPETITION_SD = 0.05  # of the logarithms of repetitions
+
+
+class Replay:
+    """A replay of a design: its experiments are answered from `observations`.
+
+    measure     returns what a probe would find in a launch where an observation is the truth
+    spent       seconds of measuring so far
+    found       what was found so far
+    """
+
+    def __init__(
+        self,
+        design: ExperimentDesign,
+        observations: Sequence[Observation],
+        measure: Callable[[Observation, int], Observation] = lambda row, _launch: row,
+    ) -> None:
+        self.design, self.spent = design, 0.0
+        self.found = dict[PointConfig, Observation]()
+        self._known = {(row.point, row.choice): row for row in observations}
+        self._measure = measure
+        self._launches = 0
+
+    @property
+    def total_seconds(self) -> float:
+        """Return the seconds that measuring everything once takes."""
+        return sum(measurement_cost(row.seconds) for row in self._known.values())
+
+    def measure_batch(self, batch_seconds: float, max_seconds: float = math.inf) -> bool:
+        """Measure the next batch in a launch; return False if nothing is worth measuring.
+
+        The seconds are those of `ExperimentDesign.next_batch`.
+        """
+        batch = self.design.next_batch(batch_seconds, max_seconds)
+        if not batch:
+            return False
+        asked = {(task.point, choice) for task in batch for choice in task.choices}
+        for pair in sorted(asked & self._known.keys(), key=str):
+            self.spent += measurement_cost(self._known[pair].seconds)
+            new = self._measure(self._known[pair], self._launches)
+            old = self.found.get(pair)
+            self.found[pair] = new if old is None else _together(old, new)
+        self._launches += 1
+        self.design.update(self.found.values())
+        return True
+
+    def measure_until(self, seconds: float) -> None:
+        """Measure batches until so many seconds are spent or nothing is worth measuring."""
+        whole = self.total_seconds
+        while (left := seconds - self.spent) > _BATCH_SHARE * _BATCH_SHARE * whole:
+            if not self.measure_batch(min(_BATCH_SHARE * whole, left), left):
+                return
+
+
+def _together(old: Observation, new: Observation) -> Observation:
+    """Return an observation with the launches of both."""
+    if new.samples.keys() <= old.samples.keys():
+        return new
+    samples = {**old.samples, **new.samples}
+    seconds, low, high = mean_over_launches([*samples.values()])
+    return replace(old, samples=samples, seconds=seconds, low=low, high=high)
+
+
+@dataclass(frozen=True)
+class ReplayStage:
+    """The quality of the table that would be made after a share of all seconds.
+
+    share       that is allowed
+    regrets     true regret of each call
+    slower      for each call, whether it is slower than the default by over `MIN_GAIN`
+    expected    mean regret that the design expects
+    """
+
+    share: float
+    regrets: tuple[float, ...]
+    slower: tuple[bool, ...]
+    expected: float
+
+
+def replay_shares(
+    observations: Sequence[Observation],
+    shares: Sequence[float],
+    seed: int,
+    prior: Sequence[Observation] = (),
+) -> Iterator[ReplayStage]:
+    """Yield the stages before anything is measured, and after each share of all seconds.
+
+    Nothing is simulated. Each batch is a launch. A measured time differs from the observation's by
+    its uncertainty, at least by 3 % (standard deviation), and repetitions by 5 % from one another.
+
+    observations    of all candidates, among them the default at every call
+    shares          of the seconds that measuring everything takes, ascending
+    prior           of other machines
+    """
+    random = np.random.default_rng(seed)
+    candidates = {
+        point: [row.choice for row in own] for point, own in group_by_point(observations).items()
+    }
+    design = ExperimentDesign(candidates, no_simulation, seed=seed, prior=prior)
+    replay = Replay(design, observations, lambda row, launch: _noisy(row, launch, random))
+    for share in (0.0, *shares):
+        replay.measure_until(share * replay.total_seconds)
+        found = [*replay.found.values()]
+        chosen = _table_choices(candidates, found, Selector([*found, *prior], no_simulation, True))
+        yield _stage(share, chosen, observations, design.regret_bound().expected)
+
+
+def _noisy(row: Observation, launch: int, random: np.random.Generator) -> Observation:
+    """Return what a probe would find in a launch."""
+    known = math.log(row.high / row.low) / (2 * NORMAL_95)
+    middle = row.seconds * math.exp(max(known, _MIN_NOISE_SD) * random.standard_normal())
+    samples = tuple(middle * np.exp(_REPETITION_SD * random.standard_normal(REPETITIONS)))
+    seconds, low, high = mean_over_launches([samples])
+    return Observation(row.point, row.choice, {launch: samples}, seconds, low, high)
+
+
+def _table_choices(
+    candidates: Mapping[CallPoint, Sequence[AlgorithmChoice]],
+    found: Sequence[Observation],
+    selector: Selector,
+) -> dict[CallPoint, AlgorithmChoice]:
+    """Return what a table of all observations would use at each call, before rules are merged."""
+    rows, chosen = group_by_point(found), dict[CallPoint, AlgorithmChoice]()
+    for point, choices in candidates.items():
+        compared = (
+            compare_with_default(point, rows[point], adaptive=True)
+            if point in rows
+            else predict_comparison(point, selector, choices)
+        )
+        chosen[point] = (
+            min(compared.winners, key=compared.seconds.__getitem__, default=DEFAULT_CHOICE)
+            if compared
+            else DEFAULT_CHOICE
+        )
+    return chosen
+
+
+def _stage(
+    share: float,
+    chosen: Mapping[CallPoint, AlgorithmChoice],
+    observations: Sequence[Observation],
+    expected: float,
+) -> ReplayStage:
+    regrets, slower = list[float](), list[bool]()
+    for point, own in group_by_point(observations).items():
+        times = {row.choice: row.seconds for row in own}
+        taken = times[chosen[point]]
+        regrets.append(taken / min(times.values()) - 1)
+        slower.append(taken > (1 + MIN_GAIN) * times[DEFAULT_CHOICE])
+    return ReplayStage(share, tuple(regrets), tuple(slower), expected)
