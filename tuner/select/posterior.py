@@ -51,6 +51,10 @@ class Posterior:
             c[i, i] + c[j, j] - 2 * c[i, j]
         )
 
+    def guarded_spread(self, log_gains: FloatArray) -> FloatArray:
+        """Return the standard deviation below which gains of these logarithms count."""
+        return guard.guarded_spread(log_gains)
+
     def slowdown_probability(self, choice: AlgorithmChoice) -> float:
         """Return the probability that a choice is slower than the default by over `MIN_GAIN`."""
         return guard.slowdown_probability(*self.log_gain(choice, AlgorithmChoice()))

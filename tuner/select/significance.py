@@ -25,7 +25,6 @@ from tuner.core.speedup import launch_sd_ratio, paired_speedup, pooled_speedup, 
 from tuner.core.table import DEFAULT, LEARNED, MEASURED, SIMULATED, AlgorithmChoice
 from tuner.select.coverage import GUARDED_EXTRAPOLATION
 from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_point
-from tuner.select.guard import guarded_spread
 
 if TYPE_CHECKING:  # scikit-learn, which measured comparisons do without
     from tuner.select.posterior import Posterior
@@ -121,8 +120,8 @@ class PredictedComparison(Comparison):
         return LEARNED if choice in self.supported else SIMULATED
 
     def max_spread(self, log_gains: FloatArray) -> FloatArray:
-        """Return that of `guarded_spread`."""
-        return guarded_spread(log_gains)
+        """Return that of `tuner.select.guard`."""
+        return self.posterior.guarded_spread(log_gains)
 
     def slowdown_probability(self, choice: AlgorithmChoice) -> float:
         """Return the probability by the posterior."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +19,10 @@ from tuner.select.crossover import (
     max_extrapolation_ratio,
 )
 from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, SimulateFunction
+from tuner.select.posterior import Posterior
 from tuner.select.selector import Selector, train
-from tuner.select.significance import Comparison, compare_with_default
+from tuner.select.significance import Comparison, PredictedComparison, compare_with_default
+from tuner.select.value_of_information import guarded_winners
 
 KIB = 1024
 DEFAULT, RING, TREE = AlgorithmChoice(), AlgorithmChoice("ring"), AlgorithmChoice("binomial")
@@ -180,3 +183,32 @@ def test_beyond_the_last_size_a_gain_is_used_less_far_the_less_it_is_known() -> 
         assert lowest == pytest.approx(math.log1p(MIN_GAIN))
     assert found == sorted(found, reverse=True)
     assert found[-1] < 0.8 * found[0]
+
+
+def predicted(gain: float, deviation: float, nbytes: int) -> Comparison:
+    """A comparison of a ring that is expected to gain so much, as its logarithm is uncertain."""
+    belief = Posterior(
+        (DEFAULT, RING), np.array([0.0, -math.log(gain)]), np.diag([deviation**2, 0.0])
+    )
+    return PredictedComparison(
+        CallPoint("allreduce", 8, 1, "host", nbytes),
+        {DEFAULT: 1.0, RING: 1 / gain},
+        {DEFAULT: math.nan, RING: math.nan},
+        {RING: gain},
+        guarded_winners(belief),
+        belief,
+        frozenset(),
+    )
+
+
+def test_a_predicted_gain_reaches_as_far_as_the_guard_lets_it() -> None:
+    """The first may well be a loss, and is hardly one of over 5 %; the second is likely one."""
+    wide, wider = (predicted(1.25, deviation, 64 * KIB) for deviation in (0.14, 0.2))
+    assert wide.interval(RING)[0] < 1
+    assert RING in wide.winners
+    assert not wider.winners
+    assert max_extrapolation_ratio(wide, RING) > 1.1
+    assert max_extrapolation_ratio(wider, RING) == 1.0
+    selector = train(rows_at(gaining(1.0, 1.0), 64 * KIB), lambda _point, _choice: math.nan)
+    default = predicted(1.0, 0.14, 256 * KIB)
+    assert crossover_size(wide, default, RING, DEFAULT, selector) > 1.05 * 64 * KIB

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -409,7 +410,7 @@ def test_probes_that_stop_early_are_scored_with_and_without_a_prior(
         "ares openmpi 5.0.11 bcast host",
         "hermes openmpi 5.0.11 bcast host",
     ]
-    assert "zeus openmpi 5.0.11 bcast host: left out, since the library's default" in said.err
+    assert "zeus openmpi 5.0.11 bcast host: not probed, since the library's default" in said.err
     for own in record["sets"].values():
         assert [(one["share"], one["prior"]) for one in own] == [
             (share, prior) for prior in (False, True) for share in (0.0, 0.01, 0.5)
@@ -424,9 +425,15 @@ def test_probes_that_stop_early_are_scored_with_and_without_a_prior(
         assert own[0]["mean"] == pytest.approx(sum(losses) / len(losses))
         assert own[2]["mean"] < 0.2 * own[0]["mean"]
         assert own[2]["slower"] <= 0.05
+        assert {(one["points"], one["replays"]) for one in own} == {(len(losses), 2)}
+        low, high = own[0]["interval"]
+        once = 1.96 * statistics.stdev(losses) / math.sqrt(len(losses))
+        assert (high - low) / 2 == pytest.approx(once, rel=0.2)  # replays are no further calls
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert "hermes openmpi 5.0.11 bcast host, other machines as a prior: regret, %" in printed
+    assert (
+        "hermes openmpi 5.0.11 bcast host: regret, %, probes, other machines as a prior" in printed
+    )
     assert "Mean regret of 2 sets without a prior, %:" in printed
     assert main(["evaluate", str(alone), "--probes", "5%"]) == 1
     assert "no set has the library's default" in capsys.readouterr().err
@@ -435,8 +442,8 @@ def test_probes_that_stop_early_are_scored_with_and_without_a_prior(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--probes", "5%,1%"], "does not ascend to 100% at most: write it like 0.5%,5%,10%"),
-        (["--probes", "5%,150%"], "does not ascend to 100% at most"),
+        (["--probes", "5%,1%"], "shares ascend and are at most 100%: write them like 0.5%"),
+        (["--probes", "5%,150%"], "shares ascend and are at most 100%"),
         (["--probes", "5%", "--baselines", "nearest"], "--probes and --baselines exclude"),
         (["--probes", "5%", "--cv", NEW_MACHINE], "--probes and --cv exclude one another"),
         (["--probes", "5%", "--topology", "t.yaml"], "--probes and --topology exclude one another"),

@@ -92,14 +92,16 @@ EXAMPLES = """examples:
 
 The regret of a choice is its time over that of the best candidate measured there, less one.
 `tuner` is the selector that looks for the least regret; `tuner, if sure` leaves the default only
-where a gain of over 5 % is expected and as large a loss has a probability of 10 % at most, as rules
-for calls that were not measured do. `nearest` copies the winner of the nearest call, `neighbours`
-and `forest` regress each candidate's time. `slower` counts choices slower than the default beyond
-noise; `headroom` is the part of the default's regret that is saved.
+where a gain of over 5 % is expected and a loss of over 5 % has a probability of at most 10 %, as
+rules for calls that were not measured do; on a machine of which nothing was measured it is the
+default. `nearest` copies the winner of the nearest call, `neighbours` and `forest` regress each
+candidate's time. `slower` is the share of choices slower than the default beyond noise; `headroom`
+is the part of the default's regret that is saved.
 
-With --probes the results are what probes would measure: `tuner tune` chooses what it asks for, each
-answer is noisy, and the table is scored after each share of the seconds that measuring everything
-takes. Where results are of several machines, each is also probed with the others as a prior.
+With --probes the results stand for what probes would measure: experiments are chosen as in `tuner
+tune`, each answer is noisy, and the table for all calls, measured or not, is scored after each
+share of the seconds that measuring everything takes. `slower` is then by over 5 %. Where results
+are of several machines, each is also probed with the others as a prior.
 
 Without --calibration and --topology nothing is simulated, and no calibration is fitted or looked
 for: `tuner` and `tuner, if sure` then learn from the measured times alone. With both, what they
@@ -141,7 +143,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     argument_types.count_option(
         parser,
         "--seeds",
-        f"replays of the probes, each with noise of its own (default: {DEFAULT_SEEDS})",
+        f"number of replays of the probes, each with its own noise (default: {DEFAULT_SEEDS})",
         metavar="N",
     )
     file_option(parser, "--table", "tuning table to score, too")
@@ -180,11 +182,13 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Read all files, and score every set of comparable cases."""
+    read = partial(read_cases, form=options.format, pooled=options.pooled)
     if options.probes:
-        run_probes(options)
-        return
+        _require_alone(vars(options))
+        cases = read(options.files, simulate=no_simulation, excluded=options.exclude_algorithms)
+        return _print_probes(cases, options.probes, options.seeds or DEFAULT_SEEDS, options.json)
     if options.seeds:
-        raise UsageError("--seeds is for --probes: give both, or none")
+        raise UsageError("--seeds is for --probes: give --probes, or leave --seeds out")
     unknown = set(options.baselines) - set(BASELINES)
     if unknown:
         raise UsageError(unknown_name("baseline", min(unknown), BASELINES))
@@ -195,10 +199,10 @@ def run(options: argparse.Namespace) -> None:
     if options.test:
         protocol = TEST_FILES
         _check_test(options.files, options.test, options.cv, options.pooled)
-    read = partial(read_cases, form=options.format, simulate=simulate, pooled=options.pooled)
-    cases, tests = read(options.files, excluded=()), read(options.test, excluded=())
-    drop_algorithms([*cases, *tests], options.exclude_algorithms)  # raises if neither has one
-    cases, tests = (_without(own, options.exclude_algorithms) for own in (cases, tests))
+    read = partial(read, simulate=simulate, excluded=())
+    every = read(options.files), read(options.test)
+    drop_algorithms([*chain(*every)], options.exclude_algorithms)  # raises if neither has one
+    cases, tests = (_without(own, options.exclude_algorithms) for own in every)
     own_sets = _test_sets(cases, tests) if options.test else _held_out_sets(cases, protocol)
     asked = [case for own, _ in own_sets.values() for case in own]
     if not with_alternatives(asked):
@@ -225,42 +229,50 @@ def run(options: argparse.Namespace) -> None:
             for one in found
         },
     }
-    print_result(options.json, record, lambda: _print(found, protocol))
+    return print_result(options.json, record, lambda: _print(found, protocol))
 
 
-def run_probes(options: argparse.Namespace) -> None:
-    """Read all files, and score the tables of probes of every machine."""
-    unusable = {"--cv": options.cv, "--test": options.test, "--table": options.table}
-    unusable |= {"--calibration": options.calibration, "--topology": options.topology}
-    unusable["--baselines"] = options.baselines != tuple(BASELINES)
-    if given := next((name for name, value in unusable.items() if value), None):
-        raise UsageError(f"--probes and {given} exclude one another: give one of them")
-    cases = read_cases(
-        options.files, options.format, no_simulation, options.pooled, options.exclude_algorithms
-    )
+def _require_alone(given: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that contradict --probes."""
+    names = ("cv", "test", "table", "calibration", "topology")
+    others = [name for name in names if given[name]]
+    others += ["baselines"] if given["baselines"] != tuple(BASELINES) else []
+    if others:
+        raise UsageError(f"--probes and --{others[0]} exclude one another: give one of them")
+
+
+def _print_probes(
+    cases: Sequence[EvaluationCase], shares: Sequence[float], seeds: int, as_json: bool
+) -> None:
+    found = _replayed(cases, shares, seeds)
+    record = {"protocol": PROBES, "sets": probe_records(found)}
+    print_result(as_json, record, lambda: print_probes(found))
+
+
+def _replayed(
+    cases: Sequence[EvaluationCase], shares: Sequence[float], seeds: int
+) -> list[ReplayedProbes]:
+    """Return the replayed probes of each set, where it can be with those of others as a prior."""
     sets = {name: own for name, own in group_cases(cases).items() if with_alternatives(own)}
     if not sets:
         raise InputError(NOTHING_TO_CHOOSE)
-    seeds = range(1, 1 + (options.seeds or DEFAULT_SEEDS))
     tell = with_eta(Display().line_report("replaying probes"))
     found = list[ReplayedProbes]()
     for number, (name, own) in enumerate(sets.items()):
         part = subtask_progress(tell, number, len(sets), name)
-        rows = compared_rows(own)
+        rows, others = compared_rows(own), prior_rows(cases, own[0])
         if not rows:
-            warn(f"{name}: left out, since the library's default was not measured")
+            warn(f"{name}: not probed, since the library's default was not measured")
             continue
-        others = prior_rows(cases, own[0])
         for prior in ((), others) if others else ((),):
             runs = []
-            for seed in seeds:
-                part(seed - 1, len(seeds))
-                runs.append([*replay_shares(rows, options.probes, seed, prior)])
+            for seed in range(seeds):
+                part(seed, seeds)
+                runs.append([*replay_shares(rows, shares, 1 + seed, prior)])
             found.append(ReplayedProbes(name, bool(prior), runs))
     if not found:
         raise InputError("no set has the library's default, which tables are compared with")
-    record = {"protocol": PROBES, "sets": probe_records(found)}
-    print_result(options.json, record, lambda: print_probes(found))
+    return found
 
 
 @dataclass(frozen=True)

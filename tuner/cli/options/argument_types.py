@@ -68,7 +68,9 @@ def fraction_list(text: str) -> tuple[float, ...]:
     """Parse an ascending comma list of shares such as `0.5%,5%`; raise InputError for others."""
     found = tuple(map(fraction, text.split(",")))
     if any(low >= high for low, high in pairwise(found)) or found[-1] > 1:
-        raise InputError(f"{text!r} does not ascend to 100% at most: write it like 0.5%,5%,10%")
+        raise InputError(
+            f"{text!r}: shares ascend and are at most 100%: write them like 0.5%,5%,10%"
+        )
     return found
 
 

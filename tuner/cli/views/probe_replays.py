@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from tuner.base.units import plural
 from tuner.cli.terminal.output import print_table, print_text
 from tuner.select.evaluate import RegretSummary, summarise_regret
 from tuner.select.replay import ReplayStage
+from tuner.select.value_of_information import MAX_REGRET
 
 _EXPECTED_FACTOR = 3.0  # up to which, with a point more, an expected regret counts as right
 _EXPECTED_MARGIN = 0.01
@@ -46,6 +49,8 @@ def probe_records(found: Sequence[ReplayedProbes]) -> dict[str, list[dict[str, A
                 {
                     "share": stages[0].share,
                     "prior": one.has_prior,
+                    "points": summary.points,
+                    "replays": len(stages),
                     "mean": summary.mean,
                     "interval": summary.interval,
                     "slower": _slower(stages),
@@ -56,7 +61,7 @@ def probe_records(found: Sequence[ReplayedProbes]) -> dict[str, list[dict[str, A
 
 
 def print_probes(found: Sequence[ReplayedProbes]) -> None:
-    """Print a table for each set, one of the means over all sets, and what was expected well."""
+    """Print a table for each set, the means over all sets, and how often these were expected."""
     columns = ("probes", "mean", "95% interval", "slower", "expected")
     for one in found:
         rows = [
@@ -70,7 +75,7 @@ def print_probes(found: Sequence[ReplayedProbes]) -> None:
             for own in one.stages
         ]
         prior = ", other machines as a prior" if one.has_prior else ""
-        print_table(f"{one.name}{prior}: regret, %", columns, rows, right=columns[1:])
+        print_table(f"{one.name}: regret, %, probes{prior}", columns, rows, right=columns[1:])
     _print_means(found)
 
 
@@ -86,20 +91,20 @@ def _print_means(found: Sequence[ReplayedProbes]) -> None:
             prior = "with other machines as a prior" if has_prior else "without a prior"
             print_text(f"Mean regret of {len(own)} sets {prior}, %: {', '.join(means)}.")
     later = [stage for one in found for stage in chain(*one.stages[1:])]
-    well = np.mean([_is_expected_well(stage) for stage in later])
+    truth = np.array([np.minimum(stage.regrets, MAX_REGRET).mean() for stage in later])
+    expected = np.array([stage.expected for stage in later])
+    high = expected > _EXPECTED_FACTOR * truth + _EXPECTED_MARGIN
+    low, cases = truth > expected, plural(len(later), "case")
     print_text(
-        "The expected regret, in which a call counts 200 % at most, was between the true one and"
-        f" three times it and a point in {well:.0%} of all replays and shares."
+        "The expected regret, in which a call counts 200 % at most, was below the true one in"
+        f" {low.mean():.0%} of {cases}, and above three times the true one plus a percentage point"
+        f" in {high.mean():.0%}."
     )
 
 
-def _is_expected_well(stage: ReplayStage) -> bool:
-    truth = float(np.mean(stage.regrets))
-    return truth <= stage.expected <= _EXPECTED_FACTOR * truth + _EXPECTED_MARGIN
-
-
 def _summary(stages: Sequence[ReplayStage]) -> RegretSummary:
-    return summarise_regret([loss for stage in stages for loss in stage.regrets])
+    """Return the summary of each call's mean regret over the replays."""
+    return summarise_regret(list(map(fmean, zip(*(one.regrets for one in stages), strict=True))))
 
 
 def _slower(stages: Sequence[ReplayStage]) -> float:
