@@ -25,7 +25,7 @@ from tuner.select.cases import EvaluationCase, Fold, folds, from_machine, with_a
 from tuner.select.dataset import CallPoint, Observation, SimulateFunction
 from tuner.select.selector import train
 
-TUNER, TUNER_SIGNIFICANT = "tuner", "tuner, if sure"
+TUNER, TUNER_GUARDED = "tuner", "tuner, if sure"
 DEFAULT_LABEL, BEST_SINGLE = "default", "best single"
 _N_RESAMPLES = 1000  # of the bootstrap
 _SEED = 1  # of the bootstrap
@@ -169,21 +169,21 @@ def selector_trainers(
 ) -> dict[str, Trainer]:
     """Return trainers of our selector and of these baselines."""
     return {
-        TUNER: lambda cases: _train_selector(cases, simulate, significant_only=False),
-        TUNER_SIGNIFICANT: lambda cases: _train_selector(cases, simulate, significant_only=True),
+        TUNER: lambda cases: _train_selector(cases, simulate, is_guarded=False),
+        TUNER_GUARDED: lambda cases: _train_selector(cases, simulate, is_guarded=True),
         **{name: BASELINES[name] for name in baselines},
     }
 
 
 def _train_selector(
-    cases: Sequence[EvaluationCase], simulate: SimulateFunction, significant_only: bool
+    cases: Sequence[EvaluationCase], simulate: SimulateFunction, is_guarded: bool
 ) -> SelectFunction:
     rows = [row for case in cases for row in case.observations.values()]
     selector = train(rows, simulate)
     usual = _most_frequent(cases)
 
     def pick(point: CallPoint, choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
-        ask = selector.choose_guarded if significant_only else selector.choose
+        ask = selector.choose_guarded if is_guarded else selector.choose
         chosen = ask(point, choices)
         if chosen in choices:
             return chosen

@@ -43,6 +43,7 @@ class Selector:
     ) -> None:
         self.coverage = Coverage(row for row in observations if not row.machine)
         self._coverage_anywhere = Coverage(observations)
+        self._measured = {(row.point.kind, row.choice) for row in observations if not row.machine}
         self._uses_unmeasured_costs = uses_unmeasured_costs
         self._simulate = simulate
         self._adaptive = adaptive
@@ -70,8 +71,7 @@ class Selector:
         """
         if self.coverage.covers(point, choice, max_extrapolation):
             return True
-        known = self._models.get(point.kind)
-        if known is None or choice not in known.choices:
+        if (point.kind, choice) not in self._measured:
             return False
         if self.coverage.is_measured_shape(point) and not self._adaptive:
             return False

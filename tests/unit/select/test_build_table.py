@@ -153,7 +153,7 @@ def test_calls_without_a_size_get_one_rule(topology: Topology) -> None:
 
 
 def test_two_octaves_beyond_all_node_counts_the_library_decides(topology: Topology) -> None:
-    """Likewise where one count alone was measured: nothing tells how times change with it."""
+    """One measured count alone tells nothing of how times change with it."""
     for counts, wanted, known in (((2, 3), 8, True), ((2, 3), 13, False), ((2,), 4, False)):
         _, table = make_table(
             measured(topology, counts), CALIBRATION, topology=topology, shapes=[(wanted, 1)]
@@ -567,7 +567,7 @@ def test_of_winners_that_tie_one_known_on_all_sides_is_taken(
 
 
 def time_at(nodes: int, faster: float) -> float:
-    """At 4 nodes about `faster` than 10 us."""
+    """Return seconds that are `faster` times below 10 us at 4 nodes."""
     return 1.01e-5 if nodes == 2 else 1e-5 / faster**2
 
 
@@ -653,7 +653,7 @@ def test_a_time_is_as_uncertain_as_launches_are_apart() -> None:
 def test_between_node_counts_the_default_is_left_for_what_is_hardly_slower(
     gain: float, replaced: bool
 ) -> None:
-    """On four nodes it is twice as fast, on six by `gain`: in between by something in between."""
+    """It is twice as fast on four nodes, `gain` times on six, and something in between on five."""
     rows = [
         Observation(point, choice, {}, time, time * 0.999, time * 1.001)
         for nodes, ratio in ((3, 2.0), (4, 2.0), (6, gain), (7, gain))

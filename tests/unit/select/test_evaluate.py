@@ -36,7 +36,7 @@ from tuner.select.evaluate import (
     BEST_SINGLE,
     DEFAULT_LABEL,
     TUNER,
-    TUNER_SIGNIFICANT,
+    TUNER_GUARDED,
     evaluate,
     is_slower,
     no_simulation,
@@ -141,12 +141,12 @@ def test_protocols_leave_out_node_counts_sizes_and_machines() -> None:
 def test_the_selector_beats_copying_the_nearest_winner() -> None:
     (own,) = group_cases(cases(text())).values()
     scores = evaluate(own, LEAVE_SIZE_OUT, selector_trainers(baselines=["nearest"]))
-    assert list(scores) == [TUNER, TUNER_SIGNIFICANT, "nearest", DEFAULT_LABEL, BEST_SINGLE]
+    assert list(scores) == [TUNER, TUNER_GUARDED, "nearest", DEFAULT_LABEL, BEST_SINGLE]
     assert scores[TUNER].regret.mean < 0.02
     assert scores[TUNER].regret.mean < scores["nearest"].regret.mean
     assert scores[TUNER].slower_fraction == 0
     assert scores[TUNER].regret_reduction > 0.9
-    assert scores[TUNER_SIGNIFICANT].slower_fraction == 0
+    assert scores[TUNER_GUARDED].slower_fraction == 0
     default = scores[DEFAULT_LABEL]
     assert (default.regret_reduction, default.slower_fraction, default.regret.points) == (
         0,
@@ -704,4 +704,4 @@ def test_on_public_tables_the_selector_is_no_worse_than_the_nearest_winner(share
                 ours = scores[TUNER].regret.mean
                 assert ours <= scores["nearest"].regret.mean + 0.002
                 assert ours <= scores[DEFAULT_LABEL].regret.mean
-                assert scores[TUNER_SIGNIFICANT].slower_fraction <= 0.04
+                assert scores[TUNER_GUARDED].slower_fraction <= 0.04

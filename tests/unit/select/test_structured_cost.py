@@ -90,7 +90,7 @@ def test_a_name_tells_the_family(name: str, known: str | None) -> None:
 def test_a_family_tells_rounds_messages_and_bytes(
     collective: str, name: str, expected: tuple[float, ...]
 ) -> None:
-    """Those of the textbook schedules on eight ranks, of a vector of 800 bytes."""
+    """They are those of textbook schedules on eight ranks, of a vector of 800 bytes."""
     call_count, *own, local = quantities(call(800, collective=collective), name)
     assert (call_count, local) == (1, 800)
     assert own == pytest.approx(expected)
@@ -131,7 +131,7 @@ def test_what_has_no_family_is_known_the_least() -> None:
 
 
 def gains(model: PosteriorModel, choices: Sequence[AlgorithmChoice]) -> Mapping[str, float]:
-    """How sure it is that each choice is faster than the default, in standard deviations."""
+    """Return the gain of each choice over the default, in its standard deviations."""
     found = model.posterior(call(4096), (DEFAULT, *choices))
     return {
         str(choice): gain / spread
@@ -149,7 +149,7 @@ def test_another_machine_makes_no_choice_sure() -> None:
 
 
 def test_what_was_measured_here_outweighs_another_machine() -> None:
-    """On the other machine the ring took a hundredth of its time here."""
+    """The ring took a hundredth of its time on the other machine."""
     known = rows([RING, DOUBLING]) + rows([RING], "elsewhere", 0.01)
     found = PosteriorModel(known, blind).posterior(call(4096), (RING, DOUBLING))
     for choice, mean in zip(found.choices, found.mean, strict=True):
@@ -186,3 +186,11 @@ def test_the_order_of_machines_does_not_matter() -> None:
     doubling = rows([DOUBLING], "a", 0.1) + rows([RING], "a")
     chosen = {train(own, blind).choose(call(4096)) for own in (ring + doubling, doubling + ring)}
     assert len(chosen) == 1
+
+
+def test_another_machine_covers_no_rule_even_where_calls_are_simulated() -> None:
+    """Its measurements say nothing of the error of simulations of this machine."""
+    known = rows([RING, DEFAULT], "elsewhere")
+    for own, covered in (([], False), (rows([RING, DEFAULT]), True)):
+        selector = train([*known, *own], seconds)
+        assert bool(selector.guarded_candidates(call(4096, 64))) is covered

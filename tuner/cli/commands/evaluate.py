@@ -61,7 +61,7 @@ from tuner.select.dataset import CallPoint, SimulateFunction
 from tuner.select.evaluate import (
     DEFAULT_LABEL,
     TUNER,
-    TUNER_SIGNIFICANT,
+    TUNER_GUARDED,
     Score,
     Selections,
     no_simulation,
@@ -297,7 +297,7 @@ class ScoredSet:
     @property
     def keeps_default(self) -> bool:
         """Return whether the selector that has to be sure keeps the default in all calls."""
-        sure = self.picked.get(TUNER_SIGNIFICANT, ())
+        sure = self.picked.get(TUNER_GUARDED, ())
         return bool(sure) and all(choice.is_default for _, choice in sure)
 
 
@@ -518,13 +518,13 @@ def _cautions(one: ScoredSet) -> Iterator[str]:
         return
     calls = ours.regret.points
     if one.keeps_default and own[DEFAULT_LABEL].regret.mean > MIN_NOTABLE_REGRET:
-        yield f"{TUNER_SIGNIFICANT} keeps the default in all calls, so that it saves nothing"
+        yield f"{TUNER_GUARDED} keeps the default in all calls, so that it saves nothing"
     if ours.slower_fraction > 0:
         share = f"{ours.slower_fraction:.0%} of {plural(calls, 'call')}"
         yield f"{TUNER} chose something slower than the default in {share}"
     for name, score in own.items():
         better = score.regret.mean < ours.regret.mean - MIN_NOTABLE_REGRET
-        if name != TUNER_SIGNIFICANT and better and score.regret.points == calls:
+        if name != TUNER_GUARDED and better and score.regret.points == calls:
             yield (
                 f"{name} has less regret than {TUNER}, {score.regret.mean:.1%} against"
                 f" {ours.regret.mean:.1%}"

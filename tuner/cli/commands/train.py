@@ -36,7 +36,7 @@ from tuner.select.cases import (
 from tuner.select.evaluate import (
     DEFAULT_LABEL,
     TUNER,
-    TUNER_SIGNIFICANT,
+    TUNER_GUARDED,
     evaluate,
     no_simulation,
     selector_trainers,
@@ -51,7 +51,7 @@ from tuner.select.persistence import (
 )
 
 MODEL_CARD_FILE = "README.md"
-SHOWN_SELECTORS = (TUNER, TUNER_SIGNIFICANT, "nearest", DEFAULT_LABEL)
+SHOWN_SELECTORS = (TUNER, TUNER_GUARDED, "nearest", DEFAULT_LABEL)
 EXAMPLES = """examples:
   tuner train leonardo.csv lumi.csv fugaku.csv --out models/mine
   tuner train m.ndjson --out models/mine
@@ -149,7 +149,7 @@ def _print(held_out: Mapping[str, Mapping[str, Any]]) -> None:
         COLUMNS,
         rows,
         right=COLUMNS[2:],
-        droppable=("nearest", "calls", TUNER_SIGNIFICANT, "left out"),
+        droppable=("nearest", "calls", TUNER_GUARDED, "left out"),
         wrappable=(COLUMNS[0], "left out"),
     )
     print_cautions(
