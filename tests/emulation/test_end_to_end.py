@@ -178,7 +178,8 @@ def test_one_command_measures_until_the_table_is_good_enough_and_goes_on_from_th
     assert keys == {(name, n, 1) for name in ("bcast", "allreduce") for n in (2, 3, 4)}
 
     # Which sizes half way are added goes with what is known after each round.
-    assert stages(on_hosts(*TUNE, folder=tmp_path))[0][1] == pytest.approx(bound, abs=0.01)
+    again = stages(on_hosts(*TUNE, folder=tmp_path))[0][1]
+    assert again == pytest.approx(bound, rel=0.1, abs=0.01)
     assert read_measurements(tmp_path / "m.ndjson").series[: len(measured)] == measured
 
 

@@ -33,7 +33,6 @@ EXCEPTIONS = {  # module -> what it needs a certain collective for
     "tuner/runtime/methods.py": "the same two",
     "tuner/runtime/schedule_call.py": "the same two find their bound schedule by their arguments",
     "tuner/runtime/nccl.py": "the calls that CuPy's NCCL makes",
-    "tuner/rank_programs/fixed_decisions.py": "the calls that Open MPI's decisions are traced of",
     "tuner/probe/single_host.py": "the collectives that are probed by default",
     "tuner/sim/warmup.py": "calls that need every compiled function",
     "tuner/training/recorded.py": "a barrier counts as an allreduce",

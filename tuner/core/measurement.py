@@ -21,6 +21,7 @@ from tuner.core.path_classes import BLOCK, HOST, PlacementMixin, omit_default_pl
 FORMAT_VERSION = 1
 REQUESTED_CALLS_KEY = "wanted"  # provenance key of the calls that a table is for, measured or not
 WRONG_RESULT = "wrong result"  # why an algorithm was excluded
+REFUSED = "refused"  # begins the reason why one was excluded from a call
 # Limits of a sample that is not 0; beyond them, ratios and squares could overflow a float.
 MIN_SAMPLE_S = 1e-12  # far less than a cycle of any clock
 MAX_SAMPLE_S = 1e6  # eleven days
@@ -78,7 +79,8 @@ def parse_exclusion(line: str) -> tuple[str, str, str]:
 def parse_incorrect_algorithms(excluded: Iterable[str]) -> frozenset[tuple[str, str]]:
     """Return (collective, algorithm) for every exclusion of a collective because of wrong results.
 
-    The algorithm, of the library or a schedule of ours, is without its parameters.
+    The algorithm, of the library or a schedule of ours, is without its parameters. Where a call was
+    refused, return (label of the call, algorithm with its parameters).
     """
     found = set()
     for line in excluded:
@@ -87,6 +89,8 @@ def parse_incorrect_algorithms(excluded: Iterable[str]) -> frozenset[tuple[str, 
         if kind == "collective" and why == WRONG_RESULT:
             name, _, behind = candidate.partition("(")
             found.add((rest.partition(" ")[0], name + behind.rpartition(")")[2]))
+        elif kind == "collective" and why.startswith(REFUSED):
+            found.add((call, candidate))
     return frozenset(found)
 
 

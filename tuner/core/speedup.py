@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.arrays import FloatArray
-from tuner.base.statistics import CONFIDENCE, NORMAL_95, midmean
+from tuner.base.statistics import CONFIDENCE, midmean
 
 # Relative standard deviation between launches, of times and speedups alike. Measured on emulated
 # clusters: two launches of the same calls differ by 1 % in the median and by 1 to 3 % where nothing
 # is left to chance within them (`python -m tests.bench.intervals`).
 LAUNCH_RELATIVE_SD = 0.015
-_PRIOR_LAUNCHES = 2.0  # weight of that prior, in measured launches
 RESAMPLES = 1000
 _MIN_BOOTSTRAP_SAMPLES = 6
 MAX_LAUNCHES = 10_000  # more than are ever started to show one difference
@@ -127,64 +125,6 @@ def launches_to_show(default: Sequence[float], chosen: Sequence[float]) -> int |
     return count if count <= MAX_LAUNCHES else None
 
 
-def pooled_speedup(
-    default: LaunchSamples, chosen: LaunchSamples, level: float = CONFIDENCE, sd_ratio: float = 1.0
-) -> tuple[float, float, float]:
-    """Return the paired speedup of all samples, pooled as if they were of one launch.
-
-    This is for series with several launches whose only purpose is more repetitions.
-
-    sd_ratio    factor of the usual standard deviation between launches, to widen the interval
-    """
-    value, low, high = paired_speedup([tuple(chain(*default))], [tuple(chain(*chosen))], level)
-    return value, value * (low / value) ** sd_ratio, value * (high / value) ** sd_ratio
-
-
-def launch_sd_ratio(pairs: Iterable[tuple[LaunchSamples, LaunchSamples]]) -> float:
-    """Return how many times further apart than usual the launches of one call are, at least 1.
-
-    pairs       samples of each launch of two algorithm choices at a time
-
-    Two or three launches of one pair say little, those of many pairs more; the usual variation is a
-    prior with the weight of `_PRIOR_LAUNCHES` launches.
-    """
-    strayed, count = _PRIOR_LAUNCHES, _PRIOR_LAUNCHES
-    for slow, fast in pairs:
-        number = len(slow)
-        if number < 2:
-            continue
-        logs = [math.log(midmean(s) / midmean(f)) for s, f in zip(slow, fast, strict=True)]
-        _, low, high = paired_speedup([tuple(chain(*slow))], [tuple(chain(*fast))])
-        within = (math.log(high / low) / (2 * NORMAL_95)) ** 2 - LAUNCH_RELATIVE_SD**2
-        usual = max(within, 0.0) * number + LAUNCH_RELATIVE_SD**2
-        strayed += float(np.var(logs)) * number / usual
-        count += number - 1
-    return math.sqrt(max(strayed / count, 1.0))
-
-
-def unpaired_speedup(
-    default: LaunchSamples, chosen: LaunchSamples, level: float = CONFIDENCE, sd_ratio: float = 1.0
-) -> tuple[float, float, float]:
-    """Return how many times faster `chosen` is than `default` for samples that are not paired.
-
-    This is the ratio of the midmeans of all samples. The interval combines a percentile bootstrap
-    of each series by itself and the variation between launches. Raises ValueError for series
-    without samples.
-
-    sd_ratio    factor of the usual standard deviation between launches
-    """
-    slow, fast = (tuple(chain(*launches)) for launches in (default, chosen))
-    if not slow or not fast:
-        raise ValueError("there are no samples to compare")
-    # series of equal length would be resampled with the same indices
-    drawn = np.log(_resampled_midmeans(slow) / np.roll(_resampled_midmeans(fast), 1))
-    value = math.log(midmean(slow) / midmean(fast))
-    found = _bootstrap_interval(value, drawn, min(len(slow), len(fast)), level)
-    return _with_launch_variance(
-        *found, level, sd_ratio * math.sqrt(1 / len(default) + 1 / len(chosen))
-    )
-
-
 def small_sample_factor(count: int, level: float = CONFIDENCE) -> float:
     """Return the factor by which a bootstrap interval of `count` samples is too narrow.
 
@@ -240,13 +180,13 @@ def _geometric_mean_interval(logs: FloatArray, level: float) -> tuple[float, flo
 
 
 def _with_launch_variance(
-    value: float, low: float, high: float, level: float, n_sds: float = 1.0
+    value: float, low: float, high: float, level: float
 ) -> tuple[float, float, float]:
-    """Widen an interval by `n_sds` times the variation between launches.
+    """Widen an interval by the variation between launches.
 
     Both are independent, so their squares add up.
     """
-    apart = _normal_quantile(level) * LAUNCH_RELATIVE_SD * n_sds
+    apart = _normal_quantile(level) * LAUNCH_RELATIVE_SD
     down, up = (math.hypot(math.log(value / low), apart), math.hypot(math.log(high / value), apart))
     return value, value * math.exp(-down), value * math.exp(up)
 

@@ -78,7 +78,10 @@ class AlgorithmChoice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence for a rule. Times are midmeans in seconds (`tuner.base.statistics`).
+    """The evidence for a rule. Times are in seconds.
+
+    They are midmeans (`tuner.base.statistics`), or expected by a posterior where an experiment
+    design chose what was measured and where the basis is not `measured`.
 
     basis       measured | learned (from other calls, measured and simulated) | simulated (alone) |
                 none (no evidence for this range)
@@ -89,7 +92,7 @@ class Evidence:
     gain        default time / chosen time at these sizes, geometric mean; 1 for the default
     gain_ci95   its 95 % interval
     slowdown_probability    of being over 5 % slower than the default, the largest at these sizes
-                            where times are predicted; None where all were measured
+                            where a posterior decides; None where measured samples do
     """
 
     basis: str

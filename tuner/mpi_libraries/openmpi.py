@@ -147,6 +147,7 @@ COLLECTIVES = {
         ),
         segmented=("chain", "pipeline", "binary", "binomial", "in_order_binary"),
         commutative_only=("chain", "pipeline", "binary", "binomial", "rabenseifner"),
+        is_staged=True,
     ),
     Collective.SCATTER: OpenMpiCollective(
         15, (DEFAULT, "linear", "binomial", "linear_nonblocking")
@@ -209,6 +210,10 @@ PROBE_REQUESTS = (4, 16, 64)
 # Releases from which on, in each series, rules files may limit the requests in flight: the column
 # of version-2 files (coll_tuned_dynamic_file.c of v4.1.8 and v5.0.7).
 FIRST_WITH_REQUESTS = ((4, 1, 8), (5, 0, 7))
+# Releases from which on coll/tuned has its present decisions (coll_tuned_decision_fixed.c), and
+# from which on coll/han comes before it on several nodes.
+FIRST_OF_DECISIONS = (4, 1)
+FIRST_WITH_HAN = (5,)
 
 
 class RuleParameters(NamedTuple):
@@ -267,10 +272,15 @@ def rule_parameters(
     return _numbers(collective, choice)
 
 
+def release_of(library: str) -> tuple[int, ...]:
+    """Return the numbers of a release such as `openmpi 4.1.4`; () without any."""
+    version = library.partition(" ")[2]
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
 def reads_requests(library: str) -> bool:
     """Return whether rules files of this library may limit the requests in flight."""
-    name, _, version = library.partition(" ")
-    release = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    name, release = library.partition(" ")[0], release_of(library)
     series = [first for first in FIRST_WITH_REQUESTS if first[:1] == release[:1]]
     later = not release or release >= FIRST_WITH_REQUESTS[0]
     return name in ("", OPENMPI) and later and all(release >= first for first in series)

@@ -7,7 +7,7 @@ so that a batch that was killed can be resumed without knowing why it was chosen
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.measurement import MeasurementReader, unreadable_file_error
-from tuner.core.path_classes import BLOCK, PlacementMixin
+from tuner.core.path_classes import BLOCK, PlacementMixin, omit_default_placement
 from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.probe.collective_points import collective_point
 from tuner.probe.probe_plan import ProbePoint
@@ -26,7 +26,11 @@ from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 
 @dataclass(frozen=True)
 class ExperimentRequest(PlacementMixin):
-    """A call to measure: these algorithm choices, and the library default beside them."""
+    """A call to measure with these algorithm choices and, if `with_default`, the library default.
+
+    placement       of its ranks
+    with_default    True in files that do not say
+    """
 
     collective: Collective
     nodes: int
@@ -34,6 +38,7 @@ class ExperimentRequest(PlacementMixin):
     nbytes: int
     choices: tuple[AlgorithmChoice, ...]
     placement: str = BLOCK
+    with_default: bool = True
 
 
 def experiment_points(
@@ -43,21 +48,28 @@ def experiment_points(
 
     Raises InputError for shapes that do not fit the hosts, odd sizes and unknown algorithms.
     """
-    together: dict[tuple[Collective, ProbeShape, int], dict[AlgorithmChoice, None]] = {}
+    together: dict[tuple[Collective, ProbeShape, int], list[AlgorithmChoice]] = {}
     for one in experiments:
         shape = ProbeShape(one.nodes, one.ppn, one.placement)
         _check(spec, one, shape)
-        choices = together.setdefault(
-            (one.collective, shape, one.nbytes), {AlgorithmChoice(): None}
-        )
-        choices.update(dict.fromkeys(one.choices))
+        choices = together.setdefault((one.collective, shape, one.nbytes), [])
+        choices += [AlgorithmChoice()] * one.with_default + [*one.choices]
     for (collective, shape, nbytes), choices in together.items():
         yield replace(
-            collective_point(spec.library, collective, shape, nbytes, choices), launch=launch
+            collective_point(spec.library, collective, shape, nbytes, dict.fromkeys(choices)),
+            launch=launch,
         )
+
+
+def request_record(request: ExperimentRequest) -> dict[str, Any]:
+    """Return a request as stored in the header, without what is usual."""
+    record = omit_default_placement(asdict(request))
+    return {name: value for name, value in record.items() if name != "with_default" or not value}
 
 
 def _check(spec: ProbeSpec, experiment: ExperimentRequest, shape: ProbeShape) -> None:
+    if not experiment.choices and not experiment.with_default:
+        raise InputError(f"{experiment.collective} on {shape} ranks: name what to measure")
     if (
         not (1 <= experiment.nodes <= spec.nodes and 1 <= experiment.ppn <= spec.ppn)
         or shape.ranks < 2

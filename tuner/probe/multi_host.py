@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -37,7 +37,7 @@ from tuner.mpi_libraries.default_algorithms import (
     default_algorithms_record,
 )
 from tuner.mpi_libraries.profiles import profile_of
-from tuner.probe.batches import ExperimentRequest, experiment_points, read_batches
+from tuner.probe.batches import ExperimentRequest, experiment_points, read_batches, request_record
 from tuner.probe.collective_points import make_concurrent, points_of_shape
 from tuner.probe.device_points import device_collective_points, device_points
 from tuner.probe.driver import RunLimits, run_plan
@@ -162,7 +162,7 @@ def _run_probe(
         **extra_provenance,
     }
     if rounds:
-        records = [[omit_default_placement(asdict(one)) for one in chosen] for chosen in rounds]
+        records = [[request_record(one) for one in chosen] for chosen in rounds]
         about["rounds"] = json.loads(json.dumps(records))  # as stored in the file
     left = limits.deadline - time.monotonic()
     messages = "messages" in spec.parts and limits.only_launch is None
@@ -303,7 +303,7 @@ def _collective_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
 def plan_experiments(
     spec: ProbeSpec, experiments: Sequence[ExperimentRequest], launch: int = 0
 ) -> ProbePlan:
-    """Return the plan of one launch that measures exactly these choices and the library default.
+    """Return the plan of one launch that measures exactly these experiments.
 
     Raises InputError for shapes that do not fit the hosts and for unknown algorithms.
     """

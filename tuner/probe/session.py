@@ -15,7 +15,7 @@ from mpi4py import MPI
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.measurement import WRONG_RESULT, Measurement, series_line
+from tuner.core.measurement import REFUSED, WRONG_RESULT, Measurement, series_line
 from tuner.core.path_classes import HOST
 from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmChoice
 from tuner.mpi_libraries import min_call_bytes
@@ -264,7 +264,7 @@ class ProbeSession:
             mine = "" if right else WRONG_RESULT
             self._try_without_data(comm, point, candidate)
         except (RuntimeError, InputError) as refusal:  # of MPI or NCCL; a schedule does not fit
-            mine = f"refused: {refusal}"
+            mine = f"{REFUSED}: {refusal}"
         after()
         complaint: str = self._control_comm.allreduce(mine, MPI.MAX)
         return complaint

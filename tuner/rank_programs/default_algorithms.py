@@ -6,7 +6,7 @@ line for each: {call, steps}, where `steps` are [bytes, executed]: from that siz
 `max_bytes`, the watcher sees this call (`struct call` of tuner/validation/openmpi_trace.c). There
 are no steps where a call does not end in exactly one call of coll/tuned on the same communicator.
 
-Sizes are multiples of 4 bytes, or of 4 bytes for each rank where ranks send blocks. The library
+Sizes are multiples of 4 bytes, or of 4 bytes for each rank where ranks exchange blocks. The library
 decides by number of ranks and bytes, so every rank finds the same steps; each call runs only once.
 """
 
@@ -44,7 +44,7 @@ def find_default_steps(comm: MPI.Comm, collective: str, max_bytes: int) -> list[
         calls = observed_calls()
         return [] if error or len(calls) != 1 else calls[0]
 
-    least = PROBE_ELEMENT_BYTES * Collective(collective).blocks(comm.size)[0]
+    least = PROBE_ELEMENT_BYTES * max(Collective(collective).blocks(comm.size))
     watch_communicator(comm)
     watch(handle, 1)
     seen(least)  # one-time setup of a communicator belongs to no call

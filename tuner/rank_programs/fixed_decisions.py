@@ -5,7 +5,7 @@ fixed decision function is called, whose choice the watcher (tuner/validation/op
 records. REQUEST is the JSON record {collectives, max_ranks, max_bytes}. A line is printed for each
 collective and number of ranks from which on the choice differs from that for fewer ranks:
 {collective, ranks, steps}, with the steps of `tuner.rank_programs.default_algorithms`, but the
-bytes of a block where ranks send blocks.
+bytes of a block where ranks exchange blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 from mpi4py import MPI
 
-from tuner.core.collective import PROBE_ELEMENT_BYTES
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.rank_programs.bisection import find_change_points
 from tuner.rank_programs.default_algorithms import Step
 from tuner.rank_programs.validate import observed_calls, watch_communicator
@@ -54,26 +54,22 @@ def group_size(comm: MPI.Comm) -> Iterator[ctypes.c_int]:
 def decision_function(comm: MPI.Comm, collective: str) -> Callable[[int], None]:
     """Return a function that has the library decide on a call of so many bytes.
 
-    Of an all-to-all these are the bytes of a block.
+    Where ranks exchange blocks, these are the bytes of a block.
     """
     decide = getattr(ctypes.CDLL("libmpi.so.40"), f"ompi_coll_tuned_{collective}_intra_dec_fixed")
+    spec = Collective(collective)
     handles = {"comm": comm, "type": MPI.INT32_T, "op": MPI.SUM}
     pointers = {name: ctypes.c_void_p(MPI._handleof(what)) for name, what in handles.items()}
     data = ctypes.create_string_buffer(8)  # whose content is never looked at
+    operator = [pointers["op"]] * spec.is_reduction
+    root = [ctypes.c_size_t(0)] * spec.is_rooted
 
-    def bcast(nbytes: int) -> None:
-        count = ctypes.c_size_t(nbytes // PROBE_ELEMENT_BYTES)
-        decide(data, count, pointers["type"], ctypes.c_size_t(0), pointers["comm"], None)
+    def ask(nbytes: int) -> None:
+        part = data, ctypes.c_size_t(nbytes // PROBE_ELEMENT_BYTES), pointers["type"]
+        buffers = [*part, *part] if spec.has_blocks else [data] * spec.is_reduction + [*part]
+        decide(*buffers * spec.has_data, *operator, *root, pointers["comm"], None)
 
-    def allreduce(nbytes: int) -> None:
-        count = ctypes.c_size_t(nbytes // PROBE_ELEMENT_BYTES)
-        decide(data, data, count, pointers["type"], pointers["op"], pointers["comm"], None)
-
-    def alltoall(nbytes: int) -> None:
-        block = data, ctypes.c_size_t(nbytes // PROBE_ELEMENT_BYTES), pointers["type"]
-        decide(*block, *block, pointers["comm"], None)
-
-    return {"bcast": bcast, "allreduce": allreduce, "alltoall": alltoall}[collective]
+    return ask
 
 
 def find_steps(

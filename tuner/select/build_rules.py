@@ -35,8 +35,9 @@ from tuner.select.significance import Comparison
 TARGET_RULE_FRACTION = 0.25  # target, as a fraction of the unmerged rules
 MAX_ADDED_REGRET_PER_CALL = 0.01  # mean regret that merging for this target may add to one call
 _METHOD = {
-    "method": "paired gain over the default, Bonferroni over the candidates of a point; elsewhere"
-    " a posterior learned from measurements and simulations",
+    "method": "paired gain over the default, Bonferroni over the candidates of a point, where a"
+    " probe measured all of them; elsewhere, and at all calls of an experiment design, a posterior"
+    " learned from measurements and simulations",
     "default": "the library's own choice",
 }
 

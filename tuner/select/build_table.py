@@ -22,11 +22,15 @@ from tuner.select.dataset import (
     BATCHES_KEY,
     CallKind,
     CallPoint,
+    IncorrectSet,
     Observation,
     PointConfig,
     SimulateFunction,
     build_observations,
+    incorrect_algorithms,
+    is_incorrect,
     measured_pairs,
+    unknown_default,
 )
 from tuner.select.selector import Selector, train
 from tuner.select.significance import (
@@ -77,14 +81,24 @@ def make_table(
     kept = {*_expressible(pairs, measurements.library)}
     rows = [row for row in every if (row.point.collective, row.choice) in kept]
     designed = bool(measurements.provenance.get(BATCHES_KEY))
-    trained = partial(train, simulate=simulate, adaptive=designed, uses_unmeasured_costs=doubted)
+    trained = partial(
+        train,
+        simulate=simulate,
+        adaptive=designed,
+        uses_unmeasured_costs=doubted,
+        default_runs=simulator.default_runs if simulator else unknown_default,
+    )
     selector = trained(rows)
     requested = {*_requested_calls(measurements), *_calls_on_shapes(rows, shapes, selector)}
-    wanted = requested - {row.point for row in rows}
-    comparisons = compare_all_with_default(rows, adaptive=designed)
+    measured = {row.point for row in rows}
+    wanted = requested | measured if designed else requested - measured
+    comparisons = [] if designed else compare_all_with_default(rows)
     if solid := [row for row in rows if has_repetitions(row)]:
         solid_selector = selector if len(solid) == len(rows) else trained(solid)
-        comparisons += _predict_comparisons(wanted, solid, solid_selector, library)
+        wrong = incorrect_algorithms(measurements)
+        comparisons += _predict_comparisons(wanted, solid, solid_selector, library, wrong)
+    if designed and not comparisons:
+        return rows, default_table(measurements, constraints.max_rules)
     table = _table_of(measurements, comparisons, selector, constraints, library)
     return rows, _with_borrowed_costs(table, calibration)
 
@@ -207,15 +221,17 @@ def _predict_comparisons(
     observations: Iterable[Observation],
     selector: Selector,
     library: ModuleType,
+    incorrect: IncorrectSet,
 ) -> list[Comparison]:
-    """Return predicted comparisons for the points without measurements, where possible."""
+    """Return the comparisons that the selector expects at these points, where possible."""
     known: dict[CallKind, dict[AlgorithmChoice, None]] = defaultdict(dict)
     for row in observations:
         known[row.point.kind][row.choice] = None
-    comparisons = [
-        predict_comparison(point, selector, _runnable(library, point, known[point.kind]))
-        for point in sorted(points)
-    ]
+    comparisons = []
+    for point in sorted(points):
+        runnable = _runnable(library, point, known[point.kind])
+        usable = [one for one in runnable if not is_incorrect((point, one), incorrect)]
+        comparisons.append(predict_comparison(point, selector, usable))
     return [comparison for comparison in comparisons if comparison is not None]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.base.units import format_range, format_size, humanize
@@ -32,7 +32,8 @@ class MeasuredTime:
     seconds, low, high  time and its 95 % interval
     gain, gain_ci95     time of the default over this one, from the launches that have both; None
                         where the default was not measured with it
-    is_faster           whether it is surely faster than the default
+    is_faster           whether it is surely faster than the default, where a test of these samples
+                        decides: not where an experiment design chose what was measured
     """
 
     nbytes: int
@@ -52,18 +53,38 @@ def measured_times(measurements: Measurements) -> list[MeasuredTime]:
 
     Raises InputError for damaged measurements.
     """
-    adaptive = bool(measurements.provenance.get(BATCHES_KEY))
+    designed = bool(measurements.provenance.get(BATCHES_KEY))
     found = []
     every = build_observations(measurements, lambda _point, _choice: math.nan)
     for point, rows in group_by_point(every).items():
-        has_default = any(row.choice.is_default for row in rows)
-        compared = compare_with_default(point, rows, adaptive=adaptive) if has_default else None
-        own = [_measured_time(row, compared) for row in rows]
+        default = next((row for row in rows if row.choice.is_default), None)
+        whole = compare_with_default(point, rows) if default and not designed else None
+        own = [
+            _measured_time(
+                row, _compare_pair(default, row) if default and designed else whole, designed
+            )
+            for row in rows
+        ]
         found += sorted(own, key=lambda each: each.seconds)
     return found
 
 
-def _measured_time(row: Observation, compared: Comparison | None) -> MeasuredTime:
+def _compare_pair(default: Observation, row: Observation) -> Comparison | None:
+    """Compare a candidate with the default in the launches that both have; None without any.
+
+    An experiment design measures different candidates in different launches.
+    """
+    common = {*default.samples} & {*row.samples}
+    if not common:
+        return None
+    pair = (
+        replace(one, samples={launch: one.samples[launch] for launch in common})
+        for one in (default, row)
+    )
+    return compare_with_default(row.point, [*pair])
+
+
+def _measured_time(row: Observation, compared: Comparison | None, designed: bool) -> MeasuredTime:
     samples = [len(launch) for launch in row.samples.values()]
     known = (
         row.point.nbytes,
@@ -78,7 +99,7 @@ def _measured_time(row: Observation, compared: Comparison | None) -> MeasuredTim
         return MeasuredTime(*known)
     interval = compared.interval(row.choice)
     gain = compared.gains[row.choice]
-    return MeasuredTime(*known, gain, interval, row.choice in compared.winners)
+    return MeasuredTime(*known, gain, interval, not designed and row.choice in compared.winners)
 
 
 def explain_rule(rule: Rule, times: Sequence[MeasuredTime], provenance: Mapping[str, Any]) -> str:
@@ -101,7 +122,10 @@ def explain_rule(rule: Rule, times: Sequence[MeasuredTime], provenance: Mapping[
         where = " in a C program" if "acceptance" in provenance else ""
         text = f"Measured{where} at {sizes}: {figures}."
     elif evidence.basis == LEARNED:
-        text = f"Learned: not measured at all of {sizes}, but around it; expected to be {figures}."
+        text = (
+            f"Learned: not measured beside the default at all of {sizes}; by all that was measured"
+            f" there and around expected to be {figures}."
+        )
     else:
         text = f"Simulated: nothing was measured nearby; at {sizes} expected to be {figures}."
     if evidence.slowdown_probability is not None:
@@ -133,7 +157,8 @@ def _explain_default(
             f" under all conditions at {sizes}: the default stays."
         )
     if own:
-        return _explain_losses(own, sizes)
+        designed = bool(provenance.get("probe", {}).get(BATCHES_KEY))
+        return _explain_losses(own, sizes, designed)
     if evidence.runner_up not in ("", DEFAULT):
         return (
             f"Of what was measured at {sizes} nothing allowed is surely faster than the default;"
@@ -142,7 +167,7 @@ def _explain_default(
     return f"Of what was measured at {sizes} nothing allowed is surely faster than the default."
 
 
-def _explain_losses(times: Iterable[MeasuredTime], sizes: str) -> str:
+def _explain_losses(times: Iterable[MeasuredTime], sizes: str, designed: bool) -> str:
     """Explain the default by the candidate that came closest, or that was not allowed."""
     best = max(times, key=lambda each: each.gain or 0.0)
     assert best.gain is not None
@@ -157,6 +182,11 @@ def _explain_losses(times: Iterable[MeasuredTime], sizes: str) -> str:
             f"The fastest measured, {figures}; yet the default stays, as a rule may not use it"
             " here: it reorders operands, was excluded, is beyond what the library's rules can"
             " say, or wins at too few sizes."
+        )
+    if designed:
+        return (
+            f"By all that was measured, nothing allowed is surely enough faster than the default at"
+            f" {sizes}. The best beside it in a launch, {figures}."
         )
     return (
         f"Of what was measured at {sizes} nothing is surely faster than the default: the best,"

@@ -26,13 +26,15 @@ from tuner.select.dataset import (
 class EvaluationCase:
     """The observations of one call in one run.
 
-    group   cases of one group are comparable, such as "leonardo openmpi 4.1.6"
+    group       cases of one group are comparable, such as "leonardo openmpi 4.1.6"
+    library     "" for cases of several libraries
     """
 
     group: str
     run: str
     point: CallPoint
     observations: Mapping[AlgorithmChoice, Observation]
+    library: str = ""
 
     @property
     def best_seconds(self) -> float:
@@ -49,7 +51,7 @@ def cases_from_measurements(
     group = f"{measurements.cluster.name} {measurements.library}"
     rows = build_observations(measurements, simulate)
     return [
-        EvaluationCase(group, "", point, {row.choice: row for row in own})
+        EvaluationCase(group, "", point, {row.choice: row for row in own}, measurements.library)
         for point, own in group_by_point(rows).items()
     ]
 
@@ -66,7 +68,7 @@ def cases_from_readings(
     """
     chosen = [reading for reading in readings if is_collective_reading(reading)]
     named = _names_with_library(chosen) if merge_libraries else {}
-    times: dict[tuple[str, str, CallPoint], dict[AlgorithmChoice, list[float]]] = defaultdict(
+    times: dict[tuple[str, str, CallPoint, str], dict[AlgorithmChoice, list[float]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for reading in chosen:
@@ -74,7 +76,7 @@ def cases_from_readings(
         group = " ".join(filter(None, (reading.cluster, library)))
         name = named.get((reading.algorithm, reading.library), reading.algorithm)
         choice = AlgorithmChoice(name, reading.params)
-        times[group, reading.run, _point(reading)][choice] += reading.samples
+        times[group, reading.run, _point(reading), library][choice] += reading.samples
     if not times:
         raise InputError("no reading is of a collective with its nodes, size and time")
     return [
@@ -83,8 +85,11 @@ def cases_from_readings(
             run,
             point,
             {choice: _observation(point, choice, own) for choice, own in observed.items()},
+            library,
         )
-        for (group, run, point), observed in sorted(times.items(), key=lambda entry: entry[0])
+        for (group, run, point, library), observed in sorted(
+            times.items(), key=lambda entry: entry[0]
+        )
     ]
 
 

@@ -24,6 +24,9 @@ class Coverage:
 
     def __init__(self, observations: Iterable[Observation]) -> None:
         self._measured_pairs = frozenset((row.point, row.choice) for row in observations)
+        self._choices = defaultdict[CallPoint, set[AlgorithmChoice]](set)
+        for point, choice in self._measured_pairs:
+            self._choices[point].add(choice)
         sizes: dict[CallKind, dict[NodesPpn, set[int]]] = defaultdict(lambda: defaultdict(set))
         for point, _ in self._measured_pairs:
             sizes[point.kind][point.nodes, point.ppn].add(point.nbytes)
@@ -37,6 +40,10 @@ class Coverage:
     def is_measured_shape(self, point: CallPoint) -> bool:
         """Return whether calls of this shape were measured at any size."""
         return (point.nodes, point.ppn) in self._shapes(point)
+
+    def measured_choices(self, point: CallPoint) -> frozenset[AlgorithmChoice]:
+        """Return the choices that were measured at `point` itself."""
+        return frozenset(self._choices.get(point, ()))
 
     def measured_sizes(self, point: CallPoint) -> Sequence[int]:
         """Return the sizes at which calls of this kind were measured on any shape, ascending."""

@@ -9,7 +9,12 @@ from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.measurement import Measurement, Measurements, parse_incorrect_algorithms
+from tuner.core.measurement import (
+    Measurement,
+    Measurements,
+    parse_incorrect_algorithms,
+    point_label,
+)
 from tuner.core.path_classes import BLOCK, PlacementMixin
 from tuner.core.speedup import mean_over_launches
 from tuner.core.table import RUNNER_OF_KIND, AlgorithmChoice, RuleKey
@@ -62,6 +67,12 @@ MIN_GAIN = 0.05  # gains up to 5 % are within the noise of repeated measurements
 
 PointConfig = tuple[CallPoint, AlgorithmChoice]
 SimulateFunction = Callable[[CallPoint, AlgorithmChoice], float]  # seconds; NaN without a schedule
+# The algorithm that the library's default runs; None where that is unknown.
+DefaultRuns = Callable[[CallPoint], AlgorithmChoice | None]
+
+
+def unknown_default(_point: CallPoint) -> None:
+    """Return None for every call: nothing is known of what the default runs."""
 
 
 def is_simulated_with_default(
@@ -118,14 +129,15 @@ def build_observations(
     )
 
 
-IncorrectSet = frozenset[tuple[str, str]]  # collective and algorithm
+# Collective and algorithm, or the label of a call and an algorithm with its parameters.
+IncorrectSet = frozenset[tuple[str, str]]
 
 
 def incorrect_algorithms(measurements: Measurements) -> IncorrectSet:
-    """Return the algorithms that gave a wrong result in any call, of any size on any shape.
+    """Return the algorithms that gave a wrong result in any call, and those that a call refused.
 
-    The cause of a wrong result is unknown, and so is where else it shows. Raises InputError for a
-    damaged file.
+    The cause of a wrong result is unknown, and so is where else it shows, of any size on any shape.
+    Raises InputError for a damaged file.
     """
     excluded = measurements.provenance.get("excluded", [])
     if not isinstance(excluded, list) or not all(isinstance(line, str) for line in excluded):
@@ -137,13 +149,16 @@ def incorrect_algorithms(measurements: Measurements) -> IncorrectSet:
 
 
 def is_incorrect(pair: PointConfig, incorrect: IncorrectSet) -> bool:
-    """Return whether the pair's collective and algorithm are in `incorrect`.
+    """Return whether the pair's collective and algorithm, or its call, are in `incorrect`.
 
     The default never is, because there is no fallback for it.
     """
     point, choice = pair
-    name = str(replace(choice, params={}))
-    return not choice.is_default and (point.collective, name) in incorrect
+    if choice.is_default or not incorrect:
+        return False
+    call = point_label("collective", point.collective, point.shape, point.nbytes, point.memory)
+    named = (point.collective, str(replace(choice, params={}))), (call, str(choice))
+    return not incorrect.isdisjoint(named)
 
 
 def _samples_by_candidate(

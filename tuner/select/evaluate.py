@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from types import MappingProxyType
@@ -22,7 +22,13 @@ from tuner.base.statistics import CONFIDENCE
 from tuner.core.table import AlgorithmChoice
 from tuner.select.baselines import BASELINES, SelectFunction, Trainer, default_or_first
 from tuner.select.cases import EvaluationCase, Fold, folds, from_machine, with_alternatives
-from tuner.select.dataset import CallPoint, Observation, SimulateFunction
+from tuner.select.dataset import (
+    CallPoint,
+    DefaultRuns,
+    Observation,
+    SimulateFunction,
+    unknown_default,
+)
 from tuner.select.selector import train
 
 TUNER, TUNER_GUARDED = "tuner", "tuner, if sure"
@@ -164,22 +170,36 @@ def score_selections(picked: Selections, group: str | None = None) -> dict[str, 
     return {name: _score(pairs) for name, pairs in chosen.items() if pairs}
 
 
+# Given a library, such as "openmpi 4.1.6".
+LibraryDefaults = Callable[[str], DefaultRuns]
+
+
 def selector_trainers(
-    simulate: SimulateFunction = no_simulation, baselines: Collection[str] = tuple(BASELINES)
+    simulate: SimulateFunction = no_simulation,
+    baselines: Collection[str] = tuple(BASELINES),
+    library_defaults: LibraryDefaults = lambda _: unknown_default,
 ) -> dict[str, Trainer]:
-    """Return trainers of our selector and of these baselines."""
+    """Return trainers of our selector and of these baselines.
+
+    library_defaults    what the default of each library runs
+    """
     return {
-        TUNER: lambda cases: _train_selector(cases, simulate, is_guarded=False),
-        TUNER_GUARDED: lambda cases: _train_selector(cases, simulate, is_guarded=True),
+        TUNER: lambda cases: _train_selector(cases, simulate, library_defaults, is_guarded=False),
+        TUNER_GUARDED: lambda cases: _train_selector(
+            cases, simulate, library_defaults, is_guarded=True
+        ),
         **{name: BASELINES[name] for name in baselines},
     }
 
 
 def _train_selector(
-    cases: Sequence[EvaluationCase], simulate: SimulateFunction, is_guarded: bool
+    cases: Sequence[EvaluationCase],
+    simulate: SimulateFunction,
+    library_defaults: LibraryDefaults,
+    is_guarded: bool,
 ) -> SelectFunction:
     rows = [row for case in cases for row in case.observations.values()]
-    selector = train(rows, simulate)
+    selector = train(rows, simulate, default_runs=library_defaults(_own_library(cases)))
     usual = _most_frequent(cases)
 
     def pick(point: CallPoint, choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
@@ -190,6 +210,17 @@ def _train_selector(
         return usual if usual in choices else default_or_first(choices)
 
     return pick
+
+
+def _own_library(cases: Sequence[EvaluationCase]) -> str:
+    """Return the library of the machine in question; "" without times of its default."""
+    own = (
+        case.library
+        for case in cases
+        if AlgorithmChoice() in case.observations
+        and not case.observations[AlgorithmChoice()].machine
+    )
+    return next(own, "")
 
 
 def _most_frequent(cases: Sequence[EvaluationCase]) -> AlgorithmChoice:

@@ -6,7 +6,8 @@ The measuring loop works in batches: `next_batch` returns one, `update` takes th
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,17 +16,20 @@ from scipy.special import gammaincinv
 
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
+from tuner.base.statistics import NORMAL_95
 from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import (
     CallPoint,
+    DefaultRuns,
     IncorrectSet,
     Observation,
     PointConfig,
     SimulateFunction,
     is_incorrect,
+    unknown_default,
 )
 from tuner.select.guard import DEGREES_OF_FREEDOM
-from tuner.select.posterior import Posterior, log_time_variance
+from tuner.select.launch_effects import LaunchEffects
 from tuner.select.posterior_covariance import PosteriorCovariance
 from tuner.select.selector import Selector
 from tuner.select.value_of_information import RegretEstimate
@@ -45,14 +49,13 @@ _CANDIDATE_COUNTS = (
     8,
     13,
     21,
-)  # numbers of choices that are considered besides the default
-_DEFAULT_VARIANCE = 2e-4  # variance of the logarithm of a measured time
+)  # numbers of choices that are considered besides the one in use
 _MIN_REGRET = 1e-6  # points with less regret are not measured
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A point of a batch, the choices to measure there, default first, and estimated seconds."""
+    """A point of a batch, the choices to measure there, that in use first, and its seconds."""
 
     point: CallPoint
     choices: tuple[AlgorithmChoice, ...]
@@ -142,6 +145,7 @@ class ExperimentDesign:
     measurement_cost        seconds to measure one choice, from the seconds of one call
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured
     prior                   observations of other machines
+    default_runs            the algorithm that the default runs
     """
 
     def __init__(
@@ -152,6 +156,7 @@ class ExperimentDesign:
         seed: int = 1,
         uses_unmeasured_costs: Callable[[CallPoint], bool] = lambda _: False,
         prior: Sequence[Observation] = (),
+        default_runs: DefaultRuns = unknown_default,
     ) -> None:
         if not candidates:
             raise InputError("there is no point to probe: name collectives, shapes and sizes")
@@ -159,7 +164,7 @@ class ExperimentDesign:
         self._simulate, self._measurement_cost = simulate, measurement_cost
         self._observations = dict[PointConfig, Observation]()
         self._seed, self._prior = seed, tuple(prior)
-        self._uses_unmeasured_costs = uses_unmeasured_costs
+        self._uses_unmeasured_costs, self._default_runs = uses_unmeasured_costs, default_runs
         self._unanswered: Counter[PointConfig] = Counter()
         self._incorrect: IncorrectSet = frozenset()
         self.add_points(candidates)
@@ -184,6 +189,7 @@ class ExperimentDesign:
             self._simulate,
             adaptive=True,
             uses_unmeasured_costs=self._uses_unmeasured_costs,
+            default_runs=self._default_runs,
         )
         self._incorrect = incorrect
         self._correct_candidates = {
@@ -239,29 +245,21 @@ class ExperimentDesign:
 
     def _update_estimates(self) -> None:
         points = list(self._candidates)
-        known = defaultdict[CallPoint, set[AlgorithmChoice]](set)
-        for point, choice in self._observations:
-            known[point].add(choice)
+        known = {point for point, _ in self._observations}
         self._covariance = PosteriorCovariance(
             points, [n for n, p in enumerate(points) if p in known]
         )
-        self._estimates = {
-            point: RegretEstimate(
-                self._posterior(point), self._draws, self._supported(point), frozenset(known[point])
-            )
-            for point in points
-        }
+        self._estimates = {point: self._estimate(point) for point in points}
 
-    def _supported(self, point: CallPoint) -> frozenset[AlgorithmChoice]:
-        """Return the choices that a table may use at a call without measurements.
-
-        See `tuner.select.significance.predict_comparison`.
-        """
-        return frozenset(self._selector.guarded_candidates(point))
-
-    def _posterior(self, point: CallPoint) -> Posterior:
-        known = self._selector.posterior_model(point.kind)
-        return known.posterior(point, self._correct_candidates[point])
+    def _estimate(self, point: CallPoint) -> RegretEstimate:
+        model = self._selector.posterior_model(point.kind)
+        return RegretEstimate(
+            model.posterior(point, self._correct_candidates[point]),
+            self._draws,
+            frozenset(self._selector.guarded_candidates(point)),
+            self._selector.coverage.measured_choices(point),
+            model.launch_effects.shared,
+        )
 
     def _acquisition_queue(self) -> AcquisitionQueue:
         regrets = np.array([own.selection.regret for own in self._estimates.values()])
@@ -273,20 +271,24 @@ class ExperimentDesign:
         return AcquisitionQueue(options, regrets / len(regrets), self._covariance.copy())
 
     def _acquisition_candidates(self, index: int, point: CallPoint) -> list[AcquisitionCandidate]:
-        """Return ways to measure a point: the default with ever more of the likeliest winners."""
+        """Return ways to measure a point: its choice with ever more of the likeliest winners.
+
+        The choice is the default at first. A launch has times of both, so that what slows all of
+        its calls cancels.
+        """
         outlook = self._estimates[point]
         belief, regret = outlook.posterior, outlook.selection.regret
         if regret < _MIN_REGRET:
             return []
+        used = belief.choices.index(self._reference(point))
         order = [
             n
             for n in np.argsort(-outlook.win_probabilities, kind="stable")
-            if self._is_informative(point, belief.choices[n])
+            if n != used and self._is_informative(point, belief.choices[n])
         ]
-        default = belief.choices.index(AlgorithmChoice())
         options = []
         for count in sorted({min(first, len(order)) for first in _CANDIDATE_COUNTS} - {0}):
-            chosen = [default, *map(int, order[:count])]
+            chosen = [used, *map(int, order[:count])]
             known = [self._variance(point, belief.choices[n]) for n in chosen]
             saved = outlook.expected_saving(chosen, known)
             cost = sum(self._measurement_cost(float(np.exp(belief.mean[n]))) for n in chosen)
@@ -294,24 +296,33 @@ class ExperimentDesign:
             options.append(AcquisitionCandidate(index, task, min(max(saved / regret, 0.0), 1.0)))
         return options
 
+    def _reference(self, point: CallPoint) -> AlgorithmChoice:
+        """Return the choice in use, or the default where requests for it go unanswered."""
+        used = self.choose(point)
+        return used if self._unanswered[point, used] < _MAX_UNANSWERED else AlgorithmChoice()
+
     def _variance(self, point: CallPoint, choice: AlgorithmChoice) -> float:
         """Return the variance of a further measurement: that of the last one."""
-        row = self._observations.get((point, choice))
-        return (
-            _DEFAULT_VARIANCE
-            if row is None
-            else max(log_time_variance(row) * max(len(row.samples), 1), _DEFAULT_VARIANCE)
-        )
+        row, effects = self._observations.get((point, choice)), self._launch_effects(point)
+        if row is None:
+            return effects.next_variance
+        return max(effects.own_variance(row) * max(len(row.samples), 1), effects.next_variance)
+
+    def _launch_effects(self, point: CallPoint) -> LaunchEffects:
+        return self._selector.posterior_model(point.kind).launch_effects
 
     def _is_informative(self, point: CallPoint, choice: AlgorithmChoice) -> bool:
         """Return whether measuring a choice at `point` would add information.
 
         It does if the choice was not measured, or not precisely, and requests do not go unanswered.
         """
-        if choice.is_default or self._unanswered[point, choice] >= _MAX_UNANSWERED:
+        if self._unanswered[point, choice] >= _MAX_UNANSWERED:
             return False
         row = self._observations.get((point, choice))
-        return row is None or row.high > row.low * (1 + 2 * _TARGET_HALF_WIDTH)
+        if row is None:
+            return True
+        half_width = NORMAL_95 * math.sqrt(self._launch_effects(point).own_variance(row))
+        return half_width > _TARGET_HALF_WIDTH
 
 
 def _student_t_draws(seed: int, columns: int) -> FloatArray:

@@ -15,14 +15,15 @@ DEGREES_OF_FREEDOM = 5.0  # of Student's t: its heavy tails allow for variances 
 _SMALLEST_SD = 1e-9
 
 
-def guarded_spread(log_gains: FloatArray) -> FloatArray:
+def guarded_spread(log_gains: FloatArray, n_measured: int = 1) -> FloatArray:
     """Return the standard deviation below which predicted gains may replace the default.
 
     These are above `MIN_GAIN`, and losses above it have a probability of
-    `MAX_SLOWDOWN_PROBABILITY` at most. There is no correction for the number of candidates: the
-    posterior of each is drawn towards what all have in common, unlike the means of samples.
+    `MAX_SLOWDOWN_PROBABILITY` at most, over the number of candidates that were measured at the
+    call: the luckiest of many noisy ones is not as fast as it seems (Bonferroni's correction).
+    Elsewhere the posterior of each is drawn towards what all have in common.
     """
-    quantile = stdtrit(DEGREES_OF_FREEDOM, 1 - MAX_SLOWDOWN_PROBABILITY)
+    quantile = stdtrit(DEGREES_OF_FREEDOM, 1 - MAX_SLOWDOWN_PROBABILITY / max(n_measured, 1))
     bound = (log_gains + math.log1p(MIN_GAIN)) / quantile
     return np.asarray(np.where(log_gains > math.log1p(MIN_GAIN), bound, 0.0))
 

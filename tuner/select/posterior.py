@@ -5,19 +5,25 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
-from tuner.base.statistics import NORMAL_95
 from tuner.core.measurement import MIN_SAMPLE_S
-from tuner.core.speedup import mean_over_launches
 from tuner.core.table import AlgorithmChoice
 from tuner.select import guard
-from tuner.select.dataset import CallPoint, Observation, PointConfig, SimulateFunction
+from tuner.select.dataset import (
+    CallPoint,
+    DefaultRuns,
+    Observation,
+    PointConfig,
+    SimulateFunction,
+    unknown_default,
+)
+from tuner.select.launch_effects import estimate_launch_effects
 from tuner.select.regressor import AlgorithmKernel, ResidualGP
 from tuner.select.structured_cost import COST_SD, TERMS, AlgorithmKey, StructuredCost, algorithm_key
 
@@ -51,9 +57,9 @@ class Posterior:
             c[i, i] + c[j, j] - 2 * c[i, j]
         )
 
-    def guarded_spread(self, log_gains: FloatArray) -> FloatArray:
+    def guarded_spread(self, log_gains: FloatArray, n_measured: int) -> FloatArray:
         """Return the standard deviation below which gains of these logarithms count."""
-        return guard.guarded_spread(log_gains)
+        return guard.guarded_spread(log_gains, n_measured)
 
     def slowdown_probability(self, choice: AlgorithmChoice) -> float:
         """Return the probability that a choice is slower than the default by over `MIN_GAIN`."""
@@ -80,49 +86,52 @@ def standard_deviation(variance: float) -> float:
     return math.sqrt(max(variance, 0.0))
 
 
-def log_time_variance(observation: Observation) -> float:
-    """Return the variance of the logarithm of a measured time.
-
-    For several launches it is their mean variance or, if larger, the variance between them, over
-    their number: a few launches alone do not estimate the variance between them well.
-    """
-    launches = [mean_over_launches([samples]) for samples in observation.samples.values()]
-    if len(launches) < 2:
-        return _variance_from_interval(observation.low, observation.high)
-    single = np.mean([_variance_from_interval(low, high) for _, low, high in launches])
-    apart = np.var(np.log([typical for typical, _, _ in launches]), ddof=1)
-    return float(max(single, apart)) / len(launches)
-
-
-def _variance_from_interval(low: float, high: float) -> float:
-    """Return the variance of the logarithm from a 95 % interval."""
-    return (math.log(high / low) / (2 * NORMAL_95)) ** 2
-
-
 class PosteriorModel:
     """A model of the times of calls of one kind, from all their observations.
 
-    If there are many, each regressor is fitted to those of the shapes nearest to the one in
+    Where it is known what the default runs, its times are those of that algorithm. If there are
+    many observations, each regressor is fitted to those of the shapes nearest to the one in
     question, on its own machine first.
     """
 
-    def __init__(self, observations: Sequence[Observation], simulate: SimulateFunction) -> None:
-        self._simulate = simulate
-        self._observations: dict[_Shape, list[tuple[Observation, float]]] = defaultdict(list)
-        for row in observations:
-            shape = row.machine, row.point.nodes, row.point.ppn
-            self._observations[shape].append((row, log_time_variance(row)))
+    def __init__(
+        self,
+        observations: Sequence[Observation],
+        simulate: SimulateFunction,
+        default_runs: DefaultRuns = unknown_default,
+    ) -> None:
+        self._simulate, self._default_runs = simulate, default_runs
+        self.choices = tuple(dict.fromkeys(row.choice for row in observations))
+        self._all = [
+            row if row.machine else replace(row, choice=self._run(row.point, row.choice))
+            for row in observations
+        ]
+        self.launch_effects = estimate_launch_effects(row for row in self._all if not row.machine)
+        self._observations: dict[_Shape, list[Observation]] = defaultdict(list)
+        for row in self._all:
+            self._observations[row.machine, row.point.nodes, row.point.ppn].append(row)
         machines = ("", *(row.machine for row in observations))
         self._machines = {name: n for n, name in enumerate(dict.fromkeys(machines))}
-        self.choices = tuple(dict.fromkeys(row.choice for row in observations))
         self._numbers: dict[AlgorithmKey, int] = {}
-        self._references = _references(observations)
-        self._all = observations
+        self._references = _references(self._all)
         self._regressors: dict[tuple[_Shape, ...], ResidualGP] = {}
+
+    def _run(self, point: CallPoint, choice: AlgorithmChoice) -> AlgorithmChoice:
+        """Return the algorithm that answers a call: of the default that which it runs, if known.
+
+        An algorithm that was only measured without its parameters is taken to have the library's
+        own, but for a segment.
+        """
+        runs = self._default_runs(point) if choice.is_default else None
+        if runs is None:
+            return choice
+        plain = AlgorithmChoice(runs.algorithm)
+        is_plain = runs not in self.choices and plain in self.choices
+        return plain if is_plain and "segment" not in runs.params else runs
 
     def predict_joint(self, pairs: Sequence[PointConfig]) -> tuple[FloatArray, FloatArray]:
         """Return means and covariance of the log-seconds of pairs of one shape."""
-        features = np.array([self._features(*pair) for pair in pairs])
+        features = np.array([self._features(point, self._run(point, one)) for point, one in pairs])
         if not self._observations:
             return features[:, -1], AlgorithmKernel(n_costs=len(TERMS))(features[:, :-1])
         return self._regressor(pairs[0][0]).predict_joint(features)
@@ -134,11 +143,11 @@ class PosteriorModel:
         all measurements agree with their simulations.
         """
         mean, covariance = self.predict_joint([(point, choice) for choice in choices])
-        place = coordinates(point)
-        strayed = [
-            _DRIFT_PER_OCTAVE**2 / 2 * self._octaves_to_nearest(place, choice) for choice in choices
-        ]
-        return Posterior(tuple(choices), mean, covariance + np.diag(strayed))
+        place, runs = coordinates(point), [self._run(point, choice) for choice in choices]
+        strayed = np.array([self._octaves_to_nearest(place, choice) for choice in runs])
+        alike = [[one == other for other in runs] for one in runs]
+        drift = _DRIFT_PER_OCTAVE**2 / 2 * strayed * alike
+        return Posterior(tuple(choices), mean, covariance + drift)
 
     def _octaves_to_nearest(self, place: Sequence[float], choice: AlgorithmChoice) -> float:
         """Return the octaves to the nearest call where a choice was measured; 0 if it never was.
@@ -178,14 +187,12 @@ class PosteriorModel:
         enough = max(int(np.searchsorted(total, _MAX_OBSERVATIONS, side="right")), 1)
         return tuple(sorted(ordered[:enough]))
 
-    def _fit(self, observations: Sequence[tuple[Observation, float]]) -> ResidualGP:
+    def _fit(self, observations: Sequence[Observation]) -> ResidualGP:
         regressor = ResidualGP(noise_variance=_NOISE_VARIANCE, n_costs=len(TERMS))
-        features = [self._features(row.point, row.choice, row.machine) for row, _ in observations]
-        weights = [
-            regressor.noise_variance / max(uncertain, regressor.noise_variance)
-            for _, uncertain in observations
-        ]
-        return regressor.fit(features, [math.log(row.seconds) for row, _ in observations], weights)
+        features = [self._features(row.point, row.choice, row.machine) for row in observations]
+        log_seconds, variances, shared = self.launch_effects.adjust(observations)
+        weights = regressor.noise_variance / np.maximum(variances, regressor.noise_variance)
+        return regressor.fit(features, log_seconds, weights, shared)
 
     def _features(
         self, point: CallPoint, choice: AlgorithmChoice, machine: str = ""
@@ -211,7 +218,7 @@ class PosteriorModel:
         simulated = self._simulated_seconds(point, choice)
         if math.isfinite(simulated):
             return simulated
-        return self._cost.linearised(point, choice).seconds
+        return self._cost.linearised(point, self._run(point, choice)).seconds
 
     def _number(self, choice: AlgorithmChoice, machine: str) -> int:
         return self._numbers.setdefault(algorithm_key(choice, machine), len(self._numbers))

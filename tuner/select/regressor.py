@@ -129,7 +129,8 @@ class ResidualGP(RegressorMixin, BaseEstimator):
     5.4.2), and a choice's prior deviation is scaled until these errors have unit variance. A choice
     with little data is taken to be like the others. Where a choice's errors are smaller or larger
     than usual for it, the deviations predicted around there are, too: a library's default jumps
-    where it changes its algorithm and is steady elsewhere.
+    where it changes its algorithm and is steady elsewhere. What noise in common adds to the
+    covariance is left as it is, so that it cancels in differences.
 
     length_scale    in units of the coordinates
     algorithm_sd    prior deviation of a choice's residual at given coordinates, and of the part
@@ -154,16 +155,25 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         self.n_costs = n_costs
 
     @single_threaded_blas
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ResidualGP:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        shared_noise: FloatArray | None = None,
+    ) -> ResidualGP:
         """Fit to X (n, columns), y (n,) and weights (n,).
 
         sample_weight   noise_variance / variance of each y; 0 leaves it out
+        shared_noise    covariance of noise that several y have in common, besides, (n, n)
         """
         features, target = validate_data(self, X, y, y_numeric=True)
         weight = _check_sample_weight(sample_weight, features, ensure_non_negative=True)
-        features, target, weight = _merge_duplicates(features, target, weight)
-        residual = target - features[:, -1]
-        self.coordinates_, variances = _coordinates(features), self.noise_variance / weight
+        features, shares, weight = _merge_duplicates(features, weight)
+        residual = shares @ target - features[:, -1]
+        own_noise = np.diag(self.noise_variance / weight)
+        noise = own_noise if shared_noise is None else own_noise + shares @ shared_noise @ shares.T
+        self.coordinates_ = _coordinates(features)
         algorithms, which = np.unique(features[:, 0], return_inverse=True)
         scales = np.ones(len(algorithms))
         near = self._kernel().correlation(self.coordinates_, self.coordinates_)
@@ -171,12 +181,13 @@ class ResidualGP(RegressorMixin, BaseEstimator):
             own = self.algorithm_sd * np.concatenate([[np.median(scales)], scales])
             self.kernel_ = self._kernel(own, algorithms)
             covariance = self.kernel_.covariance(self.coordinates_, self.coordinates_, near)
-            self.cholesky_ = cholesky(covariance + np.diag(variances), lower=True)
+            self.cholesky_ = cholesky(covariance + noise, lower=True)
             self.alpha_ = cho_solve((self.cholesky_, True), residual)
             self.loo_squared_errors_ = _loo_squared_errors(self.cholesky_, self.alpha_)
             scales = np.clip(
                 _update_scales(scales, self.loo_squared_errors_, which), *_SCALE_BOUNDS
             )
+        self.own_noise_cholesky_ = cholesky(covariance + own_noise, lower=True)
         return self
 
     def predict(self, X: ArrayLike) -> FloatArray:
@@ -190,13 +201,17 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         places = _coordinates(features)
         near = self.kernel_.correlation(self.coordinates_, places)
         against = self.kernel_.covariance(self.coordinates_, places, near)
-        told = solve_triangular(self.cholesky_, against, lower=True)
-        covariance = self.kernel_(places) - told.T @ told
+        told, known = (
+            solve_triangular(factor, against, lower=True)
+            for factor in (self.cholesky_, self.own_noise_cholesky_)
+        )
+        covariance = self.kernel_(places) - known.T @ known
         own = self.noise_variance / np.maximum(
             np.diag(covariance), self.noise_variance
         )  # 1 at measurements
         scale = own + (1 - own) * self._nearby_error_scale(places)
-        return features[:, -1] + self.alpha_ @ against, covariance * np.outer(scale, scale)
+        covariance = covariance * np.outer(scale, scale) + known.T @ known - told.T @ told
+        return features[:, -1] + self.alpha_ @ against, covariance
 
     def _kernel(
         self, algorithm_sd: ArrayLike | None = None, algorithms: ArrayLike = ()
@@ -218,14 +233,17 @@ class ResidualGP(RegressorMixin, BaseEstimator):
 
 
 def _merge_duplicates(
-    features: FloatArray, target: FloatArray, weight: FloatArray
+    features: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Merge rows with equal features into one with their weighted mean and total weight."""
-    used = weight > 0
-    rows, which = np.unique(features[used], axis=0, return_inverse=True)
-    total = np.bincount(which.ravel(), weight[used]).astype(float)
-    means = np.bincount(which.ravel(), (weight * target)[used]) / total
-    return rows, means, total
+    """Merge rows with equal features; return these, the shares of rows in them and their weights.
+
+    Rows without weight have no share.
+    """
+    rows, which = np.unique(features[weight > 0], axis=0, return_inverse=True)
+    shares = np.zeros((len(rows), len(features)))
+    shares[which.ravel(), np.flatnonzero(weight > 0)] = weight[weight > 0]
+    total = shares.sum(axis=1)
+    return rows, shares / total[:, None], total
 
 
 def _loo_squared_errors(lower: FloatArray, weights: FloatArray) -> FloatArray:

@@ -7,6 +7,7 @@ measured. So the true regret of the table that it would make is known after ever
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,14 +16,23 @@ import numpy as np
 from tuner.base.statistics import NORMAL_95
 from tuner.core.speedup import mean_over_launches
 from tuner.core.table import AlgorithmChoice
-from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, PointConfig, group_by_point
+from tuner.select.dataset import (
+    MIN_GAIN,
+    CallPoint,
+    DefaultRuns,
+    Observation,
+    PointConfig,
+    group_by_point,
+    unknown_default,
+)
 from tuner.select.evaluate import no_simulation
 from tuner.select.experiment_design import REPETITIONS, ExperimentDesign, measurement_cost
 from tuner.select.selector import Selector
-from tuner.select.significance import DEFAULT_CHOICE, compare_with_default, predict_comparison
+from tuner.select.significance import DEFAULT_CHOICE, predict_comparison
 
 _BATCH_SHARE = 0.01  # of the seconds that measuring everything takes
 _MIN_NOISE_SD = 0.03  # of the logarithm of a measured time
+_LAUNCH_SD = 0.03  # of what the logarithms of all times of a call in one launch have in common
 _REPETITION_SD = 0.05  # of the logarithms of repetitions
 
 
@@ -107,51 +117,60 @@ def replay_shares(
     shares: Sequence[float],
     seed: int,
     prior: Sequence[Observation] = (),
+    default_runs: DefaultRuns = unknown_default,
 ) -> Iterator[ReplayStage]:
     """Yield the stages before anything is measured, and after each share of all seconds.
 
     Nothing is simulated. Each batch is a launch. A measured time differs from the observation's by
-    its uncertainty, at least by 3 % (standard deviation), and repetitions by 5 % from one another.
+    its uncertainty, at least by 3 % (standard deviation), and by as much together with all of its
+    call in that launch; repetitions differ by 5 % from one another.
 
     observations    of all candidates, among them the default at every call
     shares          of the seconds that measuring everything takes, ascending
     prior           of other machines
+    default_runs    the algorithm that the default runs
     """
     random = np.random.default_rng(seed)
     candidates = {
         point: [row.choice for row in own] for point, own in group_by_point(observations).items()
     }
-    design = ExperimentDesign(candidates, no_simulation, seed=seed, prior=prior)
-    replay = Replay(design, observations, lambda row, launch: _noisy(row, launch, random))
+    design = ExperimentDesign(
+        candidates, no_simulation, seed=seed, prior=prior, default_runs=default_runs
+    )
+    effects = defaultdict[tuple[CallPoint, int], float](random.standard_normal)
+
+    def measure(row: Observation, launch: int) -> Observation:
+        slower = math.exp(_LAUNCH_SD * effects[row.point, launch])
+        return _noisy(row, launch, slower * row.seconds, random)
+
+    replay = Replay(design, observations, measure)
     for share in (0.0, *shares):
         replay.measure_until(share * replay.total_seconds)
         found = [*replay.found.values()]
-        chosen = _table_choices(candidates, found, Selector([*found, *prior], no_simulation, True))
+        rows = [*found, *prior]
+        selector = Selector(rows, no_simulation, adaptive=True, default_runs=default_runs)
+        chosen = _table_choices(candidates, selector)
         yield _stage(share, chosen, observations, design.regret_bound().expected)
 
 
-def _noisy(row: Observation, launch: int, random: np.random.Generator) -> Observation:
-    """Return what a probe would find in a launch."""
+def _noisy(
+    row: Observation, launch: int, seconds: float, random: np.random.Generator
+) -> Observation:
+    """Return what a probe would find in a launch in which a call takes so many seconds."""
     known = math.log(row.high / row.low) / (2 * NORMAL_95)
-    middle = row.seconds * math.exp(max(known, _MIN_NOISE_SD) * random.standard_normal())
+    middle = seconds * math.exp(max(known, _MIN_NOISE_SD) * random.standard_normal())
     samples = tuple(middle * np.exp(_REPETITION_SD * random.standard_normal(REPETITIONS)))
     seconds, low, high = mean_over_launches([samples])
     return Observation(row.point, row.choice, {launch: samples}, seconds, low, high)
 
 
 def _table_choices(
-    candidates: Mapping[CallPoint, Sequence[AlgorithmChoice]],
-    found: Sequence[Observation],
-    selector: Selector,
+    candidates: Mapping[CallPoint, Sequence[AlgorithmChoice]], selector: Selector
 ) -> dict[CallPoint, AlgorithmChoice]:
     """Return what a table of all observations would use at each call, before rules are merged."""
-    rows, chosen = group_by_point(found), dict[CallPoint, AlgorithmChoice]()
+    chosen = dict[CallPoint, AlgorithmChoice]()
     for point, choices in candidates.items():
-        compared = (
-            compare_with_default(point, rows[point], adaptive=True)
-            if point in rows
-            else predict_comparison(point, selector, choices)
-        )
+        compared = predict_comparison(point, selector, choices)
         chosen[point] = (
             min(compared.winners, key=compared.seconds.__getitem__, default=DEFAULT_CHOICE)
             if compared

@@ -18,9 +18,11 @@ from tuner.select.coverage import GUARDED_EXTRAPOLATION, MAX_EXTRAPOLATION, Cove
 from tuner.select.dataset import (
     CallKind,
     CallPoint,
+    DefaultRuns,
     Observation,
     SimulateFunction,
     is_simulated_with_default,
+    unknown_default,
 )
 from tuner.select.posterior import Posterior, PosteriorModel, check_not_empty, standard_deviation
 from tuner.select.recommendation import Recommender
@@ -32,6 +34,7 @@ class Selector:
     adaptive                whether an experiment design chose what was measured
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured,
                             so that no choice is chosen because of them alone
+    default_runs            the algorithm that the default runs
     """
 
     def __init__(
@@ -40,19 +43,22 @@ class Selector:
         simulate: SimulateFunction,
         adaptive: bool,
         uses_unmeasured_costs: Callable[[CallPoint], bool] = lambda _: False,
+        default_runs: DefaultRuns = unknown_default,
     ) -> None:
         self.coverage = Coverage(row for row in observations if not row.machine)
         self._coverage_anywhere = Coverage(observations)
         self._measured = {(row.point.kind, row.choice) for row in observations if not row.machine}
         self._uses_unmeasured_costs = uses_unmeasured_costs
-        self._simulate = simulate
+        self._simulate, self._default_runs = simulate, default_runs
         self._adaptive = adaptive
         self._observations: dict[CallKind, list[Observation]] = defaultdict(list)
         for row in observations:
             self._observations[row.point.kind].append(row)
         self._models = {
-            kind: PosteriorModel(own, simulate) for kind, own in self._observations.items()
+            kind: PosteriorModel(own, simulate, default_runs)
+            for kind, own in self._observations.items()
         }
+        self._coverage_of: dict[tuple[CallKind, int, int, AlgorithmChoice], Coverage] = {}
         self._recommenders: dict[CallKind, Recommender] = {}
 
     def covers(
@@ -98,13 +104,16 @@ class Selector:
     def guarded_candidates(
         self, point: CallPoint, allowed: Collection[AlgorithmChoice] | None = None
     ) -> tuple[AlgorithmChoice, ...]:
-        """Return the candidates that a rule may use at a call without measurements.
+        """Return the candidates that a rule may use at a call that the posterior decides.
 
-        Beyond all measured sizes and counts these are covered up to `GUARDED_EXTRAPOLATION`, if
-        more than one count was measured: from one alone nothing tells how times change with it.
+        The default is always one if any other is and it was measured anywhere. Beyond all measured
+        sizes and counts these are covered up to `GUARDED_EXTRAPOLATION`, if more than one count was
+        measured: from one alone nothing tells how times change with it.
         """
         reach = GUARDED_EXTRAPOLATION if self.coverage.shows_trend(point) else 1.0
-        return self.candidates(point, allowed, max_extrapolation=reach)
+        covered = self.candidates(point, allowed, max_extrapolation=reach)
+        known = bool(covered) and (point.kind, AlgorithmChoice()) in self._measured
+        return tuple(dict.fromkeys([*(AlgorithmChoice(),) * known, *covered]))
 
     def _simulation_transfers(self, point: CallPoint, choice: AlgorithmChoice) -> bool:
         return not self._uses_unmeasured_costs(point) and not math.isnan(
@@ -121,7 +130,7 @@ class Selector:
 
     def posterior_model(self, kind: CallKind) -> PosteriorModel:
         if kind not in self._models:
-            self._models[kind] = PosteriorModel([], self._simulate)
+            self._models[kind] = PosteriorModel([], self._simulate, self._default_runs)
         return self._models[kind]
 
     def posterior(self, point: CallPoint, choices: Sequence[AlgorithmChoice]) -> Posterior:
@@ -186,7 +195,23 @@ class Selector:
         """
         if AlgorithmChoice() not in choices:
             return frozenset()
-        return value_of_information.guarded_winners(self.posterior(point, choices))
+        count = value_of_information.count_candidates(self.coverage.measured_choices(point))
+        return value_of_information.guarded_winners(self.posterior(point, choices), count)
+
+    def is_measured_nearby(self, point: CallPoint, choice: AlgorithmChoice) -> bool:
+        """Return whether a choice was measured near `point`, or on its shape at a size near it."""
+        reach = GUARDED_EXTRAPOLATION
+        if self.coverage.covers(point, choice, max_extrapolation=reach):
+            return True
+        own = point.kind, point.nodes, point.ppn, choice
+        if own not in self._coverage_of:
+            self._coverage_of[own] = Coverage(
+                row
+                for row in self._observations[point.kind]
+                if (row.point.kind, row.point.nodes, row.point.ppn, row.choice) == own
+                and not row.machine
+            )
+        return self._coverage_of[own].covers(point, choice, max_extrapolation=reach)
 
 
 def train(
@@ -194,6 +219,7 @@ def train(
     simulate: SimulateFunction,
     adaptive: bool = False,
     uses_unmeasured_costs: Callable[[CallPoint], bool] = lambda _: False,
+    default_runs: DefaultRuns = unknown_default,
 ) -> Selector:
     """Train a selector on observations; raise InputError if there are none.
 
@@ -202,4 +228,4 @@ def train(
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured
     """
     check_not_empty(observations)
-    return Selector(observations, simulate, adaptive, uses_unmeasured_costs=uses_unmeasured_costs)
+    return Selector(observations, simulate, adaptive, uses_unmeasured_costs, default_runs)

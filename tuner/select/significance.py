@@ -1,11 +1,12 @@
 """Comparisons of candidates with the library default at one point: which may replace it?
 
-Where times were measured, taking the best of many noisy candidates favours the luckiest (the
-winner's curse). So each candidate's paired gain over the default is tested at 1 - 5 % / (number of
-candidates), Bonferroni's correction: the probability that a point leaves the default although no
-candidate is faster is at most 5 %. Moreover the gain must exceed a noise threshold, also at the
-lower bound. All samples serve both selection and test; halving them instead would cost more power
-than the correction does. Elsewhere a posterior decides, see `tuner.select.guard`.
+Where a probe measured all candidates in the same launches, taking the best of many noisy ones
+favours the luckiest (the winner's curse). So each candidate's paired gain over the default is
+tested at 1 - 5 % / (number of candidates), Bonferroni's correction: the probability that a point
+leaves the default although no candidate is faster is at most 5 %. Moreover the gain must exceed a
+noise threshold, also at the lower bound. All samples serve both selection and test; halving them
+instead would cost more power than the correction does. Elsewhere, and where an experiment design
+chose what each launch measures, a posterior decides, see `tuner.select.guard`.
 """
 
 from __future__ import annotations
@@ -21,17 +22,13 @@ import numpy as np
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.base.statistics import CONFIDENCE, NORMAL_95
-from tuner.core.speedup import launch_sd_ratio, paired_speedup, pooled_speedup, unpaired_speedup
+from tuner.core.speedup import paired_speedup
 from tuner.core.table import DEFAULT, LEARNED, MEASURED, SIMULATED, AlgorithmChoice
-from tuner.select.coverage import GUARDED_EXTRAPOLATION
 from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_point
 
 if TYPE_CHECKING:  # scikit-learn, which measured comparisons do without
     from tuner.select.posterior import Posterior
     from tuner.select.selector import Selector
-
-# The ratio of `tuner.core.speedup.launch_sd_ratio`; None without an experiment design.
-LaunchSdRatio = float | None
 
 SamplesByLaunch = list[tuple[float, ...]]  # the samples of each launch
 
@@ -81,12 +78,10 @@ class Comparison(ABC):
 class MeasuredComparison(Comparison):
     """A comparison of measured times.
 
-    observations        of the default and of the candidates
-    launch_sd_ratio     None without an experiment design
+    observations    of the default and of the candidates
     """
 
     observations: Mapping[AlgorithmChoice, Observation]
-    launch_sd_ratio: LaunchSdRatio
 
     def basis(self, choice: AlgorithmChoice) -> str:
         return MEASURED
@@ -99,29 +94,31 @@ class MeasuredComparison(Comparison):
         self, choice: AlgorithmChoice, reference: AlgorithmChoice = DEFAULT_CHOICE
     ) -> tuple[float, float]:
         """Return the interval from the common repetitions; (0, inf) if there are none."""
-        slower, faster = self.observations[reference], self.observations[choice]
-        if not slower.samples.keys() & faster.samples.keys():
-            return 0.0, math.inf
-        return _speedup_interval(slower, faster, CONFIDENCE, self.launch_sd_ratio)
+        pair = _paired_samples(self.observations[reference], self.observations[choice])
+        return paired_speedup(*pair)[1:] if all(pair) else (0.0, math.inf)
 
 
 @dataclass(frozen=True)
 class PredictedComparison(Comparison):
-    """A comparison of predicted times at a point that was not measured.
+    """A comparison of times that a posterior expects.
 
-    supported   the choices that were measured nearby
+    measured    the choices that were measured at the point
+    nearby      the choices that were measured there or nearby
     """
 
     posterior: Posterior
-    supported: frozenset[AlgorithmChoice]
+    measured: frozenset[AlgorithmChoice]
+    nearby: frozenset[AlgorithmChoice]
 
     def basis(self, choice: AlgorithmChoice) -> str:
-        """Return LEARNED for a choice that was measured nearby, else SIMULATED."""
-        return LEARNED if choice in self.supported else SIMULATED
+        """Return MEASURED where a choice and the default were measured, LEARNED for one nearby."""
+        if self.measured >= {choice, DEFAULT_CHOICE}:
+            return MEASURED
+        return LEARNED if choice in self.nearby else SIMULATED
 
     def max_spread(self, log_gains: FloatArray) -> FloatArray:
         """Return that of `tuner.select.guard`."""
-        return self.posterior.guarded_spread(log_gains)
+        return self.posterior.guarded_spread(log_gains, len(self.measured - {DEFAULT_CHOICE}))
 
     def slowdown_probability(self, choice: AlgorithmChoice) -> float:
         """Return the probability by the posterior."""
@@ -136,24 +133,16 @@ class PredictedComparison(Comparison):
         return math.exp(gain - half), math.exp(gain + half)
 
 
-def compare_all_with_default(
-    observations: Sequence[Observation], adaptive: bool = False
-) -> list[Comparison]:
+def compare_all_with_default(observations: Sequence[Observation]) -> list[Comparison]:
     """Return one comparison for each measured point."""
-    return [
-        compare_with_default(point, own, adaptive)
-        for point, own in group_by_point(observations).items()
-    ]
+    return [compare_with_default(point, own) for point, own in group_by_point(observations).items()]
 
 
-def compare_with_default(
-    point: CallPoint, observations: Sequence[Observation], adaptive: bool = False
-) -> Comparison:
+def compare_with_default(point: CallPoint, observations: Sequence[Observation]) -> Comparison:
     """Compare with the default every candidate measured at `point` in each of its launches.
 
-    A candidate that is missing in a launch gave a wrong result there and is left out. With
-    `adaptive`, where an experiment design chose what each launch measures, candidates need only one
-    launch in common with the default. Raises InputError when the default was not measured there.
+    A candidate that is missing in a launch gave a wrong result there and is left out. Raises
+    InputError when the default was not measured there.
     """
     default = next((row for row in observations if row.choice.is_default), None)
     if default is None:
@@ -164,18 +153,17 @@ def compare_with_default(
     candidates = {
         row.choice: row
         for row in observations
-        if not row.choice.is_default and _is_comparable(default, row, adaptive)
+        if not row.choice.is_default and row.samples.keys() >= default.samples.keys()
     }
-    pairs = [_paired_samples(default, row) for row in candidates.values()]
-    apart = launch_sd_ratio(pairs) if adaptive else None
-    gains = {choice: _gain(default, row, apart) for choice, row in candidates.items()}
+    pairs = {choice: _paired_samples(default, row) for choice, row in candidates.items()}
+    gains = {choice: paired_speedup(*pair)[0] for choice, pair in pairs.items()}
     level = _bonferroni_confidence(len(candidates))
     winners = frozenset(
         choice
-        for choice, row in candidates.items()
+        for choice, (slow, fast) in pairs.items()
         if gains[choice] > 1 + MIN_GAIN
-        and _n_paired_samples(default, row, adaptive) >= _MIN_SAMPLES
-        and _speedup_interval(default, row, level, apart)[0] > 1 + MIN_GAIN
+        and min(map(len, slow)) >= _MIN_SAMPLES
+        and paired_speedup(slow, fast, level)[1] > 1 + MIN_GAIN
     )
     known = {AlgorithmChoice(): default, **candidates}
     return MeasuredComparison(
@@ -185,7 +173,6 @@ def compare_with_default(
         gains,
         winners,
         known,
-        apart,
     )
 
 
@@ -196,11 +183,7 @@ def needs_more_launches(comparison: Comparison) -> bool:
     several launches, and repeating these launches with the same results would suffice. The interval
     of a few launches is that of Student's t alone, so two of them must be very similar.
     """
-    if (
-        not isinstance(comparison, MeasuredComparison)
-        or comparison.launch_sd_ratio is not None
-        or comparison.winners
-    ):
+    if not isinstance(comparison, MeasuredComparison) or comparison.winners:
         return False
     level = _bonferroni_confidence(len(comparison.gains))
     return any(
@@ -220,10 +203,10 @@ def needs_more_launches(comparison: Comparison) -> bool:
 def predict_comparison(
     point: CallPoint, selector: Selector, choices: Collection[AlgorithmChoice]
 ) -> Comparison | None:
-    """Return the predicted comparison at a point without measurements.
+    """Return the comparison at a point that a posterior expects.
 
-    It contains the covered choices among `choices`, and is None if the default is not covered.
-    Winners are those of `Selector.guarded_winners`.
+    It contains the covered choices among `choices`, and is None if there are none or the default
+    was never measured. Winners are those of `Selector.guarded_winners`.
     """
     candidates = selector.guarded_candidates(point, choices)
     if AlgorithmChoice() not in candidates:
@@ -233,12 +216,10 @@ def predict_comparison(
     gains = {choice: seconds[AlgorithmChoice()] / own for choice, own in seconds.items()}
     del gains[AlgorithmChoice()]
     simulated = {choice: selector.simulated_seconds(point, choice) for choice in candidates}
-    reach = GUARDED_EXTRAPOLATION
-    supported = frozenset(
-        one for one in candidates if selector.coverage.covers(point, one, max_extrapolation=reach)
-    )
+    nearby = frozenset(one for one in candidates if selector.is_measured_nearby(point, one))
+    measured = selector.coverage.measured_choices(point)
     winners = selector.guarded_winners(point, candidates)
-    return PredictedComparison(point, seconds, simulated, gains, winners, belief, supported)
+    return PredictedComparison(point, seconds, simulated, gains, winners, belief, measured, nearby)
 
 
 def _bonferroni_confidence(n_candidates: int) -> float:
@@ -251,12 +232,6 @@ def has_repetitions(observation: Observation) -> bool:
     return sum(map(len, observation.samples.values())) >= _MIN_SAMPLES
 
 
-def _is_comparable(default: Observation, observation: Observation, adaptive: bool) -> bool:
-    if adaptive:
-        return bool(observation.samples.keys() & default.samples.keys())
-    return observation.samples.keys() >= default.samples.keys()
-
-
 def _paired_samples(
     slower: Observation, faster: Observation
 ) -> tuple[SamplesByLaunch, SamplesByLaunch]:
@@ -267,44 +242,3 @@ def _paired_samples(
         slow.append(slower.samples[launch][:pairs])
         fast.append(faster.samples[launch][:pairs])
     return slow, fast
-
-
-def _n_paired_samples(slower: Observation, faster: Observation, adaptive: bool) -> int:
-    """Return the common samples of the shortest launch; with `adaptive`, of all launches."""
-    slow, _ = _paired_samples(slower, faster)
-    return sum(map(len, slow)) if adaptive else min(map(len, slow))
-
-
-def _speedup(
-    slower: Observation, faster: Observation, level: float, sd_ratio: LaunchSdRatio
-) -> tuple[float, float, float]:
-    """Return how many times slower `slower` is than `faster`, with its interval.
-
-    An experiment design repeats a call in another launch for more samples, not to learn how
-    launches differ. If less than half of the samples of either are paired, all samples of both are
-    used unpaired: the few pairs may be similar by chance. Otherwise they are paired, so that common
-    disturbances cancel.
-    """
-    slow, fast = _paired_samples(slower, faster)
-    if sd_ratio is None:
-        return paired_speedup(slow, fast, level)
-    most = max(sum(map(len, row.samples.values())) for row in (slower, faster))
-    if 2 * sum(map(len, slow)) < most:
-        return unpaired_speedup(
-            [*slower.samples.values()], [*faster.samples.values()], level, sd_ratio
-        )
-    return pooled_speedup(slow, fast, level, sd_ratio)
-
-
-def _gain(slower: Observation, faster: Observation, sd_ratio: LaunchSdRatio) -> float:
-    """Return the speedup over the launches that both have; 1 if there are none."""
-    if not slower.samples.keys() & faster.samples.keys():
-        return 1.0
-    return _speedup(slower, faster, CONFIDENCE, sd_ratio)[0]
-
-
-def _speedup_interval(
-    slower: Observation, faster: Observation, level: float, sd_ratio: LaunchSdRatio
-) -> tuple[float, float]:
-    _, low, high = _speedup(slower, faster, level, sd_ratio)
-    return low, high

@@ -114,11 +114,15 @@ class Simulator:
                 self._cache.update(priced for answer in answers for priced in answer)
                 tell()
 
+    def default_runs(self, point: CallPoint) -> AlgorithmChoice | None:
+        """Return the algorithm that the default runs; None where that is unknown."""
+        call = (point.key().collective, point.nodes, point.ppn, point.placement)
+        return self._lookup_default(call, point.nbytes) if point.memory == HOST else None
+
     def _seconds(self, point: CallPoint, choice: AlgorithmChoice) -> float:
         collective = point.key().collective
-        if choice.is_default and point.memory == HOST:
-            call = (collective, point.nodes, point.ppn, point.placement)
-            choice = self._lookup_default(call, point.nbytes) or choice
+        if choice.is_default:
+            choice = self.default_runs(point) or choice
         if choice.is_default or (point.memory != HOST and not self._topology.has_gpus):
             return math.nan
         predictor = self._predictor(point.placement, point.ppn, point.p, point.memory)

@@ -1,14 +1,12 @@
 """The value of information: the regret of a selection, and what further measurements would save.
 
 Both are means over draws from the posterior. The selection is that of a table: the default stays
-unless another choice is faster by more than noise. Where calls were measured, that must be sure;
-elsewhere it must be expected, and the choice must hardly ever be slower.
+unless another choice is expected to be faster by more than noise, and is hardly ever slower.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,9 +14,7 @@ import numpy as np
 from scipy.linalg import cholesky
 
 from tuner.base.arrays import FloatArray
-from tuner.base.statistics import NORMAL_95
 from tuner.core.table import AlgorithmChoice
-from tuner.select.dataset import MIN_GAIN
 from tuner.select.guard import guarded_spread
 from tuner.select.posterior import Posterior
 
@@ -39,13 +35,9 @@ class Selection:
     sd: float
 
 
-def guarded_winners(posterior: Posterior) -> frozenset[AlgorithmChoice]:
-    """Return the choices that may replace the default.
-
-    They are expected to be faster by over `MIN_GAIN`, and slower by as much with a probability of
-    `MAX_SLOWDOWN_PROBABILITY` at most.
-    """
-    safe = _is_guarded(posterior, posterior.mean[None], posterior.covariance)[0]
+def guarded_winners(posterior: Posterior, n_measured: int = 1) -> frozenset[AlgorithmChoice]:
+    """Return the choices that may replace the default, see `tuner.select.guard.guarded_spread`."""
+    safe = _is_guarded(posterior, posterior.mean[None], posterior.covariance, n_measured)[0]
     return frozenset(posterior.choices[n] for n in np.flatnonzero(safe))
 
 
@@ -53,15 +45,17 @@ def guarded_winners(posterior: Posterior) -> frozenset[AlgorithmChoice]:
 class RegretEstimate:
     """An estimate of the regret at one call from its posterior.
 
-    unit_draws  draws of unit scale, (draws, at least k)
-    supported   choices that may be chosen if nothing was measured at this call
-    measured    choices measured at this very call; if there are any, a table chooses among these
+    unit_draws      draws of unit scale, (draws, at least k)
+    supported       choices that a table may use
+    measured        choices that were measured at this very call
+    launch_variance of what all times of this call in one launch have in common, of their logarithms
     """
 
     posterior: Posterior
     unit_draws: FloatArray
     supported: frozenset[AlgorithmChoice]
     measured: frozenset[AlgorithmChoice] = frozenset()
+    launch_variance: float = 0.0
 
     @cached_property
     def selection(self) -> Selection:
@@ -76,14 +70,15 @@ class RegretEstimate:
         return np.bincount(fastest, minlength=len(self.posterior.choices)) / len(self.unit_draws)
 
     def expected_saving(self, indices: Sequence[int], variances: Sequence[float]) -> float:
-        """Return how much expected regret measuring the choices of these indices would save.
+        """Return how much regret measuring the choices of these indices in a launch would save.
 
         variances   of the logarithms of the times that would be measured
         """
         mean, c, seen = self.posterior.mean, self.posterior.covariance, list(indices)
-        weights = np.linalg.solve(c[np.ix_(seen, seen)] + np.diag(variances), c[seen])
+        noise = np.diag(variances) + self.launch_variance
+        weights = np.linalg.solve(c[np.ix_(seen, seen)] + noise, c[seen])
         means = mean + (self._log_time_draws[:, seen] - mean[seen]) @ weights
-        tried = self.measured.union(self.posterior.choices[n] for n in seen)
+        tried = {self.posterior.choices[n] for n in seen}
         then = self._select(means, c - c[:, seen] @ weights, tried)
         return float(np.mean(self._regrets - _regrets(self._log_time_draws, then)))
 
@@ -100,15 +95,18 @@ class RegretEstimate:
     def _selected_index(self) -> int:
         """Return the index of what a table would select now."""
         belief = self.posterior
-        return int(self._select(belief.mean[None], belief.covariance, self.measured)[0])
+        return int(self._select(belief.mean[None], belief.covariance, set())[0])
 
     def _select(
-        self, means: FloatArray, covariance: FloatArray, measured: frozenset[AlgorithmChoice]
+        self, means: FloatArray, covariance: FloatArray, tried: Set[AlgorithmChoice]
     ) -> FloatArray:
-        """Return the index of the selected choice for every row of means."""
-        known = [choice in (measured or self.supported) for choice in self.posterior.choices]
-        may_replace = _is_surely_faster if measured else _is_guarded
-        open_to = np.logical_and(may_replace(self.posterior, means, covariance), known)
+        """Return the index of the selected choice for every row of means.
+
+        tried   choices that are measured at this call besides
+        """
+        known = [choice in self.supported | tried for choice in self.posterior.choices]
+        count = count_candidates(self.measured | tried)
+        open_to = np.logical_and(_is_guarded(self.posterior, means, covariance, count), known)
         open_to[:, self.posterior.choices.index(AlgorithmChoice())] = True
         return np.asarray(np.where(open_to, -means, -np.inf).argmax(axis=1))
 
@@ -118,27 +116,18 @@ class RegretEstimate:
         return _regrets(self._log_time_draws, np.full(len(self.unit_draws), self._selected_index))
 
 
-def _is_surely_faster(
-    posterior: Posterior, means: FloatArray, covariance: FloatArray
+def count_candidates(choices: Set[AlgorithmChoice]) -> int:
+    """Return the number of choices besides the default."""
+    return len(choices - {AlgorithmChoice()})
+
+
+def _is_guarded(
+    posterior: Posterior, means: FloatArray, covariance: FloatArray, n_measured: int
 ) -> FloatArray:
-    """Return which choices are faster than the default with 95 %, (rows of means, k)."""
-    gains, spread = _gains(posterior, means, covariance)
-    return np.asarray(gains > np.maximum(NORMAL_95 * spread, math.log1p(MIN_GAIN)))
-
-
-def _is_guarded(posterior: Posterior, means: FloatArray, covariance: FloatArray) -> FloatArray:
     """Return which choices `guarded_winners` would return, (rows of means, k)."""
-    gains, spread = _gains(posterior, means, covariance)
-    return np.asarray(spread < guarded_spread(gains))
-
-
-def _gains(
-    posterior: Posterior, means: FloatArray, covariance: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the expected log gains over the default, (rows of means, k), and their deviations."""
     default, variance = posterior.choices.index(AlgorithmChoice()), np.diag(covariance)
     spread = np.sqrt(np.maximum(variance + variance[default] - 2 * covariance[default], 0.0))
-    return means[:, default, None] - means, spread
+    return np.asarray(spread < guarded_spread(means[:, default, None] - means, n_measured))
 
 
 def _regrets(draws: FloatArray, chosen: FloatArray) -> FloatArray:

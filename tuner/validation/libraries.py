@@ -75,6 +75,9 @@ class TunedLibrary(ValidatedLibrary, Protocol):
     ) -> Iterator[AlgorithmChoice | None]:
         """Yield what it chooses by itself for calls of `sizes` bytes; None where it is unknown."""
 
+    def decides_alike(self, library: str, installed: str, nodes: int) -> bool:
+        """Return whether a release decides calls on so many nodes as the installed one would."""
+
 
 _TUNED: tuple[TunedLibrary, ...] = (validate_openmpi.LIBRARY, validate_mpich.LIBRARY)
 _VALIDATED: tuple[ValidatedLibrary, ...] = (*_TUNED, validate_intelmpi.LIBRARY)

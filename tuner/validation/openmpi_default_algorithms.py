@@ -14,7 +14,7 @@ from tuner.validation.openmpi_trace import TRACED_COLLECTIVES, build_tracer, exe
 from tuner.validation.validation import CallOutcome, RankStarter
 
 PROGRAM = rank_arguments("tuner.rank_programs.default_algorithms")
-TIMEOUT_S = 60.0  # for a launch that takes a few seconds
+TIMEOUT_S = 180.0  # for a launch that takes a few seconds on an idle computer
 
 
 def find_default_algorithms(

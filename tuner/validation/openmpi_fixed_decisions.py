@@ -23,7 +23,7 @@ from tuner.validation.validation import CallOutcome, RankStarter
 PROGRAM = rank_arguments("tuner.rank_programs.fixed_decisions")
 MAX_RANKS = 1 << 20
 MAX_BYTES = 1 << 32
-TIMEOUT_S = 60.0  # for a launch that takes a few seconds
+TIMEOUT_S = 180.0  # for a launch that takes a few seconds on an idle computer
 STAGED_COPIES = 2  # the send and the receive buffer go to the host
 
 
@@ -32,7 +32,7 @@ class FixedDecision:
     """What coll/tuned runs by default from a number of ranks on.
 
     thresholds  bytes from which on the choice at the same position of `choices` is used; of one
-                block where ranks send blocks
+                block where ranks exchange blocks
     """
 
     collective: Collective
@@ -93,7 +93,7 @@ def fixed_choices(
     ]
     found = max(fitting, key=lambda one: one.min_ranks, default=None)
     for nbytes in sizes:
-        block = nbytes // key.collective.blocks(key.p)[0]
+        block = nbytes // max(key.collective.blocks(key.p))
         asked = found.choices[max(0, bisect_right(found.thresholds, block) - 1)] if found else None
         choice = asked and effective_algorithm(key.collective, asked, key.p, nbytes)
         yield _staged(key.collective, choice) if choice and stages else choice

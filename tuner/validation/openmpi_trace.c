@@ -21,7 +21,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = -1, ALLREDUCE = 2, ALLTOALL = 3, BCAST = 7 }; /* the library's numbers */
+enum { NONE = -1 };
+enum { /* the library's numbers */
+    ALLGATHER = 0,
+    ALLREDUCE = 2,
+    ALLTOALL = 3,
+    BARRIER = 6,
+    BCAST = 7,
+    GATHER = 9,
+    REDUCE = 11,
+    SCATTER = 15
+};
 
 /* One call: whether it is on the communicator given to `tuner_expect`, its arguments, the algorithm
  * that was entered last, and the radix or the number of chains of that algorithm, or the most
@@ -126,7 +136,29 @@ ASKED(allreduce, ALLREDUCE, NONE,
       (const void *send, void *receive, size_t count, void *datatype, void *op, void *comm,
        void *module, int algorithm, int faninout, int segsize),
       (send, receive, count, datatype, op, comm, module, algorithm, faninout, segsize))
-/* None of its algorithms hands a call to another one. */
+ASKED(allgather, ALLGATHER, NONE,
+      (const void *send, size_t sent, void *sent_type, void *receive, size_t received,
+       void *received_type, void *comm, void *module, int algorithm, int faninout, int segsize),
+      (send, sent, sent_type, receive, received, received_type, comm, module, algorithm, faninout,
+       segsize))
+ASKED(reduce, REDUCE, NONE,
+      (const void *send, void *receive, size_t count, void *datatype, void *op, size_t root,
+       void *comm, void *module, int algorithm, int faninout, int segsize, int requests),
+      (send, receive, count, datatype, op, root, comm, module, algorithm, faninout, segsize,
+       requests))
+/* None of the algorithms of the others hands a call to another one. */
+#define ASKED_ROOTED(collective, number)                                                      \
+    ASKED(collective, number, NONE,                                                           \
+          (const void *send, size_t sent, void *sent_type, void *receive, size_t received,    \
+           void *received_type, size_t root, void *comm, void *module, int algorithm,         \
+           int faninout, int segsize),                                                        \
+          (send, sent, sent_type, receive, received, received_type, root, comm, module,       \
+           algorithm, faninout, segsize))
+ASKED_ROOTED(gather, GATHER)
+ASKED_ROOTED(scatter, SCATTER)
+ASKED(barrier, BARRIER, NONE,
+      (void *comm, void *module, int algorithm, int faninout, int segsize),
+      (comm, module, algorithm, faninout, segsize))
 ASKED(alltoall, ALLTOALL, requests,
       (const void *send, size_t sent, void *sent_type, void *receive, size_t received,
        void *received_type, void *comm, void *module, int algorithm, int faninout, int segsize,
@@ -181,3 +213,21 @@ RAN(allreduce, ALLREDUCE, ring_segmented, 5, NONE,
      void *module, uint32_t segsize),
     (send, receive, count, datatype, op, comm, module, segsize))
 PLAIN_ALLREDUCE(redscat_allgather, 6)
+
+/* Only those that others hand calls to. */
+#define PLAIN_ALLGATHER(algorithm, id)                                                        \
+    RAN(allgather, ALLGATHER, algorithm, id, NONE,                                            \
+        (const void *send, size_t sent, void *sent_type, void *receive, size_t received,      \
+         void *received_type, void *comm, void *module),                                      \
+        (send, sent, sent_type, receive, received, received_type, comm, module))
+
+PLAIN_ALLGATHER(bruck, 2)
+RAN(allgather, ALLGATHER, k_bruck, 2, NONE, /* its name from Open MPI 6 on */
+    (const void *send, size_t sent, void *sent_type, void *receive, size_t received,
+     void *received_type, void *comm, void *module, int radix),
+    (send, sent, sent_type, receive, received, received_type, comm, module, radix))
+PLAIN_ALLGATHER(ring, 4)
+RAN(reduce, REDUCE, basic_linear, 1, NONE,
+    (const void *send, void *receive, size_t count, void *datatype, void *op, size_t root,
+     void *comm, void *module),
+    (send, receive, count, datatype, op, root, comm, module))

@@ -14,7 +14,7 @@ from tuner.validation.validation import CallOutcome
 
 SOURCE = Path(__file__).with_name("openmpi_trace.c")
 # Those that the tracer interposes.
-TRACED_COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE, Collective.ALLTOALL)
+TRACED_COLLECTIVES = tuple(one for one in COLLECTIVES if not one.is_ragged)
 
 
 def build_tracer(directory: Path) -> Path | None:

@@ -147,6 +147,9 @@ class Mpich:
         found = find_default_algorithms(trees, [call], max(sizes)) if known else ()
         return (found[0].choice_at(nbytes) if found else None for nbytes in sizes)
 
+    def decides_alike(self, library: str, installed: str, nodes: int) -> bool:
+        return library == installed
+
     def _trees(self, python: Path) -> GenericTrees:
         return read_generic_trees(loaded_libmpi(self.profile.name, python))
 

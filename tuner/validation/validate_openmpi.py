@@ -23,8 +23,11 @@ from tuner.mpi_libraries import require_no_override
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, PlacedCollective
 from tuner.mpi_libraries.openmpi import (
     COLLECTIVES,
+    FIRST_OF_DECISIONS,
+    FIRST_WITH_HAN,
     OVERRIDING_PATTERN,
     canonical_choice,
+    release_of,
     substitution_reason,
 )
 from tuner.mpi_libraries.products import OPENMPI
@@ -145,6 +148,14 @@ class OpenMpi:
         self, launcher: Launcher, key: RuleKey, sizes: Sequence[int]
     ) -> Iterator[AlgorithmChoice | None]:
         return fixed_choices(known_decisions(launcher), key, sizes)
+
+    def decides_alike(self, library: str, installed: str, nodes: int) -> bool:
+        """Return whether coll/tuned decides, as it does from 4.1 on.
+
+        From 5.0 on coll/han is asked first on several nodes.
+        """
+        release = release_of(library)
+        return release >= FIRST_OF_DECISIONS and (nodes == 1 or release < FIRST_WITH_HAN)
 
 
 LIBRARY = OpenMpi()

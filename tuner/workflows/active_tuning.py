@@ -353,7 +353,7 @@ class _ActiveTuning:
         points = self._unmeasured_points(largest)
         for first in range(0, len(points), DIRECT_BATCH_CALLS):
             few = points[first : first + DIRECT_BATCH_CALLS]
-            tasks = [Experiment(point, offered(point), 0.0) for point in few]
+            tasks = [Experiment(point, (AlgorithmChoice(), *offered(point)), 0.0) for point in few]
             self.callbacks.on_plan(tasks)
             found = self.launches.measure_without_messages(chosen_calls(tasks))
             if found is None:

@@ -199,6 +199,7 @@ class MeasurementBatches:
             self.simulator,
             self._measurement_cost,
             uses_unmeasured_costs=self.simulator.uses_unmeasured_costs,
+            default_runs=self.simulator.default_runs,
         )
         while True:
             self.on_step("choosing what to measure next")

@@ -244,6 +244,7 @@ def chosen_calls(tasks: Sequence[Experiment]) -> list[ExperimentRequest]:
             point.nbytes,
             tuple(choice for choice in task.choices if not choice.is_default),
             point.placement,
+            AlgorithmChoice() in task.choices,
         )
         for task in tasks
         for point in (task.point,)

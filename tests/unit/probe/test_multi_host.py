@@ -15,7 +15,7 @@ from tuner.calibrate import calibrate
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements, read_partial
 from tuner.core.table import SCHEDULE, AlgorithmChoice
-from tuner.probe.batches import ExperimentRequest, read_batches
+from tuner.probe.batches import ExperimentRequest, read_batches, request_record
 from tuner.probe.multi_host import plan_cluster, plan_experiments, probe_cluster, probe_experiments
 from tuner.probe.probe_spec import ProbeShape
 
@@ -35,6 +35,17 @@ def test_a_round_measures_just_what_was_chosen_beside_the_default() -> None:
         *CALL.choices,
         AlgorithmChoice("linear"),
     ]
+
+
+def test_a_round_may_leave_out_the_default_and_files_say_so() -> None:
+    """Records of rounds with the default are those of older programs, which always measured it."""
+    without = replace(CALL, with_default=False)
+    (point,) = plan_experiments(REQUEST, [without]).points
+    assert tuple(arm.choice for arm in point.candidates) == CALL.choices
+    assert "with_default" not in request_record(CALL)
+    assert request_record(without)["with_default"] is False
+    with pytest.raises(InputError, match="name what to measure"):
+        plan_experiments(REQUEST, [replace(without, choices=())])
 
 
 def test_small_shapes_of_a_round_are_measured_side_by_side() -> None:

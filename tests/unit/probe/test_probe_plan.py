@@ -61,6 +61,7 @@ def test_what_was_wrong_is_read_from_what_was_excluded() -> None:
     assert parse_incorrect_algorithms(lines) == {
         ("bcast", "chain"),
         ("allreduce", "ring via schedule"),
+        ("collective reduce 2x1 8 B", "chain"),
     }
 
 

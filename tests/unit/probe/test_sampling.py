@@ -8,7 +8,7 @@ import pytest
 
 from tuner.base.arrays import FloatArray
 from tuner.base.statistics import median_interval, midmean, relative_half_width
-from tuner.core.speedup import mean_over_launches, paired_speedup, unpaired_speedup
+from tuner.core.speedup import mean_over_launches, paired_speedup
 from tuner.probe.probe_plan import MIN_REPETITIONS
 from tuner.probe.sampling import (
     MAX_REPETITIONS,
@@ -142,21 +142,6 @@ def test_paired_gain_refuses_series_of_different_length() -> None:
         paired_speedup([[1.0, 2.0]], [[1.0]])
 
 
-def test_a_gain_of_samples_that_were_not_taken_side_by_side() -> None:
-    rng = np.random.default_rng(5)
-    default = [noisy(rng, 1.3e-5, 0.1, 20).tolist(), noisy(rng, 1.3e-5, 0.1, 20).tolist()]
-    chosen = [noisy(rng, 1e-5, 0.1, 20).tolist()]
-    gain, low, high = unpaired_speedup(default, chosen)
-    assert gain == pytest.approx(midmean(np.ravel(default)) / midmean(chosen[0]))
-    assert 1.1 < low < 1.3 < high < 1.5
-    alone = unpaired_speedup(default[:1], chosen)
-    assert high / low < alone[2] / alone[1]  # launches tell more than one of them
-    same = unpaired_speedup(chosen, chosen)
-    assert same[1] < 0.97 < 1.03 < same[2]  # drawn apart, though they are the same numbers
-    with pytest.raises(ValueError, match="no samples"):
-        unpaired_speedup([], chosen)
-
-
 def test_launches_that_disagree_settle_nothing() -> None:
     """Twice as fast in two launches, twice as slow in two: repetitions cannot outvote launches."""
     steady = [[1e-5] * 100] * 4
@@ -193,7 +178,6 @@ def test_intervals_of_few_samples_hold_the_truth_as_often_as_they_say(count: int
     taken = rng.choice([1e-5, 1.5e-5], size) * rng.lognormal(sigma=0.01, size=size)
     pairs = [([(1.2 * slow).tolist()], [fast.tolist()]) for slow, fast in taken]
     assert share((paired_speedup(*pair) for pair in pairs), 1.2) >= 0.95
-    assert share((unpaired_speedup(*pair) for pair in pairs), 1.2) >= 0.95
 
 
 def launched(
@@ -224,18 +208,3 @@ def test_one_launch_is_as_uncertain_as_launches_usually_are_apart() -> None:
     pairs = [(launched(rng, 1.2e-5, 1, usual, 40), launched(rng, 1e-5, 1, 0.0, 40)) for _ in alone]
     assert 0.93 <= share(map(mean_over_launches, alone), 1e-5) <= 0.98
     assert 0.93 <= share((paired_speedup(*pair) for pair in pairs), 1.2) <= 0.98
-
-
-@pytest.mark.parametrize("launches", [(1, 1), (3, 1)])
-def test_samples_of_different_launches_are_as_uncertain_as_these_are_apart(
-    launches: tuple[int, int],
-) -> None:
-    rng, usual = np.random.default_rng(14), 0.015
-    found = []
-    for _ in range(600):
-        slow, fast = (
-            launched(rng, seconds, count, usual, 40)
-            for seconds, count in zip((1.2e-5, 1e-5), launches, strict=True)
-        )
-        found.append(unpaired_speedup(slow, fast))
-    assert 0.93 <= share(found, 1.2) <= 0.99

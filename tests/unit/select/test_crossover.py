@@ -198,6 +198,7 @@ def predicted(gain: float, deviation: float, nbytes: int) -> Comparison:
         guarded_winners(belief),
         belief,
         frozenset(),
+        frozenset(),
     )
 
 

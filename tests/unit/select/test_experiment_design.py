@@ -1,7 +1,7 @@
 """Active design: little is measured, and what the bound promises holds."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import product
 
 import numpy as np
@@ -22,6 +22,7 @@ from tests.support.designs import (
 )
 from tests.support.replays import Grid, replay
 from tuner.base.errors import InputError
+from tuner.core.speedup import mean_over_launches
 from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation, SimulateFunction
 from tuner.select.experiment_design import (
@@ -30,6 +31,7 @@ from tuner.select.experiment_design import (
     ExperimentDesign,
     measurement_cost,
 )
+from tuner.select.replay import Replay
 from tuner.select.selector import train
 from tuner.select.significance import predict_comparison
 
@@ -111,18 +113,11 @@ def test_what_cannot_be_had_is_asked_for_a_few_times_and_never_chosen() -> None:
     assert {design.choose(point) for point in points()} == {DEFAULT, RING}
 
 
-def test_what_is_believed_of_a_measured_call_is_not_chosen_but_measured() -> None:
-    """A table chooses among what was measured there, however well the rest is known."""
+def test_what_was_measured_around_a_call_is_chosen_there() -> None:
     call = CallPoint("bcast", 8, 1, "host", 4**9)
     rows = [row for row in grid().rows if (row.point, row.choice) != (call, RING)]
     design = ExperimentDesign(candidates(), simulated)
     design.update(rows)
-    assert {design.choose(point) for point in points() if point.nbytes == 4**9} >= {RING}
-    assert design.choose(call) == TREE
-    assert (
-        next(task for task in design.next_batch(math.inf) if task.point == call).choices[1] == RING
-    )
-    design.update(row for row in rows if row.point != call)
     assert design.choose(call) == RING
 
 
@@ -233,6 +228,32 @@ def test_calls_that_were_not_measured_are_decided_as_in_a_table(gains: tuple[flo
             contest = predict_comparison(call, selector, [RING])
             assert contest is not None
             assert (design.choose(call) == RING) == (RING in contest.winners)
+
+
+@pytest.mark.parametrize("launch_sd", [0.01, 0.3])
+def test_a_table_chooses_as_the_design_after_every_batch(launch_sd: float) -> None:
+    """Although launches differ, and few of them have the default and what is chosen."""
+    whole, random = grid(blind), np.random.default_rng(2)
+    effects = defaultdict[tuple[CallPoint, int], float](random.standard_normal)
+
+    def measure(row: Observation, launch: int) -> Observation:
+        seconds = row.seconds * math.exp(launch_sd * effects[row.point, launch])
+        samples = tuple(seconds * np.exp(0.02 * random.standard_normal(REPETITIONS)))
+        return Observation(row.point, row.choice, {launch: samples}, *mean_over_launches([samples]))
+
+    design = ExperimentDesign(candidates(), blind)
+    replayed, chosen = Replay(design, whole.rows, measure), set[AlgorithmChoice]()
+    for _ in range(6):
+        assert replayed.measure_batch(whole.seconds / 30)
+        selector = train([*replayed.found.values()], blind, adaptive=True)
+        for point in points():
+            contest = predict_comparison(point, selector, CHOICES)
+            winners = contest.winners if contest else ()
+            seconds = contest.seconds if contest else {}
+            used = min(winners, key=seconds.__getitem__, default=DEFAULT)
+            assert design.choose(point) == used
+            chosen.add(used)
+    assert chosen > {DEFAULT}
 
 
 def test_what_jumps_between_two_times_is_measured_again_and_again() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -194,3 +195,24 @@ def test_another_machine_covers_no_rule_even_where_calls_are_simulated() -> None
     for own, covered in (([], False), (rows([RING, DEFAULT]), True)):
         selector = train([*known, *own], seconds)
         assert bool(selector.guarded_candidates(call(4096, 64))) is covered
+
+
+def test_where_it_is_known_what_the_default_runs_its_times_are_those_of_that() -> None:
+    """It was measured for small calls alone, where it runs doubling; large ones run ring."""
+    small, large = call(64), call(2**24)
+
+    def runs(point: CallPoint) -> AlgorithmChoice:
+        return RING if point.nbytes >= 2**16 else DOUBLING
+
+    known = [
+        *(row for row in rows([RING, DOUBLING]) if row.point != large),
+        *(replace(row, choice=DEFAULT) for row in rows([DOUBLING]) if row.point == small),
+    ]
+    model = PosteriorModel(known, blind, runs)
+    for point, same, other in ((small, DOUBLING, RING), (large, RING, DOUBLING)):
+        found = model.posterior(point, (DEFAULT, RING, DOUBLING))
+        assert found.log_gain(same, DEFAULT) == pytest.approx((0.0, 0.0), abs=1e-6)
+        assert found.log_gain(other, DEFAULT) == found.log_gain(other, same)
+    unknown = PosteriorModel(known, blind).posterior(large, (DEFAULT, RING))
+    assert unknown.log_gain(RING, DEFAULT)[1] > 0.1
+    assert DEFAULT in model.choices

@@ -4,11 +4,9 @@ at calls that they have not seen?"""
 from __future__ import annotations
 
 import argparse
-import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,15 +18,9 @@ from tuner.base.units import plural
 from tuner.cli.commands.import_results import add_format_option
 from tuner.cli.options import argument_types
 from tuner.cli.options.argument_types import file_option, name_list
-from tuner.cli.terminal.output import (
-    finish_command,
-    print_cautions,
-    print_result,
-    print_table,
-    print_text,
-    warn,
-)
+from tuner.cli.terminal.output import finish_command, print_result, warn
 from tuner.cli.terminal.progress import Display
+from tuner.cli.views.evaluation_view import ScoredSet, print_scores, score_records
 from tuner.cli.views.probe_replays import ReplayedProbes, print_probes, probe_records
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
@@ -58,19 +50,10 @@ from tuner.select.cases import (
     with_alternatives,
 )
 from tuner.select.dataset import CallPoint, SimulateFunction
-from tuner.select.evaluate import (
-    DEFAULT_LABEL,
-    TUNER,
-    TUNER_GUARDED,
-    Score,
-    Selections,
-    no_simulation,
-    score_selections,
-    selections,
-    selector_trainers,
-)
+from tuner.select.evaluate import TUNER, no_simulation, selections, selector_trainers
 from tuner.select.replay import replay_shares
 from tuner.select.simulated_times import Simulator
+from tuner.workflows.known_defaults import known_defaults
 
 NOTHING_TO_CHOOSE = (
     "nothing to choose from: every call was measured with one algorithm alone, as far as the files"
@@ -79,7 +62,6 @@ NOTHING_TO_CHOOSE = (
 TEST_FILES = "other files"  # protocol of --test
 PROBES = "probes"  # protocol of --probes
 DEFAULT_SEEDS = 3
-MIN_NOTABLE_REGRET = 0.005  # smallest difference of mean regrets that is reported
 MEAN_COLUMN_PREFIXES = ("mean_", "avg_")  # a table with units can state medians instead
 EXAMPLES = """examples:
   tuner evaluate results.csv
@@ -193,7 +175,7 @@ def run(options: argparse.Namespace) -> None:
     if unknown:
         raise UsageError(unknown_name("baseline", min(unknown), BASELINES))
     simulate = _simulate(options.calibration, options.topology)
-    trainers = selector_trainers(simulate, options.baselines)
+    trainers = selector_trainers(simulate, options.baselines, cache(known_defaults))
     table = read_table(options.table) if options.table else None
     protocol = options.cv or LEAVE_NODE_COUNT_OUT
     if options.test:
@@ -221,15 +203,8 @@ def run(options: argparse.Namespace) -> None:
                 why[_nothing_learned(own, protocol)].append(name)
     for reason, names_of in why.items():
         warn(f"{'; '.join(names_of)}: {reason}")
-    record = {
-        "protocol": protocol,
-        "sets": {one.name: _records(one.scores) for one in found},
-        "machines": {
-            one.name: {machine: _records(own) for machine, own in one.machines.items()}
-            for one in found
-        },
-    }
-    return print_result(options.json, record, lambda: _print(found, protocol))
+    record = {"protocol": protocol, **score_records(found)}
+    return print_result(options.json, record, lambda: print_scores(found, protocol))
 
 
 def _require_alone(given: Mapping[str, Any]) -> None:
@@ -264,45 +239,16 @@ def _replayed(
         if not rows:
             warn(f"{name}: not probed, since the library's default was not measured")
             continue
+        default_runs = known_defaults(own[0].library)
         for prior in ((), others) if others else ((),):
             runs = []
             for seed in range(seeds):
                 part(seed, seeds)
-                runs.append([*replay_shares(rows, shares, 1 + seed, prior)])
+                runs.append([*replay_shares(rows, shares, 1 + seed, prior, default_runs)])
             found.append(ReplayedProbes(name, bool(prior), runs))
     if not found:
         raise InputError("no set has the library's default, which tables are compared with")
     return found
-
-
-@dataclass(frozen=True)
-class ScoredSet:
-    """The scores of one set of comparable calls."""
-
-    name: str
-    picked: Selections
-
-    @property
-    def scores(self) -> dict[str, Score]:
-        """Return the scores over all calls, by selector."""
-        return score_selections(self.picked)
-
-    @property
-    def machines(self) -> dict[str, dict[str, Score]]:
-        """Return the scores on each machine with its library; none where there is only one."""
-        groups = sorted({case.group for pairs in self.picked.values() for case, _ in pairs})
-        several = groups if len(groups) > 1 else []
-        return {group: score_selections(self.picked, group) for group in several}
-
-    @property
-    def keeps_default(self) -> bool:
-        """Return whether the selector that has to be sure keeps the default in all calls."""
-        sure = self.picked.get(TUNER_GUARDED, ())
-        return bool(sure) and all(choice.is_default for _, choice in sure)
-
-
-def _records(own: Mapping[str, Score]) -> list[dict[str, Any]]:
-    return [{"selector": key, **score.to_record()} for key, score in own.items()]
 
 
 def _check_test(
@@ -482,62 +428,3 @@ def _warn_of_unmeasured(path: Path, pick: SelectFunction, asked: Sequence[Evalua
             f"{path} is not scored at {lost} of {plural(len(calls), 'call')}: what it says there"
             " was not measured"
         )
-
-
-def _print(found: Sequence[ScoredSet], protocol: str) -> None:
-    """Print a table for each set, and one for each of its machines."""
-    for one in found:
-        _print_scores(one.name, one.scores, protocol)
-        for machine, own in one.machines.items():
-            _print_scores(f"{one.name}, {machine}", own, protocol)
-    print_cautions(f"{one.name}: {each}." for one in found for each in _cautions(one))
-    if any(DEFAULT_LABEL not in one.picked for one in found):
-        print_text(
-            "Where the library's default was not measured, or is left out, nothing tells what is"
-            " slower than it, nor which part of its regret is saved."
-        )
-
-
-def _print_scores(name: str, own: Mapping[str, Score], protocol: str) -> None:
-    columns = ("selector", "mean", "95% interval", "p95", "worst", "slower", "headroom", "calls")
-    print_table(
-        f"{name}: regret, %, {protocol}",
-        columns,
-        [(key, *_cells(score)) for key, score in own.items()],
-        right=columns[1:],
-        droppable=("p95", "95% interval", "headroom", "worst"),
-        wrappable=("selector",),
-    )
-
-
-def _cautions(one: ScoredSet) -> Iterator[str]:
-    """Yield where our selectors save nothing, are slower, or have more regret than another."""
-    own = one.scores
-    ours = own.get(TUNER)
-    if ours is None:
-        return
-    calls = ours.regret.points
-    if one.keeps_default and own[DEFAULT_LABEL].regret.mean > MIN_NOTABLE_REGRET:
-        yield f"{TUNER_GUARDED} keeps the default in all calls, so that it saves nothing"
-    if ours.slower_fraction > 0:
-        share = f"{ours.slower_fraction:.0%} of {plural(calls, 'call')}"
-        yield f"{TUNER} chose something slower than the default in {share}"
-    for name, score in own.items():
-        better = score.regret.mean < ours.regret.mean - MIN_NOTABLE_REGRET
-        if name != TUNER_GUARDED and better and score.regret.points == calls:
-            yield (
-                f"{name} has less regret than {TUNER}, {score.regret.mean:.1%} against"
-                f" {ours.regret.mean:.1%}"
-            )
-
-
-def _cells(score: Score) -> tuple[str, ...]:
-    regret = score.regret
-    mean, *bounds, p95, worst = (
-        f"{100 * value:.1f}" for value in (regret.mean, *regret.interval, regret.p95, regret.worst)
-    )
-    shares = [
-        "" if math.isnan(value) else f"{round(100 * value)}%"
-        for value in (score.slower_fraction, score.regret_reduction)
-    ]
-    return (mean, " to ".join(bounds), p95, worst, *shares, str(regret.points))
