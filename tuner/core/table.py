@@ -81,7 +81,7 @@ class Evidence:
     """The evidence for a rule. Times are in seconds.
 
     They are midmeans (`tuner.base.statistics`), or expected by a posterior where an experiment
-    design chose what was measured and where the basis is not `measured`.
+    design chose what was measured or the basis is not `measured`.
 
     basis       measured | learned (from other calls, measured and simulated) | simulated (alone) |
                 none (no evidence for this range)

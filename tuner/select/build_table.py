@@ -100,7 +100,19 @@ def make_table(
     if designed and not comparisons:
         return rows, default_table(measurements, constraints.max_rules)
     table = _table_of(measurements, comparisons, selector, constraints, library)
+    if designed:
+        table = _with_default_rules(table, default_table(measurements), constraints.max_rules)
     return rows, _with_borrowed_costs(table, calibration)
+
+
+def _with_default_rules(
+    table: TuningTable, default: TuningTable, max_rules: int | None
+) -> TuningTable:
+    """Return the table with rules for the default for calls of which too little was measured."""
+    lacking = [rule for rule in default.rules if rule.key not in table.keys]
+    room = None if max_rules is None else max_rules - len(table.rules)
+    rules = (*table.rules, *lacking[:room])
+    return TuningTable(table.cluster, table.library, rules, table.provenance)
 
 
 def _table_of(

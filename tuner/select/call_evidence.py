@@ -123,8 +123,8 @@ def explain_rule(rule: Rule, times: Sequence[MeasuredTime], provenance: Mapping[
         text = f"Measured{where} at {sizes}: {figures}."
     elif evidence.basis == LEARNED:
         text = (
-            f"Learned: not measured beside the default at all of {sizes}; by all that was measured"
-            f" there and around expected to be {figures}."
+            f"Learned: not measured beside the default at every one of {sizes}; by all that was"
+            f" measured there and around expected to be {figures}."
         )
     else:
         text = f"Simulated: nothing was measured nearby; at {sizes} expected to be {figures}."

@@ -21,7 +21,7 @@ import numpy as np
 from tuner.base.statistics import NORMAL_95
 from tuner.core.table import AlgorithmChoice
 from tuner.select.selector import Selector
-from tuner.select.significance import Comparison
+from tuner.select.significance import Comparison, PredictedComparison
 
 # Standard deviation of the logarithm of a gain over the default from the straight line, per square
 # root of octaves of size. On emulated clusters nothing is slower than the default from 0.1 on
@@ -72,7 +72,8 @@ def _last_winning_size(
     near    a comparison that the choice wins
     far     a comparison that the default wins
     """
-    if choice not in far.gains and not selector.covers(far.point, choice):
+    is_expected = isinstance(far, PredictedComparison)
+    if choice not in far.gains and (is_expected or not selector.covers(far.point, choice)):
         return near.point.nbytes
     here, there = _log_gain(near, choice, selector), _log_gain(far, choice, selector)
     octaves = math.log2(there.nbytes / here.nbytes)

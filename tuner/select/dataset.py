@@ -75,6 +75,15 @@ def unknown_default(_point: CallPoint) -> None:
     """Return None for every call: nothing is known of what the default runs."""
 
 
+def stands_for(choice: AlgorithmChoice, runs: AlgorithmChoice) -> bool:
+    """Return whether a measured choice is the algorithm that a library runs.
+
+    Without parameters it is taken to have the library's own, but for a segment.
+    """
+    is_plain = choice == AlgorithmChoice(runs.algorithm) and "segment" not in runs.params
+    return choice == runs or is_plain
+
+
 def is_simulated_with_default(
     simulate: SimulateFunction, point: CallPoint, choice: AlgorithmChoice
 ) -> bool:

@@ -26,10 +26,11 @@ from tuner.select.dataset import (
     PointConfig,
     SimulateFunction,
     is_incorrect,
+    stands_for,
     unknown_default,
 )
 from tuner.select.guard import DEGREES_OF_FREEDOM
-from tuner.select.launch_effects import LaunchEffects
+from tuner.select.posterior import PosteriorModel
 from tuner.select.posterior_covariance import PosteriorCovariance
 from tuner.select.selector import Selector
 from tuner.select.value_of_information import RegretEstimate
@@ -41,15 +42,8 @@ _N_DRAWS = 512
 _OTHERS_WEIGHT = 0.3  # of what measuring a point tells of the others
 _MAX_UNANSWERED = 3  # requests without a result
 _TARGET_HALF_WIDTH = 0.05  # relative, to which a choice is measured
-_CANDIDATE_COUNTS = (
-    1,
-    2,
-    3,
-    5,
-    8,
-    13,
-    21,
-)  # numbers of choices that are considered besides the one in use
+# Numbers of choices that are considered besides the one in use.
+_CANDIDATE_COUNTS = (1, 2, 3, 5, 8, 13, 21)
 _MIN_REGRET = 1e-6  # points with less regret are not measured
 
 
@@ -172,12 +166,19 @@ class ExperimentDesign:
     def add_points(self, candidates: Mapping[CallPoint, Sequence[AlgorithmChoice]]) -> None:
         """Add points, which count as much as the others."""
         added = {
-            point: tuple(dict.fromkeys((AlgorithmChoice(), *choices)))
+            point: tuple(dict.fromkeys((AlgorithmChoice(), *self._others(point, choices))))
             for point, choices in candidates.items()
         }
         self._candidates = dict(sorted({**self._candidates, **added}.items()))
         self._draws = _student_t_draws(self._seed, max(map(len, self._candidates.values())))
         self.update(self._observations.values(), self._incorrect)
+
+    def _others(
+        self, point: CallPoint, choices: Sequence[AlgorithmChoice]
+    ) -> list[AlgorithmChoice]:
+        """Return the choices that are not what the default runs."""
+        runs = self._default_runs(point)
+        return [one for one in choices if runs is None or not stands_for(one, runs)]
 
     def update(
         self, observations: Iterable[Observation], incorrect: IncorrectSet = frozenset()
@@ -252,7 +253,7 @@ class ExperimentDesign:
         self._estimates = {point: self._estimate(point) for point in points}
 
     def _estimate(self, point: CallPoint) -> RegretEstimate:
-        model = self._selector.posterior_model(point.kind)
+        model = self._model(point)
         return RegretEstimate(
             model.posterior(point, self._correct_candidates[point]),
             self._draws,
@@ -302,14 +303,15 @@ class ExperimentDesign:
         return used if self._unanswered[point, used] < _MAX_UNANSWERED else AlgorithmChoice()
 
     def _variance(self, point: CallPoint, choice: AlgorithmChoice) -> float:
-        """Return the variance of a further measurement: that of the last one."""
-        row, effects = self._observations.get((point, choice)), self._launch_effects(point)
+        """Return the variance of a further measurement: that of those before, in the mean."""
+        row, model = self._observations.get((point, choice)), self._model(point)
+        least = model.launch_effects.next_variance
         if row is None:
-            return effects.next_variance
-        return max(effects.own_variance(row) * max(len(row.samples), 1), effects.next_variance)
+            return least
+        return max(model.own_variance(row) * max(len(row.samples), 1), least)
 
-    def _launch_effects(self, point: CallPoint) -> LaunchEffects:
-        return self._selector.posterior_model(point.kind).launch_effects
+    def _model(self, point: CallPoint) -> PosteriorModel:
+        return self._selector.posterior_model(point.kind)
 
     def _is_informative(self, point: CallPoint, choice: AlgorithmChoice) -> bool:
         """Return whether measuring a choice at `point` would add information.
@@ -321,7 +323,7 @@ class ExperimentDesign:
         row = self._observations.get((point, choice))
         if row is None:
             return True
-        half_width = NORMAL_95 * math.sqrt(self._launch_effects(point).own_variance(row))
+        half_width = NORMAL_95 * math.sqrt(self._model(point).own_variance(row))
         return half_width > _TARGET_HALF_WIDTH
 
 

@@ -25,8 +25,9 @@ from tuner.select.dataset import Observation, PointConfig, group_by_point
 
 _MIN_VARIANCE = 1e-12
 _WHOLE_LAUNCH_SHARE = 0.5  # of the variance of a launch that is common to all of its calls
-_N_PRIOR = 2  # weight of the usual variation between launches, in measured differences
-_N_PRIOR_CALLS = 4  # the same in calls
+# Weights of the usual variation between launches.
+_N_PRIOR = 2  # in what a call's algorithms have in common, in calls; in one's own, in differences
+_N_PRIOR_CALLS = 4  # in the own variance of algorithms that were not repeated, in calls
 _CACHE_SIZE = 2**16  # launches of series
 
 
@@ -116,7 +117,7 @@ class LaunchEffects:
 
 
 def _names(observation: Observation) -> Collection[int]:
-    """Return the launches of an observation; without samples it is of one of its own."""
+    """Return the launches of an observation; all without samples are of one."""
     return observation.samples or (-1,)
 
 
@@ -125,9 +126,9 @@ def estimate_launch_effects(observations: Iterable[Observation]) -> LaunchEffect
 
     Deviations of `tuner.core.speedup.LAUNCH_RELATIVE_SD` are the prior. What two algorithms of a
     call do not have in common in their launches is their own. Of an algorithm that was repeated
-    alone nothing tells what is its own: half of its deviations count so. A design repeats what
-    jumps, so the median over calls tells what is an algorithm's own elsewhere; what is shared is
-    the mean, since too large a value only makes comparisons of different launches less certain.
+    alone nothing tells what is its own: up to half of its deviations count so. A design repeats
+    what jumps, so the median over calls tells what is an algorithm's own elsewhere; what is shared
+    is the mean, since too large a value only makes comparisons of different launches less certain.
     """
     calls = [
         [row for row in rows if len(row.samples) > 1]
@@ -181,7 +182,8 @@ def _ratio_of_call(n_algorithms: int, ratios: _Ratios) -> float:
 def _own_factor(row: Observation, number: int, ratios: _Ratios, usual: float) -> float:
     """Return how many times larger than usual an algorithm's own variance is, at least 1.
 
-    It is told by the median over the algorithms with it, as one of these may jump itself.
+    It is told by the median over the algorithms with it, as one of these may jump itself. Half of
+    the variance of a ratio belongs to each; of one of two that were repeated all may be its own.
 
     number  of the algorithm in the keys of `ratios`
     """
@@ -190,6 +192,8 @@ def _own_factor(row: Observation, number: int, ratios: _Ratios, usual: float) ->
     count = max((count for _, count in own), default=len(logs) - 1)
     alone = float(np.var(logs, ddof=1) / np.mean(variances)) / 2
     ratio = float(np.median([ratio for ratio, _ in own])) if own else alone
+    if len(own) > 1:
+        ratio = 2 * ratio - usual
     return max((_N_PRIOR * usual + count * ratio) / (_N_PRIOR + count), 1.0)
 
 

@@ -21,6 +21,7 @@ from tuner.select.dataset import (
     Observation,
     PointConfig,
     SimulateFunction,
+    stands_for,
     unknown_default,
 )
 from tuner.select.launch_effects import estimate_launch_effects
@@ -89,7 +90,8 @@ def standard_deviation(variance: float) -> float:
 class PosteriorModel:
     """A model of the times of calls of one kind, from all their observations.
 
-    Where it is known what the default runs, its times are those of that algorithm. If there are
+    Where it is known what the default runs, its times are those of that algorithm; at calls where
+    it is not, the default is an algorithm of its own, with all of its times. If there are
     many observations, each regressor is fitted to those of the shapes nearest to the one in
     question, on its own machine first.
     """
@@ -102,10 +104,7 @@ class PosteriorModel:
     ) -> None:
         self._simulate, self._default_runs = simulate, default_runs
         self.choices = tuple(dict.fromkeys(row.choice for row in observations))
-        self._all = [
-            row if row.machine else replace(row, choice=self._run(row.point, row.choice))
-            for row in observations
-        ]
+        self._given, self._all = observations, [*map(self._translated, observations)]
         self.launch_effects = estimate_launch_effects(row for row in self._all if not row.machine)
         self._observations: dict[_Shape, list[Observation]] = defaultdict(list)
         for row in self._all:
@@ -113,24 +112,38 @@ class PosteriorModel:
         machines = ("", *(row.machine for row in observations))
         self._machines = {name: n for n, name in enumerate(dict.fromkeys(machines))}
         self._numbers: dict[AlgorithmKey, int] = {}
-        self._references = _references(self._all)
+        self._references = _references(observations)
         self._regressors: dict[tuple[_Shape, ...], ResidualGP] = {}
 
     def _run(self, point: CallPoint, choice: AlgorithmChoice) -> AlgorithmChoice:
         """Return the algorithm that answers a call: of the default that which it runs, if known.
 
-        An algorithm that was only measured without its parameters is taken to have the library's
-        own, but for a segment.
+        It is a choice that was measured, if one stands for it.
         """
         runs = self._default_runs(point) if choice.is_default else None
-        if runs is None:
-            return choice
-        plain = AlgorithmChoice(runs.algorithm)
-        is_plain = runs not in self.choices and plain in self.choices
-        return plain if is_plain and "segment" not in runs.params else runs
+        if runs is None or runs in self.choices:
+            return runs or choice
+        return next((one for one in self.choices if stands_for(one, runs)), runs)
+
+    def _translated(self, row: Observation) -> Observation:
+        """Return an observation of this machine's default as one of the algorithm that it runs."""
+        return row if row.machine else replace(row, choice=self._run(row.point, row.choice))
+
+    def own_variance(self, observation: Observation) -> float:
+        """Return the variance of an observed time but for what is common to its launches."""
+        return self.launch_effects.own_variance(self._translated(observation))
+
+    def _model_at(self, point: CallPoint) -> PosteriorModel:
+        """Return this model, or where it is unknown what the default runs, one that never knows."""
+        translates = self._default_runs is not unknown_default
+        return self._without_runs if translates and self._default_runs(point) is None else self
+
+    @cached_property
+    def _without_runs(self) -> PosteriorModel:
+        return PosteriorModel(self._given, self._simulate)
 
     def predict_joint(self, pairs: Sequence[PointConfig]) -> tuple[FloatArray, FloatArray]:
-        """Return means and covariance of the log-seconds of pairs of one shape."""
+        """Return means and covariance of the log-seconds of pairs of one call."""
         features = np.array([self._features(point, self._run(point, one)) for point, one in pairs])
         if not self._observations:
             return features[:, -1], AlgorithmKernel(n_costs=len(TERMS))(features[:, :-1])
@@ -142,6 +155,9 @@ class PosteriorModel:
         The variance of each grows with the distance from its nearest measured call, however well
         all measurements agree with their simulations.
         """
+        return self._model_at(point)._posterior(point, choices)
+
+    def _posterior(self, point: CallPoint, choices: Sequence[AlgorithmChoice]) -> Posterior:
         mean, covariance = self.predict_joint([(point, choice) for choice in choices])
         place, runs = coordinates(point), [self._run(point, choice) for choice in choices]
         strayed = np.array([self._octaves_to_nearest(place, choice) for choice in runs])
@@ -215,10 +231,9 @@ class PosteriorModel:
 
     def prior_seconds(self, point: CallPoint, choice: AlgorithmChoice) -> float:
         """Return the simulated seconds, or those of the most probable costs."""
-        simulated = self._simulated_seconds(point, choice)
-        if math.isfinite(simulated):
-            return simulated
-        return self._cost.linearised(point, self._run(point, choice)).seconds
+        model, run = self._model_at(point), self._run(point, choice)
+        simulated = model._simulated_seconds(point, run)
+        return simulated if math.isfinite(simulated) else model._cost.linearised(point, run).seconds
 
     def _number(self, choice: AlgorithmChoice, machine: str) -> int:
         return self._numbers.setdefault(algorithm_key(choice, machine), len(self._numbers))

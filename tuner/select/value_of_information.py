@@ -104,7 +104,8 @@ class RegretEstimate:
 
         tried   choices that are measured at this call besides
         """
-        known = [choice in self.supported | tried for choice in self.posterior.choices]
+        usable = self.supported | tried
+        known = [choice in usable for choice in self.posterior.choices]
         count = count_candidates(self.measured | tried)
         open_to = np.logical_and(_is_guarded(self.posterior, means, covariance, count), known)
         open_to[:, self.posterior.choices.index(AlgorithmChoice())] = True

@@ -84,7 +84,7 @@ def fixed_choices(
 ) -> Iterator[AlgorithmChoice | None]:
     """Yield what coll/tuned runs in calls of `sizes` bytes; None where that is unknown.
 
-    Allreduces of buffers in GPU memory are staged through the host (coll/accelerator).
+    Reductions of buffers in GPU memory are staged through the host (coll/accelerator).
     """
     known = COLLECTIVES.get(key.collective)
     stages = key.memory == CUDA and known is not None and known.is_staged

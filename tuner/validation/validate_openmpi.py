@@ -154,8 +154,8 @@ class OpenMpi:
 
         From 5.0 on coll/han is asked first on several nodes.
         """
-        release = release_of(library)
-        return release >= FIRST_OF_DECISIONS and (nodes == 1 or release < FIRST_WITH_HAN)
+        release, here = release_of(library), release_of(installed)
+        return min(release, here) >= FIRST_OF_DECISIONS and (nodes == 1 or release < FIRST_WITH_HAN)
 
 
 LIBRARY = OpenMpi()

@@ -13,8 +13,9 @@ from tuner.topology import HOST
 from tuner.validation.libraries import TUNED_LIBRARIES
 
 
+@cache
 def known_defaults(library: str) -> DefaultRuns:
-    """Return what the default of a release, such as "openmpi 4.1.6", runs in buffers of the host.
+    """Return what the default of a release, such as "openmpi 4.1.6", runs with buffers on the host.
 
     Nothing is known where this computer has no library that decides as that release does.
     """

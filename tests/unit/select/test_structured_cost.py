@@ -216,3 +216,17 @@ def test_where_it_is_known_what_the_default_runs_its_times_are_those_of_that() -
     unknown = PosteriorModel(known, blind).posterior(large, (DEFAULT, RING))
     assert unknown.log_gain(RING, DEFAULT)[1] > 0.1
     assert DEFAULT in model.choices
+
+
+def test_where_it_is_unknown_what_the_default_runs_it_is_an_algorithm_of_its_own() -> None:
+    """Its measurements count there, although it is known what it ran in them."""
+    known = [*rows([RING, DOUBLING]), *(replace(row, choice=DEFAULT) for row in rows([RING]))]
+    elsewhere = call(4096, nodes=16)
+
+    def runs(point: CallPoint) -> AlgorithmChoice | None:
+        return RING if point.nodes == 8 else None
+
+    found = PosteriorModel(known, blind, runs).posterior(elsewhere, (DEFAULT, RING))
+    usual = PosteriorModel(known, blind).posterior(elsewhere, (DEFAULT, RING))
+    assert found.mean == pytest.approx(usual.mean)
+    assert found.covariance == pytest.approx(usual.covariance)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,7 @@ def run(options: argparse.Namespace) -> None:
     if unknown:
         raise UsageError(unknown_name("baseline", min(unknown), BASELINES))
     simulate = _simulate(options.calibration, options.topology)
-    trainers = selector_trainers(simulate, options.baselines, cache(known_defaults))
+    trainers = selector_trainers(simulate, options.baselines, known_defaults)
     table = read_table(options.table) if options.table else None
     protocol = options.cv or LEAVE_NODE_COUNT_OUT
     if options.test:
