@@ -50,8 +50,13 @@ from tuner.select.cases import (
     cases_from_readings,
     group_cases,
 )
-from tuner.select.dataset import CallPoint, Observation, SimulateFunction, group_by_point
-from tuner.select.evaluate import no_simulation
+from tuner.select.dataset import (
+    CallPoint,
+    Observation,
+    SimulateFunction,
+    group_by_point,
+    no_simulation,
+)
 from tuner.select.experiment_design import REPETITIONS, measurement_cost
 from tuner.select.simulated_times import Simulator
 

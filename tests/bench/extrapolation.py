@@ -43,8 +43,8 @@ from tuner.select.cases import (
     group_cases,
     with_alternatives,
 )
-from tuner.select.dataset import CallPoint
-from tuner.select.evaluate import is_slower, no_simulation
+from tuner.select.dataset import CallPoint, no_simulation
+from tuner.select.evaluate import is_slower
 from tuner.select.selector import train
 
 DEFAULT = AlgorithmChoice()

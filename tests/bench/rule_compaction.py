@@ -25,8 +25,7 @@ from tuner.core.measurement import read_measurements
 from tuner.core.table import AlgorithmChoice
 from tuner.importers import AUTO, UserMetadata, read_results
 from tuner.select.cases import EvaluationCase, cases_from_measurements, cases_from_readings
-from tuner.select.dataset import Observation
-from tuner.select.evaluate import no_simulation
+from tuner.select.dataset import Observation, no_simulation
 from tuner.select.rule_merging import SizePartition, optimal_partitions, smallest_within_loss
 from tuner.select.significance import DEFAULT_CHOICE, Comparison, compare_with_default
 

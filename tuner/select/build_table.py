@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from types import ModuleType
 
@@ -25,12 +25,11 @@ from tuner.select.dataset import (
     IncorrectSet,
     Observation,
     PointConfig,
-    SimulateFunction,
     build_observations,
     incorrect_algorithms,
     is_incorrect,
     measured_pairs,
-    unknown_default,
+    no_simulation,
 )
 from tuner.select.selector import Selector, train
 from tuner.select.significance import (
@@ -69,40 +68,49 @@ def make_table(
     """
     library = mpi_libraries.library_module(measurements.library)
     simulator = simulator or _simulator(measurements, calibration, topology)
-    simulate: SimulateFunction = simulator or (lambda _point, _choice: math.nan)
-    doubted = simulator.uses_unmeasured_costs if simulator else lambda _: False
     pairs = measured_pairs(measurements)
     constraints.check_excluded_names(
         measurements.library, _expressible(pairs, measurements.library)
     )
     if simulator:
         simulator.prefetch(pairs, progress, cores)
-    every = build_observations(measurements, simulate)
     kept = {*_expressible(pairs, measurements.library)}
+    every = build_observations(measurements, simulator or no_simulation)
     rows = [row for row in every if (row.point.collective, row.choice) in kept]
     designed = bool(measurements.provenance.get(BATCHES_KEY))
-    trained = partial(
-        train,
-        simulate=simulate,
-        adaptive=designed,
-        uses_unmeasured_costs=doubted,
-        default_runs=simulator.default_runs if simulator else unknown_default,
-    )
-    selector = trained(rows)
+    trainer = _trainer(simulator, designed)
+    selector = trainer(rows)
     requested = {*_requested_calls(measurements), *_calls_on_shapes(rows, shapes, selector)}
     measured = {row.point for row in rows}
     wanted = requested | measured if designed else requested - measured
     comparisons = [] if designed else compare_all_with_default(rows)
     if solid := [row for row in rows if has_repetitions(row)]:
-        solid_selector = selector if len(solid) == len(rows) else trained(solid)
+        expecting = selector if len(solid) == len(rows) else trainer(solid)
         wrong = incorrect_algorithms(measurements)
-        comparisons += _predict_comparisons(wanted, solid, solid_selector, library, wrong)
-    if designed and not comparisons:
-        return rows, default_table(measurements, constraints.max_rules)
-    table = _table_of(measurements, comparisons, selector, constraints, library)
-    if designed:
-        table = _with_default_rules(table, default_table(measurements), constraints.max_rules)
+        comparisons += _predict_comparisons(wanted, solid, expecting, library, wrong)
+    table = default_table(measurements, constraints.max_rules)
+    if comparisons or not designed:
+        own = _table_of(measurements, comparisons, selector, constraints, library)
+        table = _with_default_rules(own, table, constraints.max_rules) if designed else own
     return rows, _with_borrowed_costs(table, calibration)
+
+
+def _trainer(
+    simulator: Simulator | None, designed: bool
+) -> Callable[[Sequence[Observation]], Selector]:
+    """Return a function that trains selectors which expect what is simulated.
+
+    designed    whether an experiment design chose what was measured
+    """
+    if simulator is None:
+        return partial(train, simulate=no_simulation, adaptive=designed)
+    return partial(
+        train,
+        simulate=simulator,
+        adaptive=designed,
+        uses_unmeasured_costs=simulator.uses_unmeasured_costs,
+        default_runs=simulator.default_runs,
+    )
 
 
 def _with_default_rules(

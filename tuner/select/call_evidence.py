@@ -21,7 +21,13 @@ from tuner.core.table import (
     TuningTable,
     rule_record,
 )
-from tuner.select.dataset import BATCHES_KEY, Observation, build_observations, group_by_point
+from tuner.select.dataset import (
+    BATCHES_KEY,
+    Observation,
+    build_observations,
+    group_by_point,
+    no_simulation,
+)
 from tuner.select.significance import Comparison, compare_with_default
 
 
@@ -55,7 +61,7 @@ def measured_times(measurements: Measurements) -> list[MeasuredTime]:
     """
     designed = bool(measurements.provenance.get(BATCHES_KEY))
     found = []
-    every = build_observations(measurements, lambda _point, _choice: math.nan)
+    every = build_observations(measurements, no_simulation)
     for point, rows in group_by_point(every).items():
         default = next((row for row in rows if row.choice.is_default), None)
         whole = compare_with_default(point, rows) if default and not designed else None
@@ -147,8 +153,8 @@ def _explain_default(
     sizes = _sizes(evidence.nbytes)
     if evidence.basis != MEASURED:
         return (
-            f"Not measured at all of {sizes}; from what was measured around it, nothing allowed is"
-            " expected to be faster than the default by enough."
+            f"The default was not measured at every one of {sizes}; from what was measured there"
+            " and around, nothing allowed is expected to be faster than it by enough."
         )
     own = [each for each in times if each.nbytes in evidence.nbytes and each.gain is not None]
     if "acceptance" in provenance and evidence.runner_up:

@@ -67,6 +67,13 @@ MIN_GAIN = 0.05  # gains up to 5 % are within the noise of repeated measurements
 
 PointConfig = tuple[CallPoint, AlgorithmChoice]
 SimulateFunction = Callable[[CallPoint, AlgorithmChoice], float]  # seconds; NaN without a schedule
+
+
+def no_simulation(_point: CallPoint, _choice: AlgorithmChoice) -> float:
+    """Return NaN for every call, so that nothing is simulated."""
+    return math.nan
+
+
 # The algorithm that the library's default runs; None where that is unknown.
 DefaultRuns = Callable[[CallPoint], AlgorithmChoice | None]
 

@@ -27,6 +27,7 @@ from tuner.select.dataset import (
     DefaultRuns,
     Observation,
     SimulateFunction,
+    no_simulation,
     unknown_default,
 )
 from tuner.select.selector import train
@@ -36,11 +37,6 @@ DEFAULT_LABEL, BEST_SINGLE = "default", "best single"
 _N_RESAMPLES = 1000  # of the bootstrap
 _SEED = 1  # of the bootstrap
 MIN_SLOWDOWN = 0.02  # relative; smaller differences, or ones within uncertainty, do not count
-
-
-def no_simulation(_point: CallPoint, _choice: AlgorithmChoice) -> float:
-    """Return NaN for every call, so that nothing is simulated."""
-    return math.nan
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ _CACHE_SIZE = 2**16  # launches of series
 
 @dataclass(frozen=True)
 class LaunchEffects:
-    """How launches of one call differ, in variances of logarithms of times.
+    """Variances of the logarithms of times between launches of one call.
 
     shared      variance of what all algorithms of a call have in common in a launch
     own_factor  how many times larger than usual the variance of an algorithm is besides
@@ -144,8 +144,8 @@ def estimate_launch_effects(observations: Iterable[Observation]) -> LaunchEffect
     }
     own = LaunchEffects(0.0, usual, factors)
     shared = [_shared_variance(rows, own) for rows, _ in ratios]
-    known = float(np.mean([*_N_PRIOR * [LAUNCH_RELATIVE_SD**2], *shared]))
-    return LaunchEffects(max(known, 0.0), usual, factors)
+    mean = float(np.mean([*_N_PRIOR * [LAUNCH_RELATIVE_SD**2], *shared]))
+    return LaunchEffects(max(mean, 0.0), usual, factors)
 
 
 _Ratios = Mapping[tuple[int, int], tuple[float, int]]

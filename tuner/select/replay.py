@@ -23,9 +23,9 @@ from tuner.select.dataset import (
     Observation,
     PointConfig,
     group_by_point,
+    no_simulation,
     unknown_default,
 )
-from tuner.select.evaluate import no_simulation
 from tuner.select.experiment_design import REPETITIONS, ExperimentDesign, measurement_cost
 from tuner.select.selector import Selector
 from tuner.select.significance import DEFAULT_CHOICE, predict_comparison

@@ -1,4 +1,4 @@
-"""What the default of a library runs in any call, as the library of this computer tells."""
+"""The algorithms that a library's default runs, told by the library of this computer."""
 
 from __future__ import annotations
 

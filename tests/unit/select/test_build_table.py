@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -352,41 +353,69 @@ def test_a_choice_that_was_wrong_in_a_round_is_never_used(topology: Topology) ->
     assert BINOMIAL not in {row.choice for row in rows}
 
 
+def chosen_at(table: TuningTable, nbytes: int) -> set[AlgorithmChoice]:
+    """What the rules on four nodes choose for a size."""
+    return {
+        rule.choice for rule in rules_of(table, 4) if rule.start_bytes <= nbytes < rule.stop_bytes
+    }
+
+
+def without(
+    measurements: Measurements, algorithm: str, nbytes: int, **told: object
+) -> Measurements:
+    """Measurements without those of one algorithm at one size on four nodes."""
+    kept = [
+        one
+        for one in measurements.series
+        if (one.nodes, one.nbytes, one.algorithm) != (4, nbytes, algorithm)
+    ]
+    return replace(measurements, series=tuple(kept), provenance={"rounds": ROUNDS, **told})
+
+
 def test_a_choice_that_a_call_refused_is_not_used_for_that_call(topology: Topology) -> None:
-    refused = ["collective bcast 4x1 4096 B: binomial: refused: too few bytes"]
-    kept = [
-        one
-        for one in designed(topology).series
-        if (one.nodes, one.nbytes, one.algorithm) != (4, 4096, "binomial")
-    ]
-    told = {"rounds": ROUNDS, "excluded": refused}
-    for provenance, used in ((told, DEFAULT), ({"rounds": ROUNDS}, BINOMIAL)):
-        found = replace(designed(topology), series=tuple(kept), provenance=provenance)
-        table = make_table(found, CALIBRATION, topology=topology)[1]
-        assert {
-            rule.choice for rule in rules_of(table, 4) if rule.start_bytes <= 4096 < rule.stop_bytes
-        } == {used}
+    """Nor for calls that are hardly smaller: what refuses one mostly refuses those."""
+    refused = ["collective bcast 4x1 16384 B: binomial: refused: too many bytes"]
+    lacking = partial(without, designed(topology), "binomial", 16384)
+    for measured_calls, used in ((lacking(), BINOMIAL), (lacking(excluded=refused), DEFAULT)):
+        table = make_table(measured_calls, CALIBRATION, topology=topology)[1]
+        assert chosen_at(table, 4096) == {BINOMIAL}
+        assert chosen_at(table, 12000) == chosen_at(table, 16384) == {used}
 
 
-def test_a_rule_that_was_measured_at_some_of_its_sizes_is_learned(topology: Topology) -> None:
-    """Nothing there is only simulated, though the default was not measured at one of them."""
-    kept = [
-        one
-        for one in designed(topology).series
-        if (one.nodes, one.nbytes, one.algorithm) != (4, 65536, "default")
-    ]
-    found = replace(designed(topology), series=tuple(kept), provenance={"rounds": ROUNDS})
+@pytest.mark.parametrize("algorithm", ["default", "binomial"])
+def test_a_rule_that_was_measured_at_some_of_its_sizes_is_learned(
+    topology: Topology, algorithm: str
+) -> None:
+    """Nothing there is only simulated, though one of the two was not measured at one of them."""
+    found = without(designed(topology), algorithm, 65536)
     table = make_table(found, CALIBRATION, topology=topology)[1]
     bases = {rule.evidence.basis for rule in rules_of(table, 4) if 65536 in rule.evidence.nbytes}
     assert bases == {LEARNED}
 
 
 def test_a_design_of_few_repetitions_leaves_all_to_the_default(topology: Topology) -> None:
-    few = [replace(one, samples=one.samples[:3]) for one in designed(topology).series]
+    few = [replace(one, samples=one.samples[:2]) for one in designed(topology).series]
     found = replace(designed(topology), series=tuple(few), provenance={"rounds": ROUNDS})
     table = make_table(found, CALIBRATION, topology=topology)[1]
     assert {rule.choice for rule in table.rules} == {DEFAULT}
     assert {key.nodes for key in table.keys} == {2, 4}
+
+
+def test_calls_of_few_repetitions_beside_others_keep_the_default(topology: Topology) -> None:
+    """Too little is known of allreduces for a comparison, and their calls are in the table."""
+    known = designed(topology, rounds=ROUNDS)
+    few = [
+        replace(one, subject="allreduce", samples=one.samples[:2])
+        for one in known.series
+        if one.algorithm == "default"
+    ]
+    found = replace(known, series=(*known.series, *few))
+    table = make_table(found, CALIBRATION, topology=topology)[1]
+    chosen = {
+        name: {rule.choice for rule in table.rules if rule.key.collective == name}
+        for name in ("bcast", "allreduce")
+    }
+    assert chosen == {"bcast": {DEFAULT, BINOMIAL}, "allreduce": {DEFAULT}}
 
 
 @pytest.mark.parametrize("designs", [{}, {"rounds": ROUNDS}])
@@ -610,6 +639,25 @@ def test_measuring_what_may_be_faster_saves_the_regret_of_not_knowing() -> None:
     assert precise == pytest.approx(outlook.selection.regret, rel=0.05)
     assert 0.2 * precise < rough < 0.9 * precise
     assert hopeless == 0.0
+
+
+def test_what_is_measured_without_the_default_tells_less_where_launches_differ() -> None:
+    """Measured in one launch with it, both are slowed alike."""
+    belief = Posterior((DEFAULT, BINOMIAL), np.array([0.0, -0.2]), np.diag([1e-4, 0.09]))
+    normal = np.random.default_rng(1).standard_normal((2000, 2))
+    unsure, sure = np.diag([0.09, 0.09]), np.diag([1e-4, 0.09])
+
+    def saved(covariance: np.ndarray, indices: list[int], launch_variance: float) -> float:
+        outlook = RegretEstimate(
+            replace(belief, covariance=covariance),
+            normal,
+            frozenset([BINOMIAL]),
+            launch_variance=launch_variance,
+        )
+        return outlook.expected_saving(indices, [1e-4] * len(indices))
+
+    assert saved(sure, [1], 0.25) < 0.6 * saved(sure, [1], 0.0)
+    assert saved(unsure, [0, 1], 0.25) > 0.9 * saved(unsure, [0, 1], 0.0)
 
 
 def test_unlikely_disasters_do_not_decide_what_is_measured() -> None:

@@ -31,7 +31,7 @@ from tuner.select.cases import (
     folds,
     group_cases,
 )
-from tuner.select.dataset import CallPoint, Observation
+from tuner.select.dataset import CallPoint, Observation, no_simulation
 from tuner.select.evaluate import (
     BEST_SINGLE,
     DEFAULT_LABEL,
@@ -39,7 +39,6 @@ from tuner.select.evaluate import (
     TUNER_GUARDED,
     evaluate,
     is_slower,
-    no_simulation,
     selector_trainers,
     summarise_regret,
 )

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -111,6 +112,36 @@ def test_what_cannot_be_had_is_asked_for_a_few_times_and_never_chosen() -> None:
     assert 1 < max(asked.values()) < 5
     assert design.next_batch(math.inf) == ()
     assert {design.choose(point) for point in points()} == {DEFAULT, RING}
+
+
+def test_what_is_in_use_and_cannot_be_had_is_no_reference_for_long() -> None:
+    """Ring is expected to be best at a call where it never answers, and the tree remains unsure."""
+    call = CallPoint("bcast", 8, 1, "host", 4**9)
+    rows = [row for row in grid().rows if (row.point, row.choice) != (call, RING)]
+    unsure = (0.7 * truth(call, RING), 1.4 * truth(call, RING)) * 6
+
+    def after(launches: int, row: Observation) -> Observation:
+        jumps = (row.point, row.choice) == (call, TREE)
+        return replace(row, samples=dict.fromkeys(range(launches), unsure)) if jumps else row
+
+    design, asked = ExperimentDesign(candidates(), simulated), Counter[AlgorithmChoice]()
+    for launches in range(2, 9):
+        design.update(after(launches, row) for row in rows)
+        assert design.choose(call) == RING
+        for task in design.next_batch(math.inf):
+            asked.update(task.choices if task.point == call else ())
+    assert asked[RING] == 3
+    assert asked[TREE] == 7
+    assert asked[DEFAULT] == 4
+
+
+def test_what_the_default_runs_is_not_measured_beside_it() -> None:
+    for runs, beside in ((TREE, {DEFAULT, RING}), (RING, {DEFAULT, TREE})):
+        known = dict.fromkeys(candidates(), runs)
+        design = ExperimentDesign(candidates(), simulated, default_runs=known.get)
+        tasks = design.next_batch(math.inf)
+        assert {choice for task in tasks for choice in task.choices} >= beside
+        assert not any(runs in task.choices for task in tasks)
 
 
 def test_what_was_measured_around_a_call_is_chosen_there() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from tuner.core.speedup import mean_over_launches
 from tuner.core.table import AlgorithmChoice
-from tuner.select.dataset import CallPoint, Observation
-from tuner.select.evaluate import no_simulation
+from tuner.select.dataset import CallPoint, Observation, no_simulation
 from tuner.select.launch_effects import LaunchEffects, estimate_launch_effects
 from tuner.select.selector import train
 from tuner.select.significance import PredictedComparison, predict_comparison
@@ -66,7 +65,7 @@ def test_a_time_is_as_uncertain_as_its_launches_are_apart() -> None:
 
 
 def test_times_are_adjusted_for_the_launches_they_were_measured_in() -> None:
-    """As the differences of the two in each launch are known, and what launches are is not."""
+    """The differences in each launch are known, and how slow the launches were is not."""
     rows = [observation(CHAIN, {0: 1.0, 1: 2.0}), observation(DEFAULT, {0: 1.0})]
     rows += [observation(TREE, {1: 1.0}), observation(CHAIN, {1: 3.0}, CALL.with_size(8))]
     logs, own, shared = LaunchEffects(100.0, 1.0).adjust(rows)

@@ -25,8 +25,7 @@ from tuner.cli.main import main
 from tuner.core.table import AlgorithmChoice
 from tuner.select import persistence
 from tuner.select.cases import EvaluationCase
-from tuner.select.dataset import CallPoint, Observation
-from tuner.select.evaluate import no_simulation
+from tuner.select.dataset import CallPoint, Observation, no_simulation
 from tuner.select.persistence import (
     MANIFEST_FILE,
     SELECTOR_FILE,

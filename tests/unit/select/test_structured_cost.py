@@ -230,3 +230,12 @@ def test_where_it_is_unknown_what_the_default_runs_it_is_an_algorithm_of_its_own
     usual = PosteriorModel(known, blind).posterior(elsewhere, (DEFAULT, RING))
     assert found.mean == pytest.approx(usual.mean)
     assert found.covariance == pytest.approx(usual.covariance)
+
+
+def test_a_default_that_jumps_is_unsure_although_it_is_known_what_it_runs() -> None:
+    point = call(4096)
+    jumping = replace(
+        row(point, DEFAULT, 1.0), samples={launch: (t,) for launch, t in enumerate((1.0, 2.0, 1.0))}
+    )
+    model = PosteriorModel([jumping, row(point, DOUBLING, 1.0)], blind, lambda _: RING)
+    assert math.sqrt(model.own_variance(jumping)) > 0.1

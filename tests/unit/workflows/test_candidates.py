@@ -127,3 +127,13 @@ def test_halfway_of_whole_shares_is_whole_shares() -> None:
     design.update(rows)
     assert [design.choose(q) for q in (low, high)] == [DEFAULT, RING]
     assert bisection_points(design, [low, high], rows) == [low.with_size(72)]
+
+
+def test_an_experiment_asks_for_the_default_only_where_it_is_one_of_the_choices() -> None:
+    point = CallPoint("bcast", 2, 1, "host", 1024)
+    with_default, without = chosen_calls(
+        [Experiment(point, (DEFAULT, RING), 1.0), Experiment(point, (RING,), 1.0)]
+    )
+    assert with_default.with_default
+    assert not without.with_default
+    assert with_default.choices == without.choices == (RING,)

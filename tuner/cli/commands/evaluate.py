@@ -49,8 +49,8 @@ from tuner.select.cases import (
     prior_rows,
     with_alternatives,
 )
-from tuner.select.dataset import CallPoint, SimulateFunction
-from tuner.select.evaluate import TUNER, no_simulation, selections, selector_trainers
+from tuner.select.dataset import CallPoint, SimulateFunction, no_simulation
+from tuner.select.evaluate import TUNER, selections, selector_trainers
 from tuner.select.replay import replay_shares
 from tuner.select.simulated_times import Simulator
 from tuner.workflows.known_defaults import known_defaults

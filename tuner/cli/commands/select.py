@@ -190,8 +190,10 @@ def _query_selector(
     path: Path, group: str, key: RuleKey, nbytes: int
 ) -> tuple[CallPoint, dict[str, Any]]:
     """Return the choice of a trained selector with the least regret, and its guarded choice."""
-    from tuner.select.dataset import CallPoint  # scikit-learn and SciPy, which tables do without
-    from tuner.select.evaluate import no_simulation
+    from tuner.select.dataset import (
+        CallPoint,  # scikit-learn and SciPy, which tables do without
+        no_simulation,
+    )
     from tuner.select.persistence import read_selector
 
     point = CallPoint(key.collective, key.nodes, key.ppn, key.memory, nbytes, key.placement)

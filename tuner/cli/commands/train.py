@@ -33,14 +33,8 @@ from tuner.select.cases import (
     group_cases,
     with_alternatives,
 )
-from tuner.select.evaluate import (
-    DEFAULT_LABEL,
-    TUNER,
-    TUNER_GUARDED,
-    evaluate,
-    no_simulation,
-    selector_trainers,
-)
+from tuner.select.dataset import no_simulation
+from tuner.select.evaluate import DEFAULT_LABEL, TUNER, TUNER_GUARDED, evaluate, selector_trainers
 from tuner.select.persistence import (
     MANIFEST_FILE,
     SELECTOR_FILE,
