@@ -153,8 +153,8 @@ def _explain_default(
     sizes = _sizes(evidence.nbytes)
     if evidence.basis != MEASURED:
         return (
-            f"The default was not measured at every one of {sizes}; from what was measured there"
-            " and around, nothing allowed is expected to be faster than it by enough."
+            f"The default itself was not measured everywhere here ({sizes}); from what was measured"
+            " here and around, nothing allowed is expected to be faster than it by enough."
         )
     own = [each for each in times if each.nbytes in evidence.nbytes and each.gain is not None]
     if "acceptance" in provenance and evidence.runner_up:

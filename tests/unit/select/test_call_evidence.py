@@ -97,7 +97,7 @@ def test_an_accepted_choice_names_the_program() -> None:
     ("own", "times", "provenance", "words"),
     [
         (("none", ()), [], {}, "Nothing was measured here (512B to 1MiB)"),
-        (("learned", (1024,)), [], {}, "Not measured at all of 1KiB"),
+        (("learned", (1024,)), [], {}, "default itself was not measured everywhere here (1KiB)"),
         (("measured", (1024,)), [], {}, "nothing allowed is surely faster than the default."),
         (("measured", (1024,), "chain"), [], {}, "next best: chain."),
         (
