@@ -54,8 +54,8 @@ TUNE = (
     "t.json",
 )
 ROUND = re.compile(
-    r"after (\d+) s a table would have a mean regret of ([\d.]+)%, with 95 %"
-    r" certainty below ([\d.]+)%"
+    r"after (\d+) s a table would have a mean regret of ([\d.]+)% \(the default: [\d.]+%\), with"
+    r" 95 % certainty below ([\d.]+)%"
 )
 RATE = 100e6 / 8 * 8948 / 9014  # bytes of messages per second, without what headers take
 

@@ -41,7 +41,8 @@ class Ranks(Launcher):
     """They measure what `fits` says of a point and report what does not; `dies` ends a launch.
 
     Of points that `missing_reason` names there is nothing to measure, and they refuse
-    `unsupported_reason`. `alone` is why two of them on one host cannot be started.
+    `unsupported_reason`. `alone` is why two of them on one host cannot be started. A call takes as
+    long as `seconds` says of its choice.
     """
 
     library: str = "openmpi"
@@ -51,6 +52,7 @@ class Ranks(Launcher):
     lacks: Callable[[ProbePoint], bool] = field(default=lambda _: False)
     refused: AlgorithmChoice | None = None
     alone: str = ""
+    seconds: Callable[[AlgorithmChoice], float] = field(default=lambda _: 1e-3)
     plans: list[ProbePlan] = field(default_factory=list)
     budgets: list[float] = field(default_factory=list)
 
@@ -94,4 +96,5 @@ class Ranks(Launcher):
                     }
                     continue
                 with out.open("a") as file:
-                    file.write(series_line(point.to_measurement(arm, (1e-3,) * 12)) + "\n")
+                    took = (self.seconds(arm.choice),) * 12
+                    file.write(series_line(point.to_measurement(arm, took)) + "\n")

@@ -122,7 +122,7 @@ ALSO_NEEDS = [
     ("sim", "training run study.yaml", "numba"),
     ("select", "train measurements.ndjson --out trained", "scikit-learn"),
     ("select", "evaluate measurements.ndjson", "scikit-learn"),
-    ("select", "select . --collective bcast --ranks 4 --size 64KiB", "scikit-learn"),
+    ("select", "select . --collective bcast --ranks 4 --size 64KiB", "skops"),
     ("select", "quickstart", "scikit-learn"),
     ("report", "topology draw dgx-1v -o node.svg", "matplotlib"),
     ("report", "table diff table.json table.json --plot d.svg", "matplotlib"),

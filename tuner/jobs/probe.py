@@ -119,10 +119,7 @@ class _RunLog:
         self.report.log(text, {"measured": _measured(calls[:MAX_LOGGED_CALLS])})
 
     def add_bound(self, bound: RegretBound, spent: float) -> None:
-        text = (
-            f"after {spent:.0f} s a table would have a mean regret of {bound.expected:.1%}, with"
-            f" 95 % certainty below {bound.upper:.1%}"
-        )
+        text = f"after {spent:.0f} s a table would have {bound}"
         values = {"seconds": spent, "expected": bound.expected, "upper": bound.upper}
         self.report.log(text, {"bound": values})
 

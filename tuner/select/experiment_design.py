@@ -119,11 +119,21 @@ class AcquisitionQueue:
 
 @dataclass(frozen=True)
 class RegretBound:
-    """The expected mean regret over `points` points, and its upper 95 % bound."""
+    """The expected mean regret of a table over `points` points, and its upper 95 % bound.
+
+    default     expected mean regret of the library's default
+    """
 
     expected: float
     upper: float
     points: int
+    default: float
+
+    def __str__(self) -> str:
+        return (
+            f"a mean regret of {self.expected:.1%} (the default: {self.default:.1%}), with 95 %"
+            f" certainty below {self.upper:.1%}"
+        )
 
 
 def measurement_cost(seconds: float) -> float:
@@ -216,12 +226,13 @@ class ExperimentDesign:
         """
         expected = np.array([own.selection.regret for own in self._estimates.values()])
         spread = np.array([own.selection.sd for own in self._estimates.values()])
-        mean = float(expected.mean())
+        mean = max(float(expected.mean()), 0.0)
+        default = float(np.mean([own.default_regret for own in self._estimates.values()]))
         variance = self._covariance.variance_of_sum(spread / len(spread))
         if mean <= 0 or variance <= 0:
-            return RegretBound(max(mean, 0.0), max(mean, 0.0), len(expected))
+            return RegretBound(mean, mean, len(expected), default)
         upper = float(gammaincinv(mean**2 / variance, BOUND_CONFIDENCE) * variance / mean)
-        return RegretBound(mean, max(upper, mean), len(expected))
+        return RegretBound(mean, max(upper, mean), len(expected), default)
 
     def next_batch(
         self, batch_seconds: float, max_seconds: float = np.inf

@@ -64,6 +64,12 @@ class RegretEstimate:
         return Selection(choice, float(self._regrets.mean()), float(self._regrets.std()))
 
     @property
+    def default_regret(self) -> float:
+        """Return the expected regret of the default."""
+        default = np.full(len(self.unit_draws), self._default_index)
+        return float(_regrets(self._log_time_draws, default).mean())
+
+    @property
     def win_probabilities(self) -> FloatArray:
         """Return the probability of each choice to be the fastest, (k,)."""
         fastest = self._log_time_draws.argmin(axis=1)
@@ -91,6 +97,10 @@ class RegretEstimate:
             + self.unit_draws[:, : len(covariance)] @ cholesky(covariance, lower=True).T
         )
 
+    @property
+    def _default_index(self) -> int:
+        return self.posterior.choices.index(AlgorithmChoice())
+
     @cached_property
     def _selected_index(self) -> int:
         """Return the index of what a table would select now."""
@@ -108,7 +118,7 @@ class RegretEstimate:
         known = [choice in usable for choice in self.posterior.choices]
         count = count_candidates(self.measured | tried)
         open_to = np.logical_and(_is_guarded(self.posterior, means, covariance, count), known)
-        open_to[:, self.posterior.choices.index(AlgorithmChoice())] = True
+        open_to[:, self._default_index] = True
         return np.asarray(np.where(open_to, -means, -np.inf).argmax(axis=1))
 
     @cached_property

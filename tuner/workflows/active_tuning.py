@@ -81,15 +81,22 @@ BUDGET_STEP_S = 5.0  # seconds; a suggested budget is rounded up to a multiple o
 class StoppingRule:
     """The condition under which a tuning run stops.
 
-    It stops when the budget is spent, or when the mean regret is below the target with 95 %
-    certainty.
+    It stops when the budget is spent, when the mean regret is below the target with 95 % certainty,
+    or when the mean regret is expected to be so much lower than that of the library's default.
 
     budget          seconds
     target_regret   mean relative regret, such as 0.02
+    saved_share     share of the default's mean regret that is enough to save
     """
 
     budget: float
     target_regret: float
+    saved_share: float = 1.0
+
+    def is_met(self, bound: RegretBound) -> bool:
+        """Return whether a table of this regret is good enough."""
+        enough = (1.0 - self.saved_share) * bound.default
+        return bound.upper <= self.target_regret or bound.expected < enough
 
 
 @dataclass(frozen=True)
@@ -339,7 +346,7 @@ class _ActiveTuning:
             if not has_collectives(measurements):  # the bound is not informative
                 continue
             self.callbacks.on_batch(bound, self.limit.elapsed)
-            if rounds.covers_all_points and bound.upper <= self.stopping_rule.target_regret:
+            if rounds.covers_all_points and self.stopping_rule.is_met(bound):
                 break
             if self.tables.table is None:  # times this step, and remains if time runs out
                 self.tables.build(self.measurements)

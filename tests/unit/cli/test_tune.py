@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.cli.commands.tune import arguments
+from tuner.cli.commands.tune import arguments, stopping_rule
 from tuner.cli.main import main
 from tuner.cli.options import argument_types, host_options
 from tuner.core.call_profile import ProfiledCall, write_call_profile
@@ -17,6 +17,7 @@ from tuner.launch import LOCAL_HOST, LauncherTemplate, template
 from tuner.probe import probe_spec
 from tuner.probe.single_host import DEFAULT_COLLECTIVES
 from tuner.select.constraints import Constraints, constraints_from_options
+from tuner.workflows.active_tuning import StoppingRule
 
 FLAT = "{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}"
 WORDS = ["--measurements", "m.ndjson", "--out", "t.json"]
@@ -131,8 +132,14 @@ def test_what_is_asked_where_nothing_is_said() -> None:
     found = host_options.probe_spec_of(options, options.hosts)
     assert (found.ppn, found.shapes, found.topology) == (1, (), None)
     assert (found.collectives, found.sizes) == (DEFAULT_COLLECTIVES, probe_spec.ProbeSpec.sizes)
-    assert (options.budget, options.target_regret) == (600.0, 0.02)
+    assert stopping_rule(options) == StoppingRule(600.0, 0.02)
     assert host_options.probe_spec_of(parsed(*HOSTS, "--ppn", "1"), options.hosts).ppn == 1
+
+
+def test_a_quick_run_has_a_minute_unless_told_otherwise() -> None:
+    assert stopping_rule(parsed(*HOSTS, "--quick")) == StoppingRule(60.0, 0.02, 0.5)
+    asked = parsed(*HOSTS, "--quick", "--budget", "5min", "--target-regret", "1%")
+    assert stopping_rule(asked) == StoppingRule(300.0, 0.01, 0.5)
 
 
 @pytest.mark.usefixtures("nowhere")
@@ -169,6 +176,7 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
             ["--calibration", "c.json", "--library", "mpich", "--target-regret", "5%"],
             "--library and --target-regret say what to measure on --hosts",
         ),
+        (["--calibration", "c.json", "--quick"], "--quick says what to measure on --hosts"),
         (
             ["--calibration", "c.json", "--collectives", "bcast"],
             "name hosts, or leave --collectives out",

@@ -35,6 +35,7 @@ from tuner.select.experiment_design import (
 from tuner.select.replay import Replay
 from tuner.select.selector import train
 from tuner.select.significance import predict_comparison
+from tuner.select.value_of_information import MAX_REGRET
 
 
 def blind(_point: CallPoint, _choice: AlgorithmChoice) -> float:
@@ -319,6 +320,21 @@ def test_where_all_is_measured_nothing_is_left_to_do() -> None:
     assert bound.expected <= bound.upper < 0.02
     assert bound.points == len(points())
     assert sum(task.seconds for task in design.next_batch(math.inf)) < 0.3 * whole.seconds
+
+
+def test_the_bound_names_the_regret_of_the_default() -> None:
+    whole = grid(noise=0.0)
+    design = whole.design()
+    before = design.regret_bound().default
+    design.update(whole.rows)
+    known = [{row.choice: row.seconds for row in whole.rows if row.point == p} for p in points()]
+    regrets = [times[DEFAULT] / min(times.values()) - 1 for times in known]
+    truth = np.mean(np.minimum(regrets, MAX_REGRET))
+    bound = design.regret_bound()
+    assert bound.default == pytest.approx(truth, rel=0.1)
+    assert bound.expected < 0.1 * bound.default
+    assert before > 0
+    assert f"(the default: {bound.default:.1%})" in str(bound)
 
 
 def test_points_that_come_later_count_as_much() -> None:

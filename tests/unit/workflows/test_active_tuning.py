@@ -20,7 +20,7 @@ from tuner.probe.multi_host import probe_cluster
 from tuner.probe.probe_spec import ProbeShape
 from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
-from tuner.select.experiment_design import Experiment
+from tuner.select.experiment_design import Experiment, RegretBound
 from tuner.workflows.active_tuning import Callbacks, StoppingRule, run_active_tuning
 from tuner.workflows.batches import TARGET_CI_HALF_WIDTH
 
@@ -52,6 +52,35 @@ def test_messages_are_measured_to_the_target_and_rounds_roughly(
     assert rounds
     assert set(rounds) == {TARGET_CI_HALF_WIDTH}
     assert {one.subject for one in found.measurements.series} >= {"bcast", "allreduce"}
+
+
+@pytest.mark.parametrize(
+    ("bound", "met", "met_quickly"),
+    [
+        (RegretBound(0.20, 0.50, 9, 0.30), False, False),
+        (RegretBound(0.14, 0.50, 9, 0.30), False, True),
+        (RegretBound(0.01, 0.015, 9, 0.011), True, True),
+        (RegretBound(0.01, 0.025, 9, 0.011), False, False),
+        (RegretBound(0.0, 0.03, 9, 0.0), False, False),
+    ],
+)
+def test_a_table_is_good_enough(bound: RegretBound, met: bool, met_quickly: bool) -> None:
+    assert StoppingRule(60.0, 0.02).is_met(bound) == met
+    assert StoppingRule(60.0, 0.02, 0.5).is_met(bound) == met_quickly
+
+
+def test_half_of_the_gain_takes_fewer_launches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    whole, quick = (
+        Ranks(seconds=lambda choice: 3e-3 if choice.is_default else 1e-3) for _ in range(2)
+    )
+    run_active_tuning(tmp_path / "whole.ndjson", FEW, whole, StoppingRule(60.0, 1e-9))
+    found = run_active_tuning(tmp_path / "half.ndjson", FEW, quick, StoppingRule(60.0, 1e-9, 0.5))
+    assert found.regret_bound is not None
+    assert found.regret_bound.expected < found.regret_bound.default / 2
+    assert 1 < len(quick.plans) < len(whole.plans)
 
 
 def test_the_calibration_is_that_of_the_whole_file(

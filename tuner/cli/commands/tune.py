@@ -42,6 +42,8 @@ from tuner.workflows.active_tuning import Callbacks, StoppingRule, TuningResult,
 from tuner.workflows.time_limit import TimeLimit, read_scheduling_times, slowdown_between
 
 DEFAULT_BUDGET_S = 600.0  # seconds
+QUICK_BUDGET_S = 60.0  # seconds
+QUICK_SAVED_SHARE = 0.5  # of the default's mean regret
 DEFAULT_TARGET_REGRET = 0.02  # mean regret
 MAX_SHOWN_NAMES = 6  # names of unknown algorithms
 EXAMPLES = """examples:
@@ -50,6 +52,7 @@ EXAMPLES = """examples:
       --topology racks.yaml --shapes 3x1,5x1,6x1,7x1 --out table.json
   tuner tune --hosts node1,node2,node3,node4 --topology racks.yaml --budget 10min \\
       --target-regret 2% --measurements cluster.ndjson --out table.json
+  tuner tune --quick --hosts node1,node2,node3,node4 --measurements cluster.ndjson --out table.json
   tuner tune --measurements m.ndjson --calibration c.json --reproducible --max-rules 20 \\
       --exclude-algorithms allreduce:ring,bcast:chain --out table.json
 
@@ -57,7 +60,7 @@ Then `tuner table show table.json`, `tuner table export table.json --format open
 
 CALL_OPTIONS = ("sizes", "profile", "placements", "collectives", "tuner_algorithms", "repetitions")
 START_OPTIONS = ("name", "launcher", "ppn", "thread_level")
-MEASURING_OPTIONS = ("library", "budget", "target_regret", *CALL_OPTIONS, *START_OPTIONS)
+MEASURING_OPTIONS = ("library", "budget", "target_regret", "quick", *CALL_OPTIONS, *START_OPTIONS)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,8 +75,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         type=parse_duration,
-        default=DEFAULT_BUDGET_S,
-        help="maximum wall-clock time of the whole command with --hosts, such as 10min (default)",
+        help="maximum wall-clock time of the whole command with --hosts, such as 10min (default,"
+        " with --quick 1min)",
     )
     parser.add_argument(
         "--target-regret",
@@ -81,6 +84,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_TARGET_REGRET,
         metavar="PERCENT",
         help="stop when the mean regret is below this, such as 2%% (default)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="stop as soon as half of the default's mean regret is expected to be gone",
     )
     measured_sizes_option(parser)
     _add_constraint_options(parser.add_argument_group("what the table may say"))
@@ -143,7 +151,7 @@ def run(options: argparse.Namespace) -> None:
             require_writable_file(options.calibration, options.measurements, options.topology)
         spec = host_options.probe_spec_of(options, there)
         launcher, shapes = host_options.find_launcher(options, spec.library), spec.shapes
-        stop = StoppingRule(options.budget, options.target_regret)
+        stop = stopping_rule(options)
         table, cautions = _measure_and_tune(
             *read[:2], spec, launcher, stop, constraints, options.begun
         )
@@ -157,6 +165,14 @@ def run(options: argparse.Namespace) -> None:
         table_record(table),
         lambda: _print_written(table, options.out, options.max_rules),
     )
+
+
+def stopping_rule(options: argparse.Namespace) -> StoppingRule:
+    """Return the rule under which measuring on hosts stops."""
+    if options.quick:
+        budget = options.budget or QUICK_BUDGET_S
+        return StoppingRule(budget, options.target_regret, QUICK_SAVED_SHARE)
+    return StoppingRule(options.budget or DEFAULT_BUDGET_S, options.target_regret)
 
 
 def _without_rules(table: TuningTable, wanted: Sequence[ProbeShape]) -> Iterator[str]:
@@ -279,10 +295,7 @@ def _measure_and_tune(
     display = Display()
 
     def tell(bound: RegretBound, spent: float) -> None:
-        display.note(
-            f"after {spent:.0f} s a table would have a mean regret of"
-            f" {bound.expected:.1%}, with 95 % certainty below {bound.upper:.1%}"
-        )
+        display.note(f"after {spent:.0f} s a table would have {bound}")
 
     limit = TimeLimit(stop.budget, begun, slowdown_between(read_scheduling_times()))
     with display.stage(f"measuring {spec.library} on {plural(spec.nodes, 'host')}") as report:
@@ -297,15 +310,15 @@ def _measure_and_tune(
         )
     if calibration is not None:
         _write_calibration(found, spec.topology, calibration)
-    return found.table, _missed_target_cautions(found.regret_bound, stop.target_regret)
+    return found.table, _missed_target_cautions(found.regret_bound, stop)
 
 
-def _missed_target_cautions(bound: RegretBound | None, target: float) -> list[str]:
-    if bound is None or bound.upper <= target:
+def _missed_target_cautions(bound: RegretBound | None, stop: StoppingRule) -> list[str]:
+    if bound is None or stop.is_met(bound):
         return []
     return [
-        f"the target was not reached: the mean regret is {bound.expected:.1%}, with 95 % certainty"
-        f" below {bound.upper:.1%}, and not below {target:.1%}; the same command goes on"
+        f"the target was not reached: the table has {bound}, and not below"
+        f" {stop.target_regret:.1%}; the same command goes on"
     ]
 
 
