@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.base.atomic_io import write_atomically
@@ -44,6 +45,7 @@ def as_measurements(
     """
     chosen = list(readings)
     chosen, place = _select_one(chosen, lambda r: r.cluster, cluster, "cluster")
+    chosen = _with_version(chosen, library_name(library))
     chosen, named = _select_one(chosen, lambda r: r.library, library_name(library), "library")
     kept = [reading for reading in chosen if not _exclusion_reason(reading)]
     excluded = Counter(
@@ -60,6 +62,7 @@ def as_measurements(
         {
             "sources": sorted({reading.source for reading in kept}),
             "statistics": dict(Counter(reading.statistic for reading in kept)),
+            "operands": dict(Counter(reading.operands for reading in kept if reading.operands)),
             "excluded": [f"{count} of {reason}" for reason, count in sorted(excluded.items())],
         },
         _series(kept),
@@ -71,6 +74,12 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
     header = header_line(measurements.cluster, measurements.library, measurements.provenance)
     lines = [header, *map(series_line, measurements.series), end_line(len(measurements.series))]
     write_atomically(path, "\n".join([*lines, ""]))
+
+
+def _with_version(readings: Sequence[BenchmarkResult], library: str) -> list[BenchmarkResult]:
+    """Return the results with the user's version where the file names the library alone."""
+    name = library.partition(" ")[0]
+    return [replace(each, library=library) if each.library == name else each for each in readings]
 
 
 def _select_one(

@@ -46,6 +46,8 @@ COLUMN_ALIASES = {
     "library": ("library", "lib", "mpi_lib"),
     "version": ("lib_version", "mpi_lib_version", "nccl_version"),
     "memory": ("memory", "buffer", "gpu", "cuda"),
+    "datatype": ("datatype", "dtype", "data_type"),
+    "operator": ("operator", "redop", "op"),
     "run": ("run", "timestamp"),
     "cluster": ("cluster", "system", "machine"),
     "iterations": ("n_iter", "iterations"),
@@ -57,6 +59,7 @@ COLUMN_ALIASES = {
     "value": ("value",),
     "unit": ("unit",),
 }
+_SPREADS = ("min", "max", "p90")  # stems of columns of the smallest and largest times
 _MEMORIES = {
     "no": HOST,
     "false": HOST,
@@ -113,6 +116,7 @@ def parse_csv(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRes
     _check_single_unit(header)
     if header.time_column is not None and "size" not in header.column_of:
         raise InputError(f"line {header.line}: no column says the size: call it size_bytes")
+    _note_unused_columns(lines, header)
     rows = 0
     for line, fields in _rows(lines, header):
         lines.check_complete(line)
@@ -122,6 +126,19 @@ def parse_csv(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRes
         yield _reading(lines.source, line, row, header, metadata)
     if not rows:
         raise InputError(f"line {header.line}: no row follows the header")
+
+
+def _note_unused_columns(lines: TextLines, header: CsvHeader) -> None:
+    used = {*header.column_of.values()}
+    if header.time_column is not None:
+        stem = re.compile(rf"({'|'.join((*TIME_COLUMN_STEMS, *_SPREADS))})(_us|_ms|_ns|_s|)")
+        used |= {name for name in header.column_names if stem.fullmatch(name)}
+    unused = [shortened_repr(name) for name in header.column_names if name not in used]
+    if unused:
+        lines.notes.append(
+            f"{lines.source}: line {header.line}: not used of its columns:"
+            f" {', '.join(unused[:8])}{', ...' if len(unused) > 8 else ''}"
+        )
 
 
 def _check_single_unit(header: CsvHeader) -> None:
@@ -235,6 +252,7 @@ def _reading(
         original_algorithm=written,
         params=dict(metadata.params),
         memory=memory,
+        operands=" ".join(own[word] for word in ("datatype", "operator") if own.get(word)),
         iterations=text.parse_int(own["iterations"], "the iterations", line)
         if own.get("iterations")
         else None,

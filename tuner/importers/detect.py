@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tuner.base.errors import InputError, UsageError
+from tuner.base.errors import InputError, UsageError, shortened_repr
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.base.spelling import unknown_name
+from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.importers import csv_table, imb, nccl_tests, osu, pico
 from tuner.importers.algorithm_names import check_algorithm_names
+from tuner.importers.exclusions import exclude_incomparable
 from tuner.importers.inspector_files import (
     find_inspector_files,
     is_inspector_file,
@@ -22,7 +24,7 @@ from tuner.importers.inspector_files import (
 )
 from tuner.importers.nccl_json import parse_json
 from tuner.importers.reading import BenchmarkResult, UserMetadata
-from tuner.importers.text import TextLines, read_lines, split_lines
+from tuner.importers.text import TextLines, read_lines, remove_labels, split_lines
 
 AUTO, INSPECTOR = "auto", "inspector"
 MAX_ROWS = 250_000  # rows per file, which take seconds to read
@@ -73,15 +75,15 @@ def read_all(
             (job if known or (format_name == AUTO and is_inspector_file(path)) else others).append(
                 path
             )
-    readings = [
-        reading
-        for path in others
-        for reading in _parse_lines(read_lines(path), format_name, metadata)
-    ]
-    if not job:
-        return readings, []
-    found, notes = read_job(job, metadata or UserMetadata(), progress)
-    return [*readings, *found], notes
+    readings, notes = list[BenchmarkResult](), list[str]()
+    for path in others:
+        lines = read_lines(path)
+        readings += _parse_lines(lines, format_name, metadata)
+        notes += lines.notes
+    if job:
+        found, missing = read_job(job, metadata or UserMetadata(), progress)
+        readings, notes = [*readings, *found], [*notes, *missing]
+    return exclude_incomparable(readings), notes
 
 
 def read_results(
@@ -101,29 +103,41 @@ def parse_results(
 
     source      the name of the text in error messages
     """
-    return _parse_lines(split_lines(content, source), format_name, metadata)
+    return exclude_incomparable(_parse_lines(split_lines(content, source), format_name, metadata))
 
 
 def _parse_lines(
     lines: TextLines, format_name: str, metadata: UserMetadata | None
 ) -> list[BenchmarkResult]:
+    """Return the results of a text, and add to the notes of `lines` what was skipped."""
     metadata = metadata or UserMetadata()
     if metadata.collective and metadata.collective not in list(Collective):
         raise UsageError(unknown_name("collective", metadata.collective, list(Collective)))
     if format_name != AUTO and format_name not in RESULT_FORMATS:
         raise UsageError(unknown_name("format of results", format_name, (AUTO, *RESULT_FORMATS)))
+    plain = remove_labels(lines, (*_FORMAT_PATTERNS.values(), *_TRUNCATED_RUN_PATTERNS.values()))
     readings: list[BenchmarkResult] = []
     try:
         for reading in RESULT_FORMATS[
-            _detect_format(lines) if format_name == AUTO else format_name
-        ](lines, metadata):
+            _detect_format(plain) if format_name == AUTO else format_name
+        ](plain, metadata):
             if len(readings) == MAX_ROWS:
                 raise InputError(f"line {reading.line}: more than {MAX_ROWS} rows: split it")
             readings.append(reading)
     except InputError as reason:
         raise InputError(f"{lines.source}: {reason}") from None
     check_algorithm_names(readings)
+    _note_skipped_lines(plain)
     return readings
+
+
+def _note_skipped_lines(lines: TextLines) -> None:
+    if lines.skipped:
+        first, count = lines.skipped[0], plural(len(lines.skipped), "line")
+        lines.notes.append(
+            f"{lines.source}: skipped {count} between the rows that are none, first line {first}:"
+            f" {shortened_repr(lines.lines[first - 1])}"
+        )
 
 
 def _is_json(lines: TextLines) -> bool:
@@ -148,6 +162,7 @@ def _detect_format(lines: TextLines) -> str:
     if header is None:
         raise InputError(
             csv_table.missing_time_error(lines.lines)
-            or f"line 1: results in none of the known forms: {', '.join(RESULT_FORMATS)}"
+            or f"line 1: results in none of the known forms ({', '.join(RESULT_FORMATS)}); it"
+            f" begins with {shortened_repr(next(line for line in lines.lines if line.strip()))}"
         )
     return "pico" if csv_table.is_pico(header.column_names) else "csv"

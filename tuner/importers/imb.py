@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, shortened_repr
 from tuner.importers import text
 from tuner.importers.reading import (
     COLLECTIVE,
@@ -33,6 +33,7 @@ from tuner.importers.reading import (
 )
 from tuner.importers.text import TextLines
 from tuner.importers.text_tables import BenchmarkTable, iter_rows, parse_optional
+from tuner.topology import CUDA, HOST
 
 TITLE = re.compile(r"\s*#\s*Benchmarking\s+(\S{1,80})")
 PROCESSES = re.compile(r"#processes = ([1-9][0-9]{0,8})\b")
@@ -40,10 +41,27 @@ WAITING = re.compile(r"\( ([0-9]{1,9}) additional process(?:es)? waiting")
 GROUPS = re.compile(r"\( [0-9]+ groups of [0-9]+ processes each running simultaneous")
 RUN_START = re.compile(r"#\s+Intel\(R\) MPI Benchmarks|#\s*List of Benchmarks to run")
 RUN_END = re.compile(r"#\s*All processes entering MPI_Finalize")
+OPERANDS = re.compile(r"#\s*MPI_(Datatype for reductions|Datatype|Op)\s*:\s*(\S{1,80})")
+GPU_PROGRAM = re.compile(r"#\s*\S*IMB-\S*-GPU\b")
+BUFFERS = re.compile(r"#.*\s-mem_alloc_type\s+(\S{1,20})")
 NOT_RUN = ("out-of-mem", "int-overflow", "time-out")  # in place of a time
 _OF_BLOCKS = "reduce_scatter_block"  # whose sizes are those of one block, unlike in OSU
 _POINT_TO_POINT = {"pingpong": PINGPONG, "pingping": EXCHANGE, "sendrecv": EXCHANGE}
 _TIMES = {"t_max[usec]": "slowest rank", "t[usec]": "mean"}
+_MEMORIES = {"device": CUDA, "cpu": HOST, "host": HOST}
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the beginning of a file says of all its tables.
+
+    operands    datatype and operator of reductions
+    datatype    of other calls
+    """
+
+    operands: str
+    datatype: str
+    memory: str
 
 
 @dataclass(kw_only=True)
@@ -77,8 +95,9 @@ class _Table(BenchmarkTable):
 
 def parse_imb(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
     """Yield one result per row; raise InputError with the line number."""
+    run = _describe_run(lines, metadata)
     for table, number, words in iter_rows(lines, _begin, "# Benchmarking Allreduce"):
-        yield _reading(lines.source, number, words, table, metadata)
+        yield _reading(lines.source, number, words, table, run, metadata)
     begun = any(RUN_START.match(line) for line in lines.lines)
     if begun and not any(RUN_END.match(line) for line in lines.lines):
         raise InputError(
@@ -87,13 +106,32 @@ def parse_imb(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRes
         )
 
 
+def _describe_run(lines: TextLines, metadata: UserMetadata) -> _Run:
+    """Return what the file says of all its tables; raise InputError for unknown memory."""
+    named = {
+        match[1]: match[2] for line in lines.lines if (match := OPERANDS.match(line)) is not None
+    }
+    operands = " ".join(filter(None, (named.get("Datatype for reductions"), named.get("Op"))))
+    return _Run(operands, named.get("Datatype", ""), metadata.memory or _memory(lines))
+
+
+def _memory(lines: TextLines) -> str:
+    said = ((number, BUFFERS.match(line)) for number, line in lines.numbered())
+    number, buffers = next(((n, match[1]) for n, match in said if match), (0, ""))
+    if not buffers and any(GPU_PROGRAM.match(line) for line in lines.lines):
+        raise InputError("line 1: the file does not say which memory was used: add --memory")
+    if buffers and buffers not in _MEMORIES:
+        raise InputError(f"line {number}: no memory is {shortened_repr(buffers)}: add --memory")
+    return _MEMORIES.get(buffers, HOST)
+
+
 def _begin(number: int, line: str) -> _Table | None:
     found = TITLE.match(line)
     return _Table(number, f"`Benchmarking {found[1]}`", name=found[1]) if found else None
 
 
 def _reading(
-    source: str, line: int, words: list[str], table: _Table, metadata: UserMetadata
+    source: str, line: int, words: list[str], table: _Table, run: _Run, metadata: UserMetadata
 ) -> BenchmarkResult:
     benchmark = table.benchmark
     if not benchmark.kind:
@@ -131,12 +169,17 @@ def _reading(
         rank_counts=shape,
         algorithm=metadata.algorithm or "default",
         params=dict(metadata.params) if benchmark.kind == COLLECTIVE else {},
-        memory=metadata.memory or "host",
+        memory=run.memory,
         iterations=parse_optional(row, "#repetitions", text.parse_int, line),
-        exclusion_reason="several groups were measured at the same time"
-        if table.has_groups
-        else "",
+        operands=run.operands if benchmark.reduces else run.datatype,
+        exclusion_reason=_exclusion_reason(line, row, table),
     )
+
+
+def _exclusion_reason(line: int, row: dict[str, str], table: _Table) -> str:
+    if parse_optional(row, "defects", text.parse_float, line):
+        return "the result was wrong"
+    return "several groups were measured at the same time" if table.has_groups else ""
 
 
 def _shape(line: int, p: int, idle: int, metadata: UserMetadata) -> RankCounts:

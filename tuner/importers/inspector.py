@@ -262,15 +262,13 @@ def _collective(
         nbytes if per_rank < INT64_LIMIT else None,
         _seconds(call.get("coll_exec_time_us"), number),
         _algorithm(number, call),
-        _exclusion_reason(communicator, per_rank, call),
+        _exclusion_reason(per_rank, call),
     )
 
 
-def _exclusion_reason(communicator: Communicator, per_rank: int, call: Mapping[str, Any]) -> str:
+def _exclusion_reason(per_rank: int, call: Mapping[str, Any]) -> str:
     """Return why a collective is not a measurement, or "" where it is."""
     source = call.get("coll_timing_source", "kernel_gpu")
-    if communicator.p == 1:
-        return "on one rank"
     if per_rank >= INT64_LIMIT:
         return "of a type that the plugin did not know, which leaves the size open"
     return "" if source == "kernel_gpu" else _CPU_TIMED

@@ -101,7 +101,6 @@ def _record(number: int, labels: Mapping[str, str], value: str) -> InspectorReco
         text.parse_int(labels["coll_sn"], "coll_sn", number),
         _nbytes(number, function, size, p),
         seconds,
-        exclusion_reason="on one rank" if p == 1 else "",
     )
 
 

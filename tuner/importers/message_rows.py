@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.units import BANDWIDTH_UNITS, TIME_UNITS
 from tuner.importers import text
 from tuner.importers.algorithm_names import library_name
 from tuner.importers.osu import WINDOW_MESSAGES
@@ -26,11 +27,12 @@ _KINDS = (
     (re.compile(r"lat"), PINGPONG),
 )
 _SEVERAL_PAIRS = re.compile(r"mbw|multi")
-_UNITS = {"us": 1e-6, "ms": 1e-3, "ns": 1e-9, "mb/s": 1e6, "mbps": 1e6, "gb/s": 1e9, "gbps": 1e9}
+_RATE = re.compile(r"([kMGT]?i?(?:B|b|bit))(?:/s|/sec|ps)")
+_AMBIGUOUS_RATE = re.compile(r"[kmgt]?i?b(?:/s|/sec|ps)")  # bits or bytes
 _DEFAULT_UNITS = {
     PINGPONG: "us",
-    BURST: "mb/s",
-    EXCHANGE: "mb/s",
+    BURST: "MB/s",
+    EXCHANGE: "MB/s",
 }  # units of OSU, where none is given
 _CENTRAL_STATISTICS, _OTHER_STATISTICS = ("median", "mean"), ("std", "min", "max")
 
@@ -48,7 +50,7 @@ def message_result(
         raise InputError(
             f"line {line}: {shortened_repr(row['metric'])} is neither a latency nor a bandwidth"
         )
-    scale = _UNITS[_unit(line, row, name, kind)]
+    scale = _units(kind)[_unit(line, row, kind)]
     benchmark, statistic = Benchmark(row["metric"], kind), _statistic(row, name)
     timed = kind == PINGPONG
     if timed:
@@ -63,6 +65,7 @@ def message_result(
         samples=(value,) if timed else (),
         bytes_per_second=None if timed else value,
         memory=memory,
+        operands=row.get("datatype", ""),
         library=library_name(_library(row, name)),
         cluster=row.get("cluster", ""),
     )
@@ -84,15 +87,28 @@ def message_result(
     )
 
 
-def _unit(line: int, row: Mapping[str, str], name: str, kind: str) -> str:
-    told = row.get("unit", "").lower() or name.rpartition("_")[2]
-    unit = told if told in _UNITS or row.get("unit") else _DEFAULT_UNITS[kind]
-    if unit not in _UNITS:
+def _units(kind: str) -> Mapping[str, float]:
+    return TIME_UNITS if kind == PINGPONG else BANDWIDTH_UNITS
+
+
+def _unit(line: int, row: Mapping[str, str], kind: str) -> str:
+    """Return the unit in its own column or at the end of the metric, else that of OSU."""
+    said = row.get("unit", "") or row["metric"].rpartition("_")[2]
+    rate = _RATE.fullmatch(said)
+    unit = f"{rate[1]}/s" if rate else said
+    if unit in _units(kind):
+        return unit
+    if kind != PINGPONG and _AMBIGUOUS_RATE.fullmatch(said):
         raise InputError(
-            f"line {line}: {shortened_repr(row['unit'])} is not a unit of times or rates: one of"
-            f" {', '.join(_UNITS)}"
+            f"line {line}: {shortened_repr(said)} may count bits or bytes: write Gb/s for bits,"
+            " GB/s for bytes"
         )
-    return unit
+    if row.get("unit"):
+        raise InputError(
+            f"line {line}: {shortened_repr(said)} is not a unit of this metric: one of"
+            f" {', '.join(_units(kind))}"
+        )
+    return _DEFAULT_UNITS[kind]
 
 
 def _statistic(row: Mapping[str, str], name: str) -> str:
@@ -118,9 +134,13 @@ def _library(row: Mapping[str, str], name: str) -> str:
 
 
 def _shape(line: int, row: Mapping[str, str], name: str, metadata: UserMetadata) -> RankCounts:
-    if row.get("pairs"):
-        return metadata.rank_counts(line, 2 * text.parse_int(row["pairs"], "the pairs", line, 1))
-    return metadata.rank_counts(line) if _SEVERAL_PAIRS.search(name) else metadata.pair_counts(line)
+    p, nodes, ppn, pairs = (
+        text.parse_int(row[word], f"the {word}", line, 1) if row.get(word) else None
+        for word in ("p", "nodes", "ppn", "pairs")
+    )
+    if p in (None, 2) and not pairs and not _SEVERAL_PAIRS.search(name):
+        return metadata.pair_counts(line, nodes)
+    return metadata.rank_counts(line, 2 * pairs if pairs else p, nodes, ppn)
 
 
 def _window_seconds(kind: str, nbytes: int, rate: float, shape: RankCounts) -> tuple[float, ...]:

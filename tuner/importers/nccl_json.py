@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.measurement import MAX_SAMPLE_S
-from tuner.importers.nccl_tests import NcclTestsRun, format_version, make_result, program_in
+from tuner.importers.nccl_tests import RCCL, NcclTestsRun, format_version, make_result, program_in
 from tuner.importers.reading import BenchmarkResult, UserMetadata
 from tuner.importers.text import INT64_LIMIT, TextLines
 
@@ -83,6 +83,8 @@ def _run(record: Mapping[str, Any]) -> NcclTestsRun:
                 f"line 1: not a device with rank and hostname: {shortened_repr(device)}"
             )
         run.add_rank(rank, group if type(group) is int else 0, host)
+        if RCCL.search(str(device)[:4096]):
+            run.library = run.library.replace("nccl", "rccl")
     return run
 
 
@@ -103,7 +105,8 @@ def _reading(
     if type(size) is not int or not 0 <= size < INT64_LIMIT:
         raise InputError(f"{where}: the size cannot be {shortened_repr(size)}")
     values = [_samples_and_check(result, place, where, run) for place in BUFFER_MODES]
-    found = make_result(source, line, size, values, run, metadata)
+    operands = [str(result[name])[:80] for name in ("type", "redop") if name in result]
+    found = make_result(source, line, size, operands, values, run, metadata)
     iterations = result.get("actual_iterations")
     if type(iterations) is int and iterations > 0 and len(found.samples) == 1:
         return replace(found, iterations=iterations)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from tuner.base.errors import InputError
 from tuner.importers import text
@@ -35,9 +35,11 @@ RUN_START = re.compile(r"\s*#\s*nThread\s+[0-9]+\s+nGpus\b")
 RANK = re.compile(
     r"\s*#\s*Rank\s+([0-9]{1,9})\s+(?:Group\s+([0-9]{1,9})\s+)?Pid\s+[0-9]+\s+on\s+(\S+)"
 )
+RCCL = re.compile(r"\brccl-tests\b|\bAMD\b|\bRadeon\b")  # the program, or the name of a GPU
 HEADER = re.compile(r"\s*#\s*size\s+count\s+type\b")
 VERSION = re.compile(r"\b([nr]ccl)-library=([0-9]{4,6})\b")
 RUN_END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
+FAILED = re.compile(r"\s*#\s*Out of bounds values\s*:\s*[1-9][0-9]*\s+FAILED")
 MISSING_VALUES = ("n/a", "nan", "-nan")
 
 _OTHERS = ("sendrecv", "hypercube", "alltoallv")
@@ -51,12 +53,14 @@ class NcclTestsRun:
 
     hosts           host of each rank of group 0
     is_cpu_time     whether the times are those of the CPU alone
+    is_doubled      whether a rank is listed twice: several processes ran alone, without MPI
     """
 
     program: str = ""
     library: str = "nccl"
     hosts: dict[int, str] = field(default_factory=dict)
     is_cpu_time: bool = False
+    is_doubled: bool = False
 
     def benchmark(self, line: int, metadata: UserMetadata) -> Benchmark:
         """Return the benchmark.
@@ -86,6 +90,7 @@ class NcclTestsRun:
     def add_rank(self, rank: int, group: int, host: str) -> None:
         """Add a rank of group 0; other groups run at the same time and are alike."""
         if group == 0:
+            self.is_doubled = self.is_doubled or rank in self.hosts
             self.hosts[rank] = host
 
 
@@ -105,33 +110,51 @@ def format_version(code: int, library: str = "nccl") -> str:
 def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
     """Yield one result per row; raise InputError with the line number."""
     run, columns = NcclTestsRun(), list[str]()
-    begun = rows = 0
+    rows = list[BenchmarkResult]()
+    begun = count = 0
     for number, line in lines.numbered():
         if HEADER.match(line):
             columns = line.split()[1:] if line.split()[0] == "#" else line.strip()[1:].split()
             run.is_cpu_time = "cputime" in columns
         elif RUN_START.match(line):
-            run, columns, begun = NcclTestsRun(run.program, run.library), [], number
+            yield from rows
+            run, columns, begun, rows = NcclTestsRun(run.program, run.library), [], number, []
         elif RUN_END.match(line):
-            begun, columns = 0, []
+            yield from _with_verdict(rows, line, columns)
+            begun, columns, rows = 0, [], []
         elif line.lstrip().startswith("#") or not columns:
             _read_comment(run, line)
         elif line.strip() and text.is_row(line.split(), len(columns)):
             lines.check_complete(number)
-            rows += 1
-            yield _row(lines.source, number, line.split(), columns, run, metadata)
+            count += 1
+            rows.append(_row(lines.source, number, line.split(), columns, run, metadata))
+        elif line.strip():
+            lines.skipped.append(number)
+    yield from rows
     if begun:
         raise InputError(
             f"line {len(lines.lines)}: it ends without `# Avg bus bandwidth`: the run"
             f" that began on line {begun} did not finish; measure again"
         )
-    if not rows:
+    if not count:
         raise InputError("line 1: there is no table below `# size count type redop root time ...`")
+
+
+def _with_verdict(
+    rows: Sequence[BenchmarkResult], footer: str, columns: Sequence[str]
+) -> Iterator[BenchmarkResult]:
+    """Yield the rows of a run; old versions say only in the footer that results were wrong."""
+    wrong = FAILED.match(footer) and "#wrong" not in columns
+    for row in rows:
+        reason = "the results of the run were wrong" if wrong else ""
+        yield replace(row, exclusion_reason=row.exclusion_reason or reason)
 
 
 def _read_comment(run: NcclTestsRun, line: str) -> None:
     if rank := RANK.match(line):
         run.add_rank(int(rank[1]), int(rank[2] or 0), rank[3])
+    if run.library == "nccl" and RCCL.search(line):
+        run.library = "rccl"
     run.program = program_in(line) or run.program
     if version := VERSION.search(line):
         run.library = format_version(int(version[2]), version[1])
@@ -164,28 +187,28 @@ def _row(
         for part in groups
         if columns[time] in part
     ]
-    return make_result(
-        source, line, text.parse_int(words[0], "the size", line), values, run, metadata
-    )
+    size = text.parse_int(words[0], "the size", line)
+    return make_result(source, line, size, words[2:4], values, run, metadata)
 
 
 def make_result(
     source: str,
     line: int,
     nbytes: int,
+    operands: Sequence[str],
     values: list[tuple[tuple[float, ...], bool]],
     run: NcclTestsRun,
     metadata: UserMetadata,
 ) -> BenchmarkResult:
     """Return the result with the first of `values` that has samples.
 
+    operands    datatype, and the operator of a reduction
     values      samples in seconds, and whether the result of the collective was wrong
     """
     benchmark = run.benchmark(line, metadata)
     if not benchmark.kind:
         return BenchmarkResult(source, line, benchmark, nbytes, library=run.library)
     samples, wrong = next((value for value in values if value[0]), ((), False))
-    reason = "" if samples else "no time is told"
     return BenchmarkResult(
         source,
         line,
@@ -197,13 +220,20 @@ def make_result(
         algorithm=metadata.algorithm or "default",
         params=dict(metadata.params),
         memory=metadata.memory or CUDA,
+        operands=" ".join(operands[: 2 if benchmark.reduces else 1]),
         library=run.library,
-        exclusion_reason="the result was wrong"
-        if wrong
-        else "the times are those of the CPU alone"
-        if run.is_cpu_time
-        else reason,
+        exclusion_reason=_exclusion_reason(run, samples, wrong),
     )
+
+
+def _exclusion_reason(run: NcclTestsRun, samples: Sequence[float], wrong: bool) -> str:
+    if wrong:
+        return "the result was wrong"
+    if run.is_doubled:
+        return "each process ran alone, as where the program was built without MPI"
+    if run.is_cpu_time:
+        return "the times are those of the CPU alone"
+    return "" if samples else "no time is told"
 
 
 def _time(word: str, line: int) -> tuple[float, ...]:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, shortened_repr
 from tuner.importers import text
 from tuner.importers.reading import (
     BURST,
@@ -32,11 +32,12 @@ from tuner.importers.reading import (
 )
 from tuner.importers.text import TextLines
 from tuner.importers.text_tables import BenchmarkTable, iter_rows, parse_optional
-from tuner.topology import HOST
+from tuner.topology import CUDA, HOST
 
 TITLE = re.compile(r"\s*#\s*OSU (\S+) (.{1,80}) Test\b")
 PAIRS = re.compile(r"\[ pairs: ([1-9][0-9]{0,8}) \](?: \[ window size: ([0-9]{1,9}|varied) \])?")
-ON_HOST = re.compile(r"Send Buffer on HOST .*Receive Buffer on HOST")
+BUFFERS = re.compile(r"Send Buffer on (\S+) .*Receive Buffer on (\S+)")
+DATATYPE = re.compile(r"\s*#\s*Datatype:\s*(\S{1,80}?)\.?\s*$")
 WINDOW_MESSAGES = 64  # messages posted together, unless set by option -W of these benchmarks
 _COLLECTIVE_SUFFIX = " Latency"
 _POINT_TO_POINT = {
@@ -52,15 +53,22 @@ _TIMES = {  # column -> its statistic, best first
     "avglatency(us)": "mean over ranks",
     "latency(us)": "mean",
 }
+# Accelerators in titles, all of whose memory is that of GPUs.
+_ACCELERATORS = ("CUDA", "ROCM", "OPENACC", "SYCL", "ZE")
 _RATES = ("bandwidth(mb/s)", "mb/s")
 
 
 @dataclass(kw_only=True)
 class _Table(BenchmarkTable):
-    """A table with what its title and comments say; `window` is 0 where it varies."""
+    """A table with what its title and comments say.
+
+    memory      "" where messages go from one kind of memory to another
+    window      0 where it varies
+    """
 
     benchmark: Benchmark
     memory: str
+    datatype: str = ""
     pairs: int | None = None
     window: int = WINDOW_MESSAGES
 
@@ -68,8 +76,11 @@ class _Table(BenchmarkTable):
         if pairs := PAIRS.search(line):
             self.pairs = int(pairs[1])
             self.window = 0 if pairs[2] == "varied" else int(pairs[2] or WINDOW_MESSAGES)
-        elif ON_HOST.search(line):
-            self.memory = HOST
+        elif buffers := BUFFERS.search(line):
+            hosts = [buffer == "HOST" for buffer in buffers.groups()]
+            self.memory = HOST if all(hosts) else "" if any(hosts) else self.memory
+        elif datatype := DATATYPE.match(line):
+            self.datatype = datatype[1]
         elif re.match(r"\s*#\s*(Size|Avg Latency)\b", line):
             names = re.split(r"\s{2,}|\t", line.strip().removeprefix("#").strip())
             self.columns = [re.sub(r"\s", "", name).lower() for name in names]
@@ -87,6 +98,11 @@ def _begin(number: int, line: str) -> _Table | None:
         return None
     interface, name = title[1], title[2]
     _, _, accelerator = interface.partition("-")
+    if accelerator not in ("", *_ACCELERATORS):
+        raise InputError(
+            f"line {number}: buffers in the memory of {shortened_repr(accelerator)}, which is none"
+            f" of {', '.join(_ACCELERATORS)}: correct the title"
+        )
     known = interface.split("-")[0] in ("MPI", "NCCL")
     benchmark = Benchmark(f"OSU {interface} {name}")
     if known and name in _POINT_TO_POINT:
@@ -95,7 +111,7 @@ def _begin(number: int, line: str) -> _Table | None:
         spelling = name.removesuffix(_COLLECTIVE_SUFFIX)
         benchmark = collective_benchmark(benchmark.name, spelling) or benchmark
     return _Table(
-        number, repr(benchmark.name), benchmark=benchmark, memory=accelerator.lower() or HOST
+        number, repr(benchmark.name), benchmark=benchmark, memory=CUDA if accelerator else HOST
     )
 
 
@@ -125,6 +141,7 @@ def _reading(
         algorithm=metadata.algorithm or "default",
         params=_params(table, metadata),
         memory=metadata.memory or table.memory,
+        operands=table.datatype,
         iterations=parse_optional(row, "iterations", text.parse_int, line),
         exclusion_reason=_exclusion_reason(row, table, seconds),
     )
@@ -167,6 +184,8 @@ def _params(table: _Table, metadata: UserMetadata) -> dict[str, int]:
 def _exclusion_reason(row: dict[str, str], table: _Table, seconds: float | None) -> str:
     if row.get("validation", "Pass").lower() != "pass":
         return "the result was wrong"
+    if not table.memory:
+        return "one buffer was on the host and one on the device"
     if table.window == 0:
         return "the windows were of varied sizes"
     return "a rate of 0 is below what the file resolves" if seconds is None else ""

@@ -39,6 +39,11 @@ class Benchmark:
     subject: str = ""
     per_rank: bool = False
 
+    @property
+    def reduces(self) -> bool:
+        """Return whether it is a collective that combines what ranks hold."""
+        return self.kind == COLLECTIVE and Collective(self.subject).is_reduction
+
     def subject_for(self, rank_counts: RankCounts) -> str:
         """Return the collective, or the path class of messages between ranks on these nodes."""
         return self.subject or (NODE if rank_counts.nodes == 1 else NETWORK)
@@ -72,6 +77,7 @@ class BenchmarkResult:
     max_seconds             maximum of these samples; None where unknown
     bytes_per_second        the rate of a CSV row whose metric is a bandwidth; None otherwise
     rank_counts             None only for results that are not measurements
+    operands                datatype and operator as the file calls them; "" where it does not
     original_algorithm      the algorithm as the file calls it; "" where it does not
     run                     names the launch; results of one run were measured in one launch
     exclusion_reason        why this is not a measurement; "" where it is
@@ -91,6 +97,7 @@ class BenchmarkResult:
     original_algorithm: str = ""
     params: Mapping[str, int] = field(default_factory=dict)
     memory: str = HOST
+    operands: str = ""
     iterations: int | None = None
     library: str = ""
     cluster: str = ""
@@ -169,17 +176,20 @@ class UserMetadata:
             )
         return RankCounts(p, nodes, ppn)
 
-    def pair_counts(self, line: int) -> RankCounts:
+    def pair_counts(self, line: int, nodes: int | None = None) -> RankCounts:
         """Return the counts of a benchmark that always runs on two ranks, whatever --ranks says.
 
-        Raises InputError where the user does not give the number of nodes.
+        nodes   as the file says
+
+        Raises InputError where neither the file nor the user gives the number of nodes.
         """
-        if self.nodes is None:
+        nodes = merge_check(line, "nodes", nodes, self.nodes)
+        if nodes is None:
             raise InputError(
                 f"line {line}: the file does not say whether its two ranks were on one"
                 f" node: {self.missing_hint('nodes')} 1, or --nodes 2 for one rank on each"
             )
-        return RankCounts(2, 1, 2) if self.nodes == 1 else RankCounts(2, 2, 1)
+        return RankCounts(2, 1, 2) if nodes == 1 else RankCounts(2, 2, 1)
 
     def missing_hint(self, *names: str) -> str:
         """Return the end of an error message on missing metadata, which says what to do."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.base.errors import InputError, shortened_repr
@@ -15,20 +15,28 @@ MAX_LINES = 1 << 20
 MAX_LINE_CHARACTERS = 1 << 20  # characters
 MAX_NUMBER_CHARACTERS = 40  # characters; parsing a million digits takes minutes
 INT64_LIMIT = 2**63  # integers of a measurement are smaller
-# The prefix that `mpirun --tag-output` and `srun --label` add to each line.
-_LABEL = re.compile(r"\[[0-9]{1,9},[0-9]{1,9}\]<std(?:out|err)>: ?|[ \t]*[0-9]{1,9}: ")
+# The label that `mpirun --tag-output`, `mpiexec -l` and `srun --label` put before each line.
+_LABEL = re.compile(
+    r"\[[0-9]{1,9},[0-9]{1,9}\]<std(?:out|err)>: ?|\[[0-9]{1,9}\] |[ \t]*[0-9]{1,9}: "
+)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _WHOLE = re.compile(r"[0-9]+(?:\.0*)?")
-_NUMERIC = re.compile(r"[+-]?\.?[0-9]")
 
 
 @dataclass(frozen=True)
 class TextLines:
-    """The lines of a text; `truncated` where the last one has no line break."""
+    """The lines of a text.
+
+    truncated   whether the last line has no line break
+    skipped     numbers of the lines between rows that are neither rows nor comments
+    notes       sentences on what the text says and its reader does not use
+    """
 
     source: str
     lines: Sequence[str]
     truncated: bool = False
+    skipped: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def numbered(self) -> Iterator[tuple[int, str]]:
         """Return the lines with their numbers, from 1."""
@@ -57,6 +65,34 @@ def split_lines(text: str, source: str) -> TextLines:
         [_LABEL.sub("", line, count=1) if _LABEL.match(line) else line for line in lines],
         cut,
     )
+
+
+def remove_labels(lines: TextLines, titles: Iterable[re.Pattern[str]]) -> TextLines:
+    """Return the lines without what a launcher or a job system puts before each of them.
+
+    titles      patterns of lines that begin with #, of which one ends the label of its line
+
+    Other labels differ from that of the first title in numbers and spaces. Without such a title the
+    lines are returned as they are.
+    """
+    hashes = ((line, line.find("#")) for line in lines.lines)
+    titled = (
+        line[:start]
+        for line, start in hashes
+        if start >= 0 and any(title.match(line, start) for title in titles)
+    )
+    label = next(titled, "").strip()
+    if not label:
+        return lines
+    alike = re.sub(r"[0-9]+|\s+|[^0-9\s]+", _label_part, label)
+    found = re.compile(rf"\s*{alike} ?")
+    return replace(lines, lines=[found.sub("", line, count=1) for line in lines.lines])
+
+
+def _label_part(part: re.Match[str]) -> str:
+    if part[0].isdecimal():
+        return "[0-9]+"
+    return r"\s+" if part[0].isspace() else re.escape(part[0])
 
 
 def read_lines(path: Path) -> TextLines:
@@ -137,12 +173,16 @@ def parse_seconds(text: str, what: str, line: int, units_per_second: float) -> f
 def is_row(words: Sequence[str], columns: int) -> bool:
     """Return whether a line within a table is one of its rows, even if damaged.
 
-    A line is a row if it begins with a number, or if it has as many fields as the table and a later
-    field begins with a number. All other lines are output of launchers and libraries.
+    A row begins with a number; a damaged one begins with a digit, has one field per column and a
+    number among them. All other lines are output of launchers, libraries and programs.
     """
-    if _NUMERIC.match(words[0]):
+    if _is_number(words[0]):
         return True
-    return len(words) == columns and any(_NUMERIC.match(word) for word in words[1:])
+    return words[0][0].isdecimal() and len(words) == columns and any(map(_is_number, words))
+
+
+def _is_number(word: str) -> bool:
+    return _NUMBER.fullmatch(word[:MAX_NUMBER_CHARACTERS]) is not None
 
 
 def require_fields(words: Sequence[str], columns: int, line: int) -> None:

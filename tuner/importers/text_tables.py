@@ -69,6 +69,8 @@ def iter_rows(
             lines.check_complete(number)
             table.n_rows += 1
             yield table, number, words
+        elif table.columns:
+            lines.skipped.append(number)
     if table is None:
         raise InputError(f"line 1: there is no title such as `{missing}`")
     table.check_not_empty()

@@ -325,3 +325,22 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         assert said in error
         assert error.count("\n") == 1
         assert not out.exists()
+
+
+def test_the_user_adds_the_version_that_a_file_lacks() -> None:
+    results = [
+        BenchmarkResult(
+            "a.txt",
+            line,
+            Benchmark("all_reduce_perf", COLLECTIVE, "allreduce"),
+            64,
+            (1e-6,),
+            rank_counts=RankCounts(2, 1, 2),
+            library="nccl",
+        )
+        for line in (1, 2)
+    ]
+    assert as_measurements(results, cluster="here").library == "nccl"
+    assert as_measurements(results, "nccl 2.18.5", "here").library == "nccl 2.18.5"
+    with pytest.raises(InputError, match=r"no reading is of the library 'rccl 2\.22'"):
+        as_measurements(results, "rccl 2.22", "here")

@@ -188,7 +188,45 @@ def test_metrics_with_units_but_without_sizes() -> None:
     assert (both.bytes_per_second, both.samples) == (20e9, ())
     assert "bytes" in latency.exclusion_reason
     assert "line 2: 'parsec' is not a unit" in complaint(text.replace(",us", ",parsec"))
+    assert "line 2: 'GB/s' is not a unit" in complaint(text.replace(",us", ",GB/s"))
     assert "neither a latency" in complaint(text.replace("latency", "colour"))
+
+
+@pytest.mark.parametrize(
+    ("value", "unit"),
+    [
+        ("50", "GB/s"),
+        ("50", "GB/sec"),
+        ("50", "GBps"),
+        ("400", "Gb/s"),
+        ("400", "Gbps"),
+        ("400", "Gbit/s"),
+        ("400000", "Mb/s"),
+        ("50000", "MB/s"),
+        ("50000000", "kB/s"),
+    ],
+)
+def test_bits_and_bytes_are_told_apart(value: str, unit: str) -> None:
+    rows = (
+        f"metric,size_bytes,value,unit,nodes\nwrite_bw,1048576,{value},{unit},2\n",
+        f"metric,size_bytes,value,nodes\nwrite_bw_{unit},1048576,{value},2\n",
+    )
+    for text in rows if unit.endswith("ps") else rows[:1]:
+        assert only(text).bytes_per_second == pytest.approx(50e9)
+        assert only(text).rank_counts == RankCounts(2, 2, 1)
+
+
+@pytest.mark.parametrize("unit", ["gb/s", "mbps", "gib/s", "mb/sec"])
+def test_a_rate_of_bits_or_bytes_is_refused(unit: str) -> None:
+    text = f"metric,size_bytes,value,unit,nodes\nwrite_bw,1048576,400,{unit},2\n"
+    said = f"line 2: '{unit}' may count bits or bytes: write Gb/s for bits, GB/s for bytes"
+    assert complaint(text).endswith(said)
+
+
+def test_nodes_of_messages_are_in_a_column_or_said() -> None:
+    text = "metric,size_bytes,value,unit,nodes\nlatency,8,1.5,us,1\n"
+    assert only(text).rank_counts == RankCounts(2, 1, 2)
+    assert "--nodes says 2" in complaint(text, UserMetadata(nodes=2))
 
 
 def test_expressions_with_their_library() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.imb_files import END, ROW, block, whole
+from tests.support.imb_files import END, ROW, TIMES, block, whole
 from tuner.base.errors import InputError
 from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results, read_results
 
@@ -32,6 +32,26 @@ def test_a_block_is_read() -> None:
     assert (reading.min_seconds, reading.max_seconds) == pytest.approx((1.25e-6, 2.5e-6))
     assert (reading.statistic, reading.iterations) == ("slowest rank", 20)
     assert reading.rank_counts == RankCounts(2, 1, 2)
+
+
+def test_defects_are_wrong_results() -> None:
+    header = f"{TIMES}      defects"
+    rows = [f"{ROW}         {defects}" for defects in ("0.00", "4.00")]
+    right, wrong = parse_results(whole(block("Reduce", 2, *rows, header=header)), metadata=TWO)
+    assert (right.exclusion_reason, wrong.exclusion_reason) == ("", "the result was wrong")
+
+
+def test_the_memory_of_a_program_for_gpus_is_told_or_demanded() -> None:
+    text = "# Calling sequence was: \n# ./IMB-MPI1-GPU -mem_alloc_type device Bcast\n"
+    text += whole(block("Bcast", 2, ROW))
+    assert only(text).memory == "cuda"
+    assert only(text.replace("device", "cpu")).memory == "host"
+    assert complaint(text.replace("device", "tape")) == (
+        "results: line 2: no memory is 'tape': add --memory"
+    )
+    silent = text.replace("-mem_alloc_type device ", "")
+    assert "which memory was used: add --memory" in complaint(silent)
+    assert only(silent, UserMetadata(ppn=2, memory="cuda")).memory == "cuda"
 
 
 def test_an_excerpt_without_beginning_needs_no_end() -> None:

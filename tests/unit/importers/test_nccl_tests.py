@@ -58,6 +58,18 @@ def test_sizes_are_those_of_the_whole_buffer(program: str, subject: str) -> None
     assert (reading.benchmark.subject, reading.nbytes) == (subject, 1024)
 
 
+def test_results_of_rccl_tests_are_of_rccl() -> None:
+    unknown = table(ROW).replace("nccl-library=22907", "")
+    assert only(unknown.replace("NVIDIA H100", "AMD Instinct MI300X")).library == "rccl"
+    assert only("rccl-tests: Version develop:0123abc\n" + unknown).library == "rccl"
+    devices = [
+        {"rank": i, "group": 0, "hostname": "node0", "device_info": "AMD Instinct MI300X"}
+        for i in range(4)
+    ]
+    found = only(json.dumps(record(config={"devices": devices}, nccl_version=22203)))
+    assert found.library == "rccl 2.22.3"
+
+
 def test_older_versions_leave_names_blank_and_call_errors_otherwise() -> None:
     row = (
         "        1024           256     float                "

@@ -120,6 +120,21 @@ def test_the_memory_is_in_the_title_unless_said_otherwise() -> None:
     assert only(text, UserMetadata(nodes=1, memory="host")).memory == "host"
 
 
+@pytest.mark.parametrize("accelerator", ["CUDA", "ROCM", "OPENACC", "SYCL", "ZE"])
+def test_the_memory_of_every_gpu_has_one_name(accelerator: str) -> None:
+    text = title("Latency", "Latency (us)", "8   1.50", interface=f"MPI-{accelerator}")
+    assert only(text, UserMetadata(nodes=1)).memory == "cuda"
+
+
+def test_other_memory_is_refused_and_two_kinds_are_left_out() -> None:
+    text = title("Latency", "Latency (us)", "8   1.50", interface="MPI-TAPE")
+    assert "line 1: buffers in the memory of 'TAPE', which is none of CUDA, " in complaint(text)
+    both = "# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)\n# Size"
+    mixed = text.replace("TAPE", "CUDA").replace("# Size", both)
+    found = only(mixed, UserMetadata(nodes=1))
+    assert found.exclusion_reason == "one buffer was on the host and one on the device"
+
+
 def test_what_runs_by_another_algorithm_is_told() -> None:
     reading = only(FULL, UserMetadata(p=8, nodes=2, algorithm="ring", params={"segment": 64}))
     assert (reading.algorithm, reading.params) == ("ring", {"segment": 64})
@@ -222,7 +237,7 @@ def test_options_out_of_range_are_refused(value: int) -> None:
         ("10.50", "1e999", "line 4: the latency cannot be '1e999'"),
         ("1024 ", "1O24 ", "line 5: the size cannot be '1O24'"),
         ("1024 ", "-1024 ", "line 5: the size cannot be '-1024'"),
-        ("1024 ", "x ", "line 5: the size cannot be 'x'"),
+        ("1024 ", "1.5x ", "line 5: the size cannot be '1.5x'"),
         ("20.25", "", "line 5: 1 fields where the header names 2"),
         ("20.25", "20.25 7", "line 5: 3 fields where the header names 2"),
         ("# Size         Avg Latency(us)\n", "", "line 3: a row before the header"),
