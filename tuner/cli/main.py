@@ -57,6 +57,13 @@ FIRST_COMMANDS = """tuner finds the fastest algorithm for every collective call 
   tuner studio      # see results and other machines in the browser
 
 `tuner help` lists all commands, `tuner help COMMAND` explains one."""
+NEXT_COMMANDS = """{table} is the tuning table of this computer.
+
+  tuner table show {table}  # see its rules
+  tuner run --table {table} -- COMMAND  # follow it
+  tuner studio  # see it in the browser, and try other machines
+
+`tuner help` lists all commands, `tuner help COMMAND` explains one."""
 RESUME_HINT = "the same command{} resumes; what is finished is kept"
 NO_PARTIAL_OUTPUT = "nothing was written that is not whole"
 EXIT_FAILURE = 1
@@ -160,10 +167,13 @@ def _parse(words: Sequence[str], arguments: argparse.Namespace) -> None:
 
 
 def _print_first_commands() -> None:
-    """Print the commands that a user begins with."""
+    """Print the commands that a user begins with, or goes on with where there is a table."""
+    from tuner.cli.quickstart_files import OUT
     from tuner.cli.terminal.output import console
 
-    print(reflow(FIRST_COMMANDS, console().width))
+    tables = sorted(OUT.glob("*/table.json"), key=lambda path: path.stat().st_mtime)
+    text = NEXT_COMMANDS.format(table=tables[-1]) if tables else FIRST_COMMANDS
+    print(reflow(text, console().width))
 
 
 @contextmanager

@@ -294,7 +294,27 @@ def test_help_is_a_command_too(words: str, capsys: pytest.CaptureFixture[str]) -
     assert printed(capsys, "help", *words.split()) == expected
 
 
-def test_without_words_the_first_commands_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_words_the_next_commands_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table is the one that was made last."""
+    monkeypatch.chdir(tmp_path)
+    for second, library in enumerate(("mpich", "openmpi")):
+        table = tmp_path / "tuner-out" / library / "table.json"
+        table.parent.mkdir(parents=True)
+        table.touch()
+        os.utime(table, (second, second))
+    lines = printed(capsys).splitlines()
+    assert lines[0] == "tuner-out/openmpi/table.json is the tuning table of this computer."
+    commands = [line.split()[1] for line in lines if line.startswith("  tuner ")]
+    assert commands == ["table", "run", "studio"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_without_words_the_first_commands_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     lines = printed(capsys).splitlines()
     commands = [line.split()[1] for line in lines if line.startswith("  tuner ")]
     assert commands == ["doctor", "quickstart", "studio"]

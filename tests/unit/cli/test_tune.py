@@ -30,6 +30,10 @@ def parsed(*words: str) -> argparse.Namespace:
     return parser.parse_args([*WORDS, *words])
 
 
+def stops(options: argparse.Namespace) -> tuple[float | None, float, bool]:
+    return options.budget, options.target_regret, options.quick
+
+
 def test_wishes_for_the_table() -> None:
     assert constraints_from_options(vars(parsed())) == Constraints()
     options = parsed(
@@ -132,14 +136,15 @@ def test_what_is_asked_where_nothing_is_said() -> None:
     found = host_options.probe_spec_of(options, options.hosts)
     assert (found.ppn, found.shapes, found.topology) == (1, (), None)
     assert (found.collectives, found.sizes) == (DEFAULT_COLLECTIVES, probe_spec.ProbeSpec.sizes)
-    assert stopping_rule(options) == StoppingRule(600.0, 0.02)
+    assert stopping_rule(*stops(options)) == StoppingRule(600.0, 0.02)
     assert host_options.probe_spec_of(parsed(*HOSTS, "--ppn", "1"), options.hosts).ppn == 1
 
 
 def test_a_quick_run_has_a_minute_unless_told_otherwise() -> None:
-    assert stopping_rule(parsed(*HOSTS, "--quick")) == StoppingRule(60.0, 0.02, 0.5)
+    asked = parsed(*HOSTS, "--quick")
+    assert stopping_rule(*stops(asked)) == StoppingRule(60.0, 0.02, 0.5)
     asked = parsed(*HOSTS, "--quick", "--budget", "5min", "--target-regret", "1%")
-    assert stopping_rule(asked) == StoppingRule(300.0, 0.01, 0.5)
+    assert stopping_rule(*stops(asked)) == StoppingRule(300.0, 0.01, 0.5)
 
 
 @pytest.mark.usefixtures("nowhere")

@@ -151,7 +151,7 @@ def run(options: argparse.Namespace) -> None:
             require_writable_file(options.calibration, options.measurements, options.topology)
         spec = host_options.probe_spec_of(options, there)
         launcher, shapes = host_options.find_launcher(options, spec.library), spec.shapes
-        stop = stopping_rule(options)
+        stop = stopping_rule(options.budget, options.target_regret, options.quick)
         table, cautions = _measure_and_tune(
             *read[:2], spec, launcher, stop, constraints, options.begun
         )
@@ -167,12 +167,14 @@ def run(options: argparse.Namespace) -> None:
     )
 
 
-def stopping_rule(options: argparse.Namespace) -> StoppingRule:
-    """Return the rule under which measuring on hosts stops."""
-    if options.quick:
-        budget = options.budget or QUICK_BUDGET_S
-        return StoppingRule(budget, options.target_regret, QUICK_SAVED_SHARE)
-    return StoppingRule(options.budget or DEFAULT_BUDGET_S, options.target_regret)
+def stopping_rule(budget: float | None, target_regret: float, quick: bool) -> StoppingRule:
+    """Return the rule under which measuring on hosts stops.
+
+    budget  seconds; None for the usual budget
+    """
+    if quick:
+        return StoppingRule(budget or QUICK_BUDGET_S, target_regret, QUICK_SAVED_SHARE)
+    return StoppingRule(budget or DEFAULT_BUDGET_S, target_regret)
 
 
 def _without_rules(table: TuningTable, wanted: Sequence[ProbeShape]) -> Iterator[str]:
