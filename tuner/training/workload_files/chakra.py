@@ -3,14 +3,17 @@
 A file has a `GlobalMetadata` and then a `Node` per operation, each after its length. Read are of a
 node its type, its dependencies, `duration_micros`, and the attributes `comm_type`, `comm_size` (or
 `tensor_size`), `comm_src`, `comm_dst` and `pg_name` (or `comm_group`). A COMP_NODE computes, as do
-MEM_LOAD_NODE and MEM_STORE_NODE; a METADATA_NODE only passes its dependencies on. As in ASTRA-sim,
-the size of an allgather or a gather is what one rank gives. A message from rank 0 to rank s counts
-as one between all pairs of ranks at distance s. A trace does not say which ranks are in its groups;
+MEM_LOAD_NODE, MEM_STORE_NODE, and a collective of the host without `comm_type`, which launches one
+of the GPU; a METADATA_NODE only passes its dependencies on. As in Chakra's feeder and ASTRA-sim,
+dependencies are `data_deps`: `ctrl_deps` name the caller, which may be left out or come later. The
+size of an allgather or a gather is what one rank gives. A message from rank 0 to rank s counts as
+one between all pairs of ranks at distance s. A trace does not say which ranks are in its groups;
 those written here do, by attributes `group NAME` of the metadata with size and stride.
 
 The schema is small and stable, so that the format is read without the package `mlc-chakra`.
 
-Source: schema/protobuf/et_def.proto of github.com/mlcommons/chakra (mlc-chakra 1.0.0)
+Source: schema/protobuf/et_def.proto and src/feeder/et_feeder.cpp of github.com/mlcommons/chakra
+(mlc-chakra 1.0.0)
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ COMM_TYPES = (  # names of CollectiveCommType, by number
     "BARRIER",
 )
 _OPERATIONS = tuple(map(operation_of, COMM_TYPES))
-_INTEGERS = {5, 7, 9, 11, 13}  # fields of an attribute with a varint; 15 and 17 are zigzag
+_INTEGERS = {5, 7, 9, 11, 13, 27}  # fields of an attribute with a varint; 15 and 17 are zigzag
 _ZIGZAG = {15, 17}
 _STRING = 29
 _UINT64_LIST = 14
@@ -140,7 +143,7 @@ def _text(value: bytes) -> str:
 def _node(message: bytes) -> TraceNode:
     node = TraceNode()
     for number, _, value in wire.decode_fields(message):
-        if number in (4, 5):
+        if number == 5:
             node.dependencies += _packed(value)
         elif isinstance(value, int):
             if number == 1:
@@ -187,7 +190,9 @@ def _ordered(nodes: dict[int, TraceNode]) -> list[TraceNode]:
 
 def _step(node: TraceNode, after: tuple[int, ...]) -> RecordedStep:
     name = node.name or f"node {node.number}"
-    if node.kind in (COMP, MEM_LOAD, MEM_STORE):
+    kind = node.numbers.get("comm_type", -1)
+    launches = node.kind == COMM_COLL and kind < 0 and node.numbers.get("is_cpu_op")
+    if node.kind in (COMP, MEM_LOAD, MEM_STORE) or launches:
         if not node.duration and node.numbers.get("num_ops"):
             raise InputError(
                 f"node {node.number} has a number of operations and no duration: record its time"
@@ -204,7 +209,6 @@ def _step(node: TraceNode, after: tuple[int, ...]) -> RecordedStep:
         if 0 < distance < 1 << 24 and group == WORLD:
             group = f"{_PAIRS}{distance}"
         return RecordedStep(name, COMMUNICATION, 0.0, SEND, nbytes, group, after)
-    kind = node.numbers.get("comm_type", -1)
     if not 0 <= kind < len(COMM_TYPES):
         raise InputError(f"node {node.number} has no comm_type of a collective")
     operation = _OPERATIONS[kind]

@@ -294,6 +294,22 @@ def test_a_written_allgather_has_the_bytes_of_one_rank(tmp_path: Path) -> None:
     assert not (tmp_path / "b.et").exists()
 
 
+@pytest.mark.parametrize("caller", [b"c", b"\x06"], ids=["missing", "later"])
+def test_the_caller_of_a_node_of_chakra_delays_nothing(caller: bytes) -> None:
+    called = CHAKRA.replace(b"\x0b\x08\x01", b"\x0e\x08\x01")
+    called = called.replace(b"n1\x18\x048\xdc\x0b", b'n1\x18\x048\xdc\x0b"\x01' + caller)
+    assert parse_chakra_trace(called, "own") == parse_chakra_trace(CHAKRA, "own")
+
+
+def test_a_collective_of_the_host_that_launches_another_is_a_computation() -> None:
+    """A trace of Chakra's own tests has `c10d::broadcast_` as a collective without comm_type."""
+    launch = b"\x1a\x08\x09\x12\x02n9\x18\x078\x03R\x0e\n\tis_cpu_op\xd8\x01\x01"
+    step = parse_chakra_trace(CHAKRA + launch, "own").steps[-1]
+    assert (step.stream, step.seconds) == (COMPUTE, pytest.approx(3e-6))
+    with pytest.raises(InputError, match="node 9 has no comm_type"):
+        parse_chakra_trace(CHAKRA + launch[:-1] + b"\x00", "own")
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
