@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from tuner.core.schedule import Round, Schedule
 from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.prediction.block_counts import Routing, expert_counts
 from tuner.prediction.call_predictor import CallPredictor
+from tuner.topology import Placement
 from tuner.training.recorded import SEND
 from tuner.training.token_dispatch import TokenDispatch
 
@@ -52,6 +53,28 @@ class Group(NamedTuple):
             )
         blocks = np.arange(p).reshape(-1, self.size, self.stride)
         return blocks.transpose(0, 2, 1).reshape(-1, self.size)
+
+
+def even_group(ranks: Sequence[int], placement: Placement) -> Group:
+    """Return the groups of as many ranks, at equal distances, that resemble one of other ranks.
+
+    These are on about as many nodes, and as far as possible with as many ranks on each. Raises
+    InputError where groups of as many ranks do not fill the job.
+    """
+    size, p = len(ranks), placement.p
+    nodes, ppn = _shape(ranks, placement)
+
+    def difference(stride: int) -> tuple[int, int]:
+        own_nodes, own_ppn = _shape(Group(size, stride).members(p)[0], placement)
+        return abs(own_nodes - nodes), abs(own_ppn - ppn)
+
+    strides = [one for one in range(1, p // size + 1) if p % (size * one) == 0]
+    return Group(size, min(strides or [1], key=difference))
+
+
+def _shape(ranks: Sequence[int] | IntArray, placement: Placement) -> tuple[int, int]:
+    """Return the number of nodes of some ranks, and the largest number of them on one."""
+    return Placement(placement.topology, placement.node_of[np.asarray(ranks)]).shape
 
 
 class Call(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective, plain_name
 
 COMPUTE, COMMUNICATION = "compute", "communication"
@@ -65,6 +66,8 @@ class RecordedWorkload:
                 neighbouring ranks; (0, 1) for all ranks of the job; files may not say it of all
     ranks       number of ranks of the job on which it was recorded, 0 where the file has none
     bubble      time in which a stage of a pipeline waits for others, over that of its own steps
+    uneven      ranks of the other groups whose ranks are known, which are at unequal distances
+    unread      names of calls in the file that cannot be read and have no step
 
     Raises InputError for a negative time or size and for a step that waits for a later one.
     """
@@ -74,6 +77,8 @@ class RecordedWorkload:
     groups: dict[str, tuple[int, int]]
     ranks: int = 0
     bubble: float = 0.0
+    uneven: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.steps:
@@ -87,3 +92,18 @@ class RecordedWorkload:
                 raise InputError(
                     f"workload {self.name}: step {step.name} waits for one that is not before it"
                 )
+
+    def with_groups(self, given: Mapping[str, tuple[int, int]]) -> RecordedWorkload:
+        """Return the workload with the given size and stride of groups, whatever the file says.
+
+        Raises InputError for a group that no step has.
+        """
+        known = {*self.groups, *(step.group for step in self.steps if step.collective)}
+        for name in given:
+            if name not in known:
+                raise InputError(
+                    f"groups: {self.name} has no group {name}; it has"
+                    f" {shortened_repr(sorted(known))}"
+                )
+        uneven = {name: ranks for name, ranks in self.uneven.items() if name not in given}
+        return replace(self, groups={**self.groups, **given}, uneven=uneven)

@@ -9,22 +9,26 @@
 `recorded` is a file that `tuner.training.workload_files` reads. Each rank computes what the file
 says; its calls are predicted. `batch` is the number of samples of an iteration over the number of
 ranks, which may be a fraction; without it an iteration counts as one sample. `groups` gives the
-number of ranks of groups of the file, and their distance as `stride`, where the file does not.
+number of ranks of groups of the file, and their distance as `stride`, whether the file does or not.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, shortened_repr
 from tuner.machines import Machine
 from tuner.topology import Placement
 from tuner.training.call_times import AlgorithmPolicy, CallTimes
-from tuner.training.groups import Call, Group
+from tuner.training.groups import Call, Group, even_group
 from tuner.training.published import PublishedResult
 from tuner.training.recorded import COMPUTE, RecordedStep, RecordedWorkload
 from tuner.training.timeline import CALL, COMPUTATION, WAIT, Timeline
 from tuner.whatif.axes import GridPoint, apply_axes
+
+MAX_NAMED = 8  # names of calls in a warning
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,43 @@ class RecordedTraining:
         return CallTimes(placement, machine.calibration, self.memory, self.policy)
 
 
-def missing_calls_warning(training: RecordedTraining) -> str:
-    """Return a warning for an iteration that communicates nothing, "" for others."""
-    if any(step.collective for step in training.recorded.steps):
-        return ""
-    return (
-        f"caution: {training.recorded.name} has no collective calls, so that computation alone is"
-        " predicted: record a rank of a distributed job"
-    )
+def recording_warnings(training: RecordedTraining) -> Iterator[str]:
+    """Yield a warning for calls that the file does not have or that are not predicted as it says.
+
+    Shares of bytes are those on the largest number of ranks.
+    """
+    recorded, p = training.recorded, training.ranks[-1]
+    alone = "" if any(step.collective for step in recorded.steps) else "computation alone"
+    if recorded.unread:
+        names = ", ".join(recorded.unread[:MAX_NAMED]) + ", ..." * (
+            len(recorded.unread) > MAX_NAMED
+        )
+        yield (
+            f"caution: {recorded.name} has calls that cannot be read and are left out: {names}"
+            + (alone and f"; {alone} is predicted")
+        )
+    elif alone:
+        yield (
+            f"caution: {recorded.name} has no collective calls, so that {alone} is predicted:"
+            " record a rank of a distributed job"
+        )
+    moved = _bytes_by_group(recorded, p)
+    for name, ranks in recorded.uneven.items():
+        yield (
+            f"caution: group {name} of {recorded.name} has the ranks {shortened_repr(list(ranks))},"
+            " at unequal distances: it is predicted as one of ranks at equal distances on about as"
+            f" many nodes, and has {moved[name] / max(1, moved.total()):.1%} of the bytes of calls"
+        )
+
+
+def _bytes_by_group(recorded: RecordedWorkload, p: int) -> Counter[str]:
+    """Return the bytes of the calls of each group among p ranks."""
+    sizes = {name: size or p for name, (size, _) in recorded.groups.items()}
+    sizes |= {name: len(ranks) for name, ranks in recorded.uneven.items()}
+    moved = Counter[str]()
+    for step in recorded.steps:
+        moved[step.group] += step.nbytes * (sizes.get(step.group, 1) if step.per_rank else 1)
+    return moved
 
 
 def place_ranks(
@@ -85,6 +118,7 @@ def add_recorded_iteration(recorded: RecordedWorkload, times: CallTimes, timelin
 
     Raises InputError for a group that does not fit the ranks, or whose ranks are not known.
     """
+    recorded = recorded.with_groups(_even_groups(recorded, times.placement))
     numbers: list[int] = []
     for step in recorded.steps:
         after = [numbers[other] for other in step.after]
@@ -97,6 +131,20 @@ def add_recorded_iteration(recorded: RecordedWorkload, times: CallTimes, timelin
         numbers.append(timeline.add(step.name, stream, CALL, seconds, after, call=call))
     bubble = recorded.bubble * timeline.end_of(COMPUTE)
     return timeline.add("wait", COMPUTE, WAIT, bubble, numbers)
+
+
+def _even_groups(recorded: RecordedWorkload, placement: Placement) -> dict[str, tuple[int, int]]:
+    """Return size and stride of groups that take the place of uneven ones; raises InputError."""
+    found = {}
+    for name, ranks in recorded.uneven.items():
+        if max(ranks) >= placement.p:
+            raise InputError(
+                f"{recorded.name}: group {name} has rank {max(ranks)}, and the job has"
+                f" {placement.p} ranks: give the number and the distance of its ranks with `groups`"
+            )
+        group = even_group(ranks, placement)
+        found[name] = group.size, group.stride
+    return found
 
 
 def call_of(step: RecordedStep, recorded: RecordedWorkload, p: int) -> Call:

@@ -216,7 +216,7 @@ def recorded_from_record(record: Any, directory: Path) -> RecordedTraining:
     ppn, memory = _places(settings, machine)
     return RecordedTraining(
         settings.name or f"{recorded.name} on {machine.name}",
-        replace(recorded, groups={**recorded.groups, **(settings.groups or {})}),
+        recorded.with_groups(settings.groups or {}),
         settings.batch,
         machine,
         settings.ranks,

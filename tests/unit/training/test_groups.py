@@ -12,7 +12,7 @@ from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.machines.loader import machine_from_record
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.topology import HOST, Placement
-from tuner.training.groups import Call, Group, _own_schedule, _side_by_side
+from tuner.training.groups import Call, Group, _own_schedule, _side_by_side, even_group
 
 PAIRWISE = AlgorithmChoice("pairwise", runner=SCHEDULE)
 FLAT = machine_from_record({"name": "x", "nodes": 12, "latency": "1us", "bandwidth": "1GB/s"})
@@ -74,3 +74,18 @@ def test_ends_of_groups_are_their_first_and_last_ranks() -> None:
     held = replay(_side_by_side(own, ends.members(12), 12), 12)
     assert held[10][0] == (6, 3)
     assert held[8] == [(8, chunk) for chunk in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "ppn", "stride"),
+    [(2, 4, 2), (2, 16, 1), (4, 4, 1), (1, 4, 4)],
+    ids=["half_nodes", "wide_nodes", "whole_nodes", "one_each"],
+)
+def test_an_uneven_group_keeps_its_nodes_and_ranks_on_each(
+    tensor: int, ppn: int, stride: int
+) -> None:
+    """Take the ranks of a model-parallel group: `tensor` neighbours of every four or eight."""
+    placement = Placement.block(FLAT.topology, ppn, 12 * ppn)
+    distance = 8 if tensor == 4 else 4
+    ranks = [first + one for first in range(0, 4 * distance, distance) for one in range(tensor)]
+    assert even_group(ranks, placement) == Group(4 * tensor, stride)

@@ -13,7 +13,7 @@ from tuner.core.call_profile import ProfiledCall, read_call_profile, write_call_
 from tuner.training.iteration import PredictedIteration, predict_recorded
 from tuner.training.profile_export import write_profile
 from tuner.training.recorded import COMMUNICATION, COMPUTE, RecordedStep, RecordedWorkload
-from tuner.training.recorded_training import RecordedTraining
+from tuner.training.recorded_training import RecordedTraining, recording_warnings
 from tuner.training.workload import read_training, read_workload, recorded_from_record
 
 SIMAI = """\
@@ -84,8 +84,44 @@ def test_a_group_of_unknown_ranks_is_asked_for_and_can_be_given(tmp_path: Path) 
     given = replace(training(tmp_path), recorded=RecordedWorkload("own", steps, {}))
     with pytest.raises(InputError, match=r"which ranks are in group 7: add `groups: \{7: "):
         predict_recorded(given, 8)
-    own = training(tmp_path, groups={7: {"size": 4, "stride": 2}})
-    assert own.recorded.groups["7"] == (4, 2)
+    assert given.recorded.with_groups({"7": (4, 2)}).groups["7"] == (4, 2)
+    own = training(tmp_path, groups={"TP": {"size": 4, "stride": 2}})
+    assert own.recorded.groups["TP"] == (4, 2)
+    with pytest.raises(InputError, match=r"own has no group 7; it has \['DP', .*'TP'\]"):
+        training(tmp_path, groups={7: {"size": 4}})
+
+
+def test_an_uneven_group_is_predicted_as_an_even_one_unless_it_is_given(tmp_path: Path) -> None:
+    steps = (
+        RecordedStep("a", COMMUNICATION, 0.0, "allreduce", 1024, "7"),
+        RecordedStep("b", COMMUNICATION, 0.0, "allgather", 384, per_rank=True),
+    )
+    recorded = RecordedWorkload("own", steps, {"world": (0, 1)}, uneven={"7": (0, 1, 4, 5)})
+    given = replace(training(tmp_path), recorded=recorded)
+    assert {one.call.group.size for one in predicted(given).calls} == {4, 8}
+    (caution,) = recording_warnings(given)
+    assert "group 7 of own has the ranks [0, 1, 4, 5], at unequal distances" in caution
+    assert "has 25.0% of the bytes" in caution
+    own = replace(given, recorded=recorded.with_groups({"7": (2, 4)}))
+    assert {one.call.group for one in predicted(own).calls} == {(2, 4, 0), (8, 1, 0)}
+    assert not list(recording_warnings(own))
+    with pytest.raises(InputError, match="group 7 has rank 5, and the job has 4 ranks"):
+        predict_recorded(given, 4)
+
+
+def test_calls_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    given, one = training(tmp_path), RecordedStep("a", COMPUTE, 1e-3)
+    silent = RecordedWorkload("own", (one,), {})
+    for unread, said in [
+        ((), "has no collective calls, so that computation alone is predicted: record a rank"),
+        (("mpi:reduce",), "left out: mpi:reduce; computation alone is predicted"),
+        (tuple("abcdefghi"), "left out: a, b, c, d, e, f, g, h, ...; computation"),
+    ]:
+        (caution,) = recording_warnings(replace(given, recorded=replace(silent, unread=unread)))
+        assert said in caution
+    partly = replace(given.recorded, unread=("mpi:reduce",))
+    (caution,) = recording_warnings(replace(given, recorded=partly))
+    assert caution.endswith("left out: mpi:reduce")
 
 
 def test_groups_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tuner.training.memory_need import activation_warning, require_memory
 from tuner.training.perfetto_trace import trace_text
 from tuner.training.profile_export import write_profile
 from tuner.training.published import uncompared_warning
-from tuner.training.recorded_training import RecordedTraining, missing_calls_warning
+from tuner.training.recorded_training import RecordedTraining, recording_warnings
 from tuner.training.server_load import assumed_rate_warning
 from tuner.training.workload import Training, Workload, read_training, read_workload
 from tuner.whatif.prices import missing_prices_warning
@@ -102,7 +102,8 @@ def run_run(options: argparse.Namespace) -> None:
     _check(options.workload, workload, options.csv, options.trace, options.profile)
     warn(uncompared_warning(workload.published, workload.ranks))
     if isinstance(workload, RecordedTraining):
-        warn(missing_calls_warning(workload))
+        for sentence in recording_warnings(workload):
+            warn(sentence)
     else:
         with _naming(options.workload):
             warn(activation_warning(workload, workload.ranks[-1]))

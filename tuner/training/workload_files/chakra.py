@@ -37,6 +37,7 @@ from tuner.training.recorded import (
 )
 from tuner.training.workload_files import wire_format as wire
 from tuner.training.workload_files.dependency_order import dependency_order
+from tuner.training.workload_files.trace_calls import call_names
 
 SUFFIX = ".et"
 SCHEMA_VERSION = "0.0.4"
@@ -107,7 +108,8 @@ def parse_chakra_trace(data: bytes, name: str) -> RecordedWorkload:
         if step.group.startswith(_PAIRS):
             groups[step.group] = (2, int(step.group.removeprefix(_PAIRS)))
         steps.append(step)
-    return RecordedWorkload(name, tuple(steps), groups)
+    computing = "" if any(one.collective for one in steps) else (one.name for one in steps)
+    return RecordedWorkload(name, tuple(steps), groups, unread=call_names(computing))
 
 
 def _metadata_groups(message: bytes) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -8,6 +8,10 @@ are those that were launched during the step, and those of NCCL are the calls. O
 operators of all threads compute, and the events of gloo are the calls; these do not name their
 group, so that all ranks take part.
 
+Annotations of other backends, and whatever else shows calls where none was found, are named as
+unread. Calls of NCCL without any kernels are refused: operators of the host then only launch what
+computes.
+
 What waits for what is not recorded. A call waits for what was computed before it was issued. A gap
 between computations in which a call ended, of at least MIN_WAIT, was spent waiting for it; other
 gaps are time of the host and belong to the computation.
@@ -25,10 +29,13 @@ from typing import Any
 from tuner.base.errors import InputError, shortened_repr
 from tuner.training.recorded import COMMUNICATION, COMPUTE, WORLD, RecordedStep, RecordedWorkload
 from tuner.training.workload_files.trace_calls import (
+    NAME,
+    PARAMETERS,
     ProcessGroups,
     TracedCall,
+    call_names,
+    call_of_annotation,
     call_of_fields,
-    call_of_gloo,
     group_ranks,
     operation_of_event,
 )
@@ -82,16 +89,18 @@ def parse_profiler_trace(data: bytes, name: str) -> RecordedWorkload:
     start, end = _iteration(events)
     device = [one for one in events if one.category in _DEVICE]
     busy, calls = _of_device(events, device, start, end) if device else _of_host(events, start, end)
+    here = (one.name for one in events if start <= one.start <= end and "gpu" not in one.category)
+    unread = _unread(call_names(here), ("nccl:" if device else "gloo:") if calls else "")
     if device and busy:
         start = min([busy[0].start, *(one.start for one in calls)])
         end = max([*(one.end for one in busy), *(one.end for one in calls)])
     steps = tuple(_steps(busy, sorted(calls, key=lambda one: one.start), start, end, groups))
-    shapes = {WORLD: (0, 1)}
-    for group in sorted({step.group for step in steps} - {WORLD}):
-        shape = groups.shape(group)
-        if shape:
-            shapes[group] = shape
-    return RecordedWorkload(name, steps, shapes, groups.world)
+    known = sorted({step.group for step in steps} - {WORLD})
+    shapes = {one: shape for one in known if (shape := groups.shape(one))}
+    uneven = {one: ranks for one in known if (ranks := groups.uneven_ranks(one))}
+    return RecordedWorkload(
+        name, steps, {WORLD: (0, 1)} | shapes, groups.world, uneven=uneven, unread=unread
+    )
 
 
 def _parse_json(data: bytes) -> Any:
@@ -159,11 +168,28 @@ def _iteration(events: Sequence[TraceEvent]) -> tuple[float, float]:
     return min(one.start for one in events), max(one.end for one in events)
 
 
+def _unread(names: Sequence[str], read: str) -> tuple[str, ...]:
+    """Return the names of calls that are not read: of annotations, or all without these.
+
+    read    how the annotations of the calls that are read begin, "" where none are
+    """
+    annotations = tuple(one for one in names if ":" in one and "::" not in one)
+    if not read:
+        return annotations or tuple(names)
+    return tuple(one for one in annotations if not one.startswith(read))
+
+
 def _of_host(
     events: Sequence[TraceEvent], start: float, end: float
 ) -> tuple[list[TraceEvent], list[TimedTraceCall]]:
     """Return what computes and the calls of an iteration on a CPU."""
     here = [one for one in events if start <= one.start and one.end <= end]
+    nccl = call_names(one.name for one in here if one.name.startswith("nccl:"))
+    if nccl:
+        raise InputError(
+            f"the trace has calls of NCCL, such as {shortened_repr(nccl[0])}, and no kernels, which"
+            " alone say how long the GPU computes: record it with ProfilerActivity.CUDA, too"
+        )
     operators = [one for one in here if one.category == "cpu_op"]
     issued = defaultdict[str, list[float]](list)
     for one in sorted(operators, key=lambda one: -one.start):
@@ -171,11 +197,7 @@ def _of_host(
             issued[operation_of_event(one.name)].append(one.start)
     calls = []
     for one in sorted(here, key=lambda one: one.start):
-        called = (
-            call_of_gloo({"name": one.name, "args": one.fields})
-            if one.name.startswith("gloo:")
-            else None
-        )
+        called = call_of_annotation(one.name, one.fields) if one.name.startswith("gloo:") else None
         if called:
             waiting = issued[called.operation]
             moment = waiting.pop() if waiting and waiting[-1] <= one.start else one.start
@@ -192,10 +214,7 @@ def _of_device(
         for one in events
         if one.category in _LAUNCHES and type(one.fields.get("correlation")) is int
     }
-    described = defaultdict[str, list[TraceEvent]](list)
-    for one in sorted(events, key=lambda one: one.start):
-        if one.name == "record_param_comms" and "Collective name" in one.fields:
-            described[one.thread].append(one)
+    described = _described(events)
     kernels, calls = list[tuple[float, TraceEvent]](), list[TimedTraceCall]()
     for one in device:
         correlation = one.fields.get("correlation")
@@ -216,16 +235,32 @@ def _call_of_kernel(
     kernel: TraceEvent, launch: TraceEvent | None, described: Mapping[str, Sequence[TraceEvent]]
 ) -> TracedCall | None:
     """Return the call that a kernel of NCCL carries out."""
-    if "Collective name" in kernel.fields:
+    if NAME in kernel.fields:
         return call_of_fields(kernel.fields)
     around = described.get(launch.thread, ()) if launch else ()
     at = bisect_right(around, launch.start, key=lambda one: one.start) - 1 if launch else -1
     if launch and at >= 0 and launch.start <= around[at].end:
-        return call_of_fields(around[at].fields)
+        found = around[at]
+        if found.name == PARAMETERS:
+            return call_of_fields(found.fields)
+        return call_of_annotation(found.name, found.fields)
     raise InputError(
-        f"{shortened_repr(kernel.name)} has no size, and no record_param_comms is around its"
+        f"{shortened_repr(kernel.name)} has no size, and no {PARAMETERS} is around its"
         " launch: record the trace with ProfilerActivity.CPU, too"
     )
+
+
+def _described(events: Sequence[TraceEvent]) -> Mapping[str, Sequence[TraceEvent]]:
+    """Return what describes calls of NCCL, by thread: parameters, or without these annotations."""
+    ordered = sorted(events, key=lambda one: one.start)
+    found = defaultdict[str, list[TraceEvent]](list)
+    for one in ordered:
+        if one.name == PARAMETERS and NAME in one.fields:
+            found[one.thread].append(one)
+    for one in () if found else ordered:
+        if one.name.startswith("nccl:") and "gpu" not in one.category:
+            found[one.thread].append(one)
+    return found
 
 
 def _issued_on_device(

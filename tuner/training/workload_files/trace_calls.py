@@ -2,8 +2,9 @@
 
 NCCL's kernels have the fields `Collective name`, `In msg nelems`, `Out msg nelems`, `dtype`,
 `Group size`, `Process Group Name` and `Process Group Ranks` themselves; in older traces the event
-`record_param_comms` around their launch has them. Events of gloo are named `gloo:all_reduce` and
-have `Input Dims` and `Input type`, but no group.
+`record_param_comms` around their launch has them. Annotations of gloo are named `gloo:all_reduce`
+and have `Input Dims` and `Input type`, but no group. Those of other backends are named alike; where
+`record_param_comms` has no fields either, as in the oldest traces, they are read instead.
 
 Source: torch/csrc/distributed/c10d/ParamCommsUtils.hpp and torch/csrc/profiler/util.cpp
 """
@@ -11,7 +12,8 @@ Source: torch/csrc/distributed/c10d/ParamCommsUtils.hpp and torch/csrc/profiler/
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -22,12 +24,17 @@ from tuner.core.collective import Collective, Held, plain_name
 from tuner.training.recorded import BARRIER, BARRIER_BYTES, WORLD, operation_of
 
 MAX_ELEMENTS = 1 << 50
+PARAMETERS, NAME = "record_param_comms", "Collective name"
 _TYPE_BYTES = {
     1: ("bool", "byte", "char", "uint8", "int8", "unsigned char", "signed char", "float8"),
     2: ("half", "bfloat16", "short", "float16", "int16"),
     4: ("float", "int", "float32", "int32"),
     8: ("double", "long", "long int", "float64", "int64", "complexfloat"),
 }
+# Names of calls: annotations of PyTorch's backends, operators, parameters, kernels of NCCL and RCCL
+_CALLS = re.compile(
+    r"(\w*ccl|gloo|mpi|ucc):(?!:)|_?c10d\w*::|record_param_comms|[nr]ccl\w*kernel", re.IGNORECASE
+)
 _BYTES_OF_TYPE = {name: size for size, names in _TYPE_BYTES.items() for name in names}
 
 
@@ -53,25 +60,25 @@ class ProcessGroups:
     ranks_of: Mapping[str, tuple[int, ...]]
 
     def shape(self, name: str) -> tuple[int, int] | None:
-        """Return size and stride of a group; None where its ranks are unknown.
+        """Return size and stride of a group; None without ranks or at unequal distances."""
+        ranks = self.ranks_of.get(name, ())
+        strides = {b - a for a, b in pairwise(ranks)} or {1}
+        return (len(ranks), strides.pop()) if ranks and len(strides) == 1 else None
 
-        Raises InputError for ranks at unequal distances.
-        """
-        ranks = self.ranks_of.get(name)
-        if not ranks:
-            return None
-        stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
-        if stride < 1 or any(b - a != stride for a, b in pairwise(ranks)):
-            raise InputError(
-                f"group {name} has the ranks {shortened_repr(list(ranks))}: only ranks at equal"
-                " distances can be predicted"
-            )
-        return len(ranks), stride
+    def uneven_ranks(self, name: str) -> tuple[int, ...]:
+        """Return the ranks of a group without a shape, none where they are unknown."""
+        return () if self.shape(name) else self.ranks_of.get(name, ())
 
 
 def operation_of_event(name: str) -> str:
     """Return the operation of a collective by PyTorch's name, "" for what does not communicate."""
     return operation_of(_without_backend(name))
+
+
+def call_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those names of events that are names of calls, once and without their arguments."""
+    plain = {re.split(r"[ (<]", name, maxsplit=1)[0] for name in names if _CALLS.match(name)}
+    return tuple(sorted(one for one in plain if ":" not in one or operation_of_event(one)))
 
 
 def _is_barrier(name: str) -> bool:
@@ -84,15 +91,18 @@ def _without_backend(name: str) -> str:
 
 
 def group_ranks(value: Any) -> tuple[int, ...]:
-    """Return the ranks of a list, which may be text; none where it is abbreviated or malformed."""
+    """Return the ranks of a list, which may be text, in ascending order.
+
+    There are none where it is abbreviated or malformed.
+    """
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
             return ()
-    if not isinstance(value, list) or not all(type(one) is int for one in value):
+    if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
         return ()
-    return tuple(value)
+    return tuple(sorted(value)) if len(set(value)) == len(value) else ()
 
 
 def call_of_fields(fields: Mapping[str, Any]) -> TracedCall | None:
@@ -100,7 +110,7 @@ def call_of_fields(fields: Mapping[str, Any]) -> TracedCall | None:
 
     Raises InputError for malformed fields.
     """
-    name = str(fields["Collective name"])
+    name = str(fields[NAME])
     operation = operation_of_event(name)
     if not operation:
         return None
@@ -121,25 +131,22 @@ def call_of_fields(fields: Mapping[str, Any]) -> TracedCall | None:
     return TracedCall(operation, nbytes, group, per_rank)
 
 
-def call_of_gloo(event: Mapping[str, Any]) -> TracedCall | None:
-    """Return the call of an event of gloo, None if it does not communicate.
+def call_of_annotation(name: str, fields: Mapping[str, Any]) -> TracedCall | None:
+    """Return the call of an annotation, such as `gloo:all_reduce`, None if it does not communicate.
 
     Raises InputError for malformed fields.
     """
-    operation = operation_of_event(str(event["name"]))
-    fields = event.get("args")
-    if not operation or not isinstance(fields, dict):
+    operation = operation_of_event(name)
+    if not operation:
         return None
-    if _is_barrier(event["name"]):
+    if _is_barrier(name):
         return TracedCall(operation, BARRIER_BYTES)
     shapes, types = fields.get("Input Dims"), fields.get("Input type")
     if not isinstance(shapes, list) or not isinstance(types, list):
-        raise InputError(
-            f"{event['name']} has no sizes: record it with profile(..., record_shapes=True)"
-        )
+        raise InputError(f"{name} has no sizes: record it with profile(..., record_shapes=True)")
     elements = sum(_volume(shape) for shape in shapes)
     if elements > MAX_ELEMENTS:
-        raise InputError(f"{event['name']} has {shortened_repr(elements)} elements")
+        raise InputError(f"{name} has {shortened_repr(elements)} elements")
     nbytes = elements * _type_bytes(str(types[0]) if types else "float")
     collective = Collective.spelled(operation)
     gathers = collective is not None and collective.spec.before is Held.BLOCK

@@ -208,13 +208,62 @@ def test_kernels_of_nccl_have_the_sizes_and_groups_of_their_calls(tmp_path: Path
         (trace(event("a", "cpu_op", 0, -5)), "event 'a' has a negative duration"),
         (nccl_trace(dtype="Quaternion"), "no type of elements 'Quaternion'"),
         (nccl_trace(In_msg_nelems=-1), "In msg nelems cannot be -1"),
-        (nccl_trace(Process_Group_Ranks="[0, 1, 4]"), "only ranks at equal distances"),
         (nccl_trace(Collective_name="wait")[:-200], "not JSON"),
     ],
 )
 def test_damaged_traces_are_refused(data: bytes, said: str) -> None:
     with pytest.raises(InputError, match=said):
         recorded(data)
+
+
+def test_ranks_at_unequal_distances_are_kept_as_they_are() -> None:
+    workload = recorded(nccl_trace(Process_Group_Ranks="[4, 0, 1]"))
+    assert (workload.uneven, "7" in workload.groups) == ({"7": (0, 1, 4)}, False)
+
+
+def host_calls_of(backend: str) -> bytes:
+    """Return a trace of the host with calls of a backend."""
+    return gloo_trace().replace(b'"gloo:', f'"{backend}:'.encode())
+
+
+def test_calls_of_nccl_without_kernels_are_refused() -> None:
+    with pytest.raises(InputError, match=r"such as 'nccl:all_reduce'.*ProfilerActivity\.CUDA, too"):
+        recorded(host_calls_of("nccl"))
+
+
+def test_calls_of_other_backends_are_named() -> None:
+    assert recorded(host_calls_of("mpi")).unread == ("mpi:all_reduce",)
+    both = json.loads(gloo_trace())
+    both["traceEvents"].append(event("xccl:broadcast 3", "user_annotation", 1200, 5))
+    workload = recorded(json.dumps(both).encode())
+    assert (len(calls(workload)), workload.unread) == (1, ("xccl:broadcast",))
+
+
+def test_operators_alone_show_that_a_trace_has_calls() -> None:
+    operators = (event("c10d::allreduce_", "cpu_op", 0, 5), event("aten::gather", "cpu_op", 9, 5))
+    assert recorded(trace(*operators)).unread == ("c10d::allreduce_",)
+
+
+def test_kernels_of_other_libraries_leave_their_calls_unread() -> None:
+    data = nccl_trace().replace(b"ncclDevKernel", b"oneccl_kernel")
+    data = data.replace(b'"record_param_comms"', b'"xccl:_allgather_base"')
+    assert recorded(data).unread == ("xccl:_allgather_base",)
+
+
+def test_annotations_of_nccl_have_the_sizes_that_old_parameters_lack() -> None:
+    sizes = {"Input_Dims": [[500]], "Input_type": ["c10::BFloat16"]}
+    events = json.loads(nccl_trace())["traceEvents"]
+    events[2] = event("record_param_comms", "cpu_op", 8, 10)
+    events.append(event("nccl:_all_gather_base", "user_annotation", 9, 5, **sizes))
+    workload = recorded(trace(*events))
+    assert (calls(workload), workload.unread) == ([("allgather", 1000, "world")], ())
+    assert workload.steps[1].per_rank
+
+
+def test_a_trace_of_chakra_whose_calls_are_computations_names_them() -> None:
+    kernel = b"\x1a\x08\x01\x12\x14ncclDevKernel_X<4>()\x18\x04"
+    found = parse_chakra_trace(CHAKRA[:8] + kernel, "own")
+    assert found.unread == ("ncclDevKernel_X",)
 
 
 def test_a_trace_without_shapes_says_how_to_record_them() -> None:
@@ -305,7 +354,8 @@ def test_a_collective_of_the_host_that_launches_another_is_a_computation() -> No
     """A trace of Chakra's own tests has `c10d::broadcast_` as a collective without comm_type."""
     launch = b"\x1a\x08\x09\x12\x02n9\x18\x078\x03R\x0e\n\tis_cpu_op\xd8\x01\x01"
     step = parse_chakra_trace(CHAKRA + launch, "own").steps[-1]
-    assert (step.stream, step.seconds) == (COMPUTE, pytest.approx(3e-6))
+    assert step.stream == COMPUTE
+    assert step.seconds == pytest.approx(3e-6)
     with pytest.raises(InputError, match="node 9 has no comm_type"):
         parse_chakra_trace(CHAKRA + launch[:-1] + b"\x00", "own")
 
