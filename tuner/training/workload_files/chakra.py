@@ -276,7 +276,9 @@ def _comm_size(step: RecordedStep, workload: RecordedWorkload) -> int:
     """Return the size as Chakra has it, of an allgather or a gather that of one rank."""
     if step.per_rank or not _gathers(step.collective):
         return step.nbytes
-    size = workload.groups.get(step.group, (0, 1))[0] or workload.ranks
+    size = len(workload.uneven.get(step.group, ()))
+    if step.group in workload.groups:
+        size = workload.groups[step.group][0] or workload.ranks
     if not size:
         raise InputError(
             f"{workload.name}: how many ranks are in group {step.group} is not known: add `groups`"

@@ -343,6 +343,17 @@ def test_a_written_allgather_has_the_bytes_of_one_rank(tmp_path: Path) -> None:
     assert not (tmp_path / "b.et").exists()
 
 
+def test_the_bytes_of_one_rank_follow_from_the_size_of_its_own_group(tmp_path: Path) -> None:
+    step = RecordedStep("a", COMMUNICATION, 0.0, "allgather", 3000, "7")
+    workload = RecordedWorkload("a", (step,), {"world": (0, 1)}, 8, uneven={"7": (0, 1, 4)})
+    write_chakra_trace(tmp_path / "a.et", workload)
+    found = load_workload(tmp_path / "a.et")
+    assert isinstance(found, RecordedWorkload)
+    assert found.steps[0].nbytes == 1000
+    with pytest.raises(InputError, match="how many ranks are in group 7 is not known"):
+        write_chakra_trace(tmp_path / "b.et", replace(workload, uneven={}))
+
+
 @pytest.mark.parametrize("caller", [b"c", b"\x06"], ids=["missing", "later"])
 def test_the_caller_of_a_node_of_chakra_delays_nothing(caller: bytes) -> None:
     called = CHAKRA.replace(b"\x0b\x08\x01", b"\x0e\x08\x01")
