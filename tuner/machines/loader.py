@@ -93,6 +93,15 @@ ASSUMED_TITLES = {
 }
 
 
+def machine_warnings(machine: Machine, *, has_latency: bool = False) -> tuple[str, ...]:
+    """Return the cautions of a machine's files, and a warning if its costs are assumed.
+
+    has_latency     whether what is asked for states the latency of the network
+    """
+    said = (f"caution: {sentence}" for sentence in machine.topology.cautions)
+    return *said, "" if has_latency else assumed_costs_warning(machine)
+
+
 def assumed_costs_warning(machine: Machine) -> str:
     """Return a warning if costs of a machine are assumed, "" otherwise."""
     if ASSUMED_KEY not in machine.calibration.provenance:

@@ -22,7 +22,7 @@ from tuner.topology.readers.ibnetdiscover import parse_ibnetdiscover
 from tuner.topology.readers.nccl_xml import parse_nccl_xml
 from tuner.topology.readers.nvidia_smi import parse_nvidia_smi
 from tuner.topology.readers.serialization import topology_from_record
-from tuner.topology.readers.slurm import parse_slurm
+from tuner.topology.readers.slurm import KNOWN_KEYS, YAML_ENTRY, parse_slurm
 
 MAX_CHARACTERS = 1 << 25  # of line-based formats: a fabric of 50,000 hosts; the others allow less
 
@@ -69,7 +69,9 @@ TOPOLOGY_FORMATS: dict[str, Callable[[str], Topology]] = {
 FORMAT_PATTERNS = {
     "nvidia-smi": re.compile(r"^GPU[0-9]+[ \t]+(X|NV[0-9]|PIX|PXB|PHB|NODE|SYS|SOC)\b", re.M),
     "ibnetdiscover": re.compile(r'^(Switch|Ca|Rt)[ \t]+[0-9]+[ \t]+"[SHR]-', re.M),
-    "slurm": re.compile(r"^[ \t]*(SwitchName|BlockName|BlockSizes)[ \t]*=", re.M | re.I),
+    "slurm": re.compile(
+        rf"^[ \t]*({'|'.join(KNOWN_KEYS)})[ \t]*=|{YAML_ENTRY.pattern}", re.M | re.I
+    ),
 }
 OWN_KIND = re.compile(r'\s*\{\s*"kind"\s*:\s*"([a-z ]+)"')  # at the start of tuner's own files
 OWN_TOPOLOGY = "topology"  # the kind of the format "tuner"

@@ -133,6 +133,7 @@ class Topology:
                         first one in the order of links (dimension order in a torus whose links are
                         ordered by dimension)
     capabilities        what the network can do besides moving messages, from `NETWORK_CAPABILITIES`
+    cautions            what its files leave open or contradict, in sentences without a full stop
     """
 
     name: str
@@ -144,6 +145,7 @@ class Topology:
     memory_bandwidth: float = float("inf")
     routing: str = "spread"
     capabilities: frozenset[str] = frozenset()
+    cautions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"topology {self.name}"

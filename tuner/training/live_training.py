@@ -20,7 +20,7 @@ from typing import Any
 from tuner.base.errors import InputError, LimitExceededError, ScheduleError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
-from tuner.machines.loader import assumed_costs_warning, load_preset
+from tuner.machines.loader import load_preset, machine_warnings
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.training.call_times import AlgorithmPolicy
 from tuner.training.iteration import PredictedIteration, predict_iteration
@@ -264,7 +264,7 @@ class LiveTraining:
         }
 
     def _cautions(self) -> Iterator[str]:
-        yield assumed_costs_warning(self.workload.machine)
+        yield from machine_warnings(self.workload.machine)
         yield activation_warning(self.workload, self.detail)
         yield assumed_rate_warning(self.workload)
         yield narrow_uplinks_warning(self.workload.machine.topology, self.sweep.axes)

@@ -18,8 +18,8 @@ from tuner.core.calibration import Calibration
 from tuner.core.table import TuningTable
 from tuner.machines import Machine
 from tuner.machines.loader import (
-    assumed_costs_warning,
     load_preset,
+    machine_warnings,
     missing_overhead_warning,
     shared_gpu_warning,
 )
@@ -257,8 +257,7 @@ def _label(lookup: TableLookup | None) -> str:
 
 def _cautions(study: Study) -> Iterator[str]:
     """Yield the warnings that `tuner study` gives; some are empty."""
-    if "latency" not in study.axes:
-        yield assumed_costs_warning(study.machine)
+    yield from machine_warnings(study.machine, has_latency="latency" in study.axes)
     if CUDA in study.axes["memory"]:
         yield shared_gpu_warning(study.topology, int(study.axes["ppn"][-1]))
     yield narrow_uplinks_warning(study.topology, study.axes)

@@ -12,7 +12,7 @@ from tuner import algorithms
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA, HOST
 from tuner.machines.assumed_costs import known_costs
-from tuner.machines.loader import assumed_costs_warning, load_machine
+from tuner.machines.loader import assumed_costs_warning, load_machine, machine_warnings
 from tuner.sim import simulate
 from tuner.topology import Placement
 from tuner.topology.readers import nominal_calibration
@@ -71,3 +71,13 @@ def test_a_latency_of_zero_that_a_yaml_file_states_is_kept(tmp_path: Path) -> No
     stated = written(tmp_path, "name: net\nnodes: 4\nlatency: 0us\nbandwidth: 25GB/s\n")
     found = load_machine(stated)
     assert (found.calibration.paths, assumed_costs_warning(found)) == ({}, "")
+
+
+def test_cautions_of_the_files_of_a_combination_are_said(tmp_path: Path) -> None:
+    block = "block: {blocks: [{block: b, nodes: 'n[1-2]'}]}"
+    text = f"- topology: a\n  cluster_default: true\n  {block}\n- topology: b\n  {block}\n"
+    both = tmp_path / "both.yaml"
+    both.write_text(f"combine: {{fabric: {written(tmp_path, text).name}, latency: 1us}}")
+    said = machine_warnings(load_machine(both))
+    assert said[0].startswith("caution: of Slurm's topologies a, the cluster's default, is read")
+    assert said[1:] == ("",)

@@ -213,28 +213,104 @@ def test_leaves_of_the_other_plugin() -> None:
     assert links(topology)["b1", "all"].count == 2
 
 
+@pytest.mark.parametrize("spare", ["BlockName=b3\n", "BlockName=b3 Nodes=\n"])
+def test_blocks_without_nodes_are_left_out(spare: str) -> None:
+    topology = slurm(f"{spare}BlockName=b1 Nodes=n[1-2]\nBlockName=b2 Nodes=n3\nBlockSizes=2\n")
+    assert topology.switches == ("b1", "b2", "all")
+    assert len(topology.nodes) == 3
+
+
+def test_blocks_as_slurm_prints_them() -> None:
+    """Sizes, numbers and the blocks that it joins say nothing about the network."""
+    topology = slurm(
+        "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\n"
+        "BlockName=b2 BlockIndex=1 Nodes= BlockSize=2\n"
+        "BlockName=b3 BlockIndex=2 Nodes=n[3-4] BlockSize=2\n"
+        "AggregatedBlock=b[1-3] BlockIndex=3 Nodes=n[1-4] BlockSize=4\n"
+    )
+    assert topology.switches == ("b1", "b3", "all")
+
+
+def test_keys_may_be_in_any_order() -> None:
+    topology = slurm("Nodes=n[1-2] SwitchName=a\nLinkSpeed=1 Switches=a SwitchName=t\n")
+    assert topology.switches == ("a", "t")
+
+
+LONG = ",".join(f"ip-10-0-0-{number}" for number in range(200))
+YAML_TREE = f"""# by a generator
+---
+- topology: racks
+  block: {{block_sizes: [2, 4], blocks: [{{block: b1, nodes: "n[1-2]"}}, {{block: b2}}]}}
+- topology: main
+  cluster_default: True
+  tree:
+    switches:
+      - switch: top
+        children: 01,leaf2
+      - switch: 01
+        nodes: {LONG}
+      - switch: leaf2
+        nodes: 007
+"""
+
+
+def test_the_default_of_several_topologies_in_yaml_is_read() -> None:
+    topology = slurm(YAML_TREE)
+    assert topology.name == "main"
+    assert topology.switches == ("top", "01", "leaf2")
+    assert len(topology.nodes) == 201
+    assert topology.nodes[-1].name == "007"
+    assert links(topology)["01", "top"].count == 200
+    assert "to read another one (racks), move cluster_default" in topology.cautions[0]
+
+
+def test_the_only_topology_in_yaml_is_read() -> None:
+    topology = slurm(YAML_TREE.partition("- topology: main")[0])
+    assert (topology.name, topology.cautions) == ("racks", ())
+    assert topology.switches == ("b1", "all")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("cluster_default: True", ""), "'racks', 'main' has cluster_default: true; write it in"),
+        (("tree:", "torus:"), "topology 2 has an unknown key 'torus'; known: block"),
+        (("tree:", "flat: true\n  tree:"), "'main' names no switches, as tree or block would"),
+        (("children", "parents"), "'main': tree: switches: 1 has an unknown key 'parents'"),
+        (("children: 01,", "children: nowhere,"), "switches: 1: there is no switch 'nowhere'"),
+        (("nodes: 007", "nodes:"), "tree: switches: 3: switch 'leaf2' has neither Nodes nor"),
+        (("switch: leaf2", "switch: top"), "'main': tree: switches: 3: 'top' is already at topol"),
+        (("nodes: 007", "nodes: *all"), "aliases"),
+    ],
+)
+def test_bad_yaml_of_slurm_is_named(change: tuple[str, str], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence) as caught:
+        parse_topology(YAML_TREE.replace(*change))
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (TREE + "SwitchName=x Nodes=n[04-05]", "line 6: 'n04' is already on line 2"),
-        (TREE + "SwitchName=top Nodes=x", "line 6: 'top' is already on line 5"),
-        (TREE + "SwitchName=x Nodes=y,y", "line 6: 'y' is already on line 6"),
-        (TREE + "SwitchName=x Switches=top,nowhere", "line 6: there is no line SwitchName=nowhere"),
+        (TREE + "SwitchName=x Nodes=n[04-05]", "line 6: 'n04' is already at line 2"),
+        (TREE + "SwitchName=top Nodes=x", "line 6: 'top' is already at line 5"),
+        (TREE + "SwitchName=x Nodes=y,y", "line 6: 'y' is already at line 6"),
+        (TREE + "SwitchName=x Switches=top,nowhere", "line 6: there is no switch 'nowhere'"),
         (TREE + "SwitchName=x Switches=top,top", "line 6: 'top' is there twice"),
         (TREE + "SwitchName=x", "line 6: switch 'x' has neither Nodes nor Switches"),
         (TREE + "SwitchName=x Nodes=a Colour=red", "line 6: the key 'colour' is unknown"),
         (TREE + "SwitchName=x Nodes=a and b", "line 6: a line is KEY=VALUE, each once"),
         (TREE + "SwitchName=x Nodes=a Nodes=b", "line 6: a line is KEY=VALUE, each once"),
-        (TREE + "SwitchName=x[1-2] Nodes=a", "line 6: a line begins with the SwitchName"),
-        (TREE + "Nodes=a", "line 6: a line begins with the SwitchName or the BlockName"),
+        (TREE + "SwitchName=x[1-2] Nodes=a", "line 6: the SwitchName or the BlockName of one"),
+        (TREE + "Nodes=a", "line 6: the SwitchName or the BlockName of one switch"),
         (TREE + "SwitchName=x Nodes=n[1-", r"line 6: 'n\[1-' is not a list of names"),
         (TREE + "SwitchName=x Nodes=lonely", "node lonely cannot be reached from n01"),
         (
             "SwitchName=a Switches=b\nSwitchName=b Switches=a\nSwitchName=c Nodes=n Switches=a",
             r"line \d: switch '[abc]' is below itself",
         ),
-        ("SwitchName=a Switches=a", "line 1: no SwitchName or BlockName line names a node"),
-        ("BlockSizes=4", "no SwitchName or BlockName line names a node"),
+        ("SwitchName=a Switches=a", "no switch or block names a node"),
+        ("BlockSizes=4", "no switch or block names a node"),
     ],
 )
 def test_bad_trees_are_named(text: str, sentence: str) -> None:

@@ -25,7 +25,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, parse_table, read_table
 from tuner.formats.nccl.plugin import Installed, install, installation_summary, usage_command
 from tuner.formats.registry import FORMATS
-from tuner.machines.loader import load_machine
+from tuner.machines.loader import load_machine, machine_warnings
 from tuner.machines.model_accuracy import NCCL
 from tuner.mpi_libraries import nccl
 from tuner.runtime import service_client
@@ -202,6 +202,7 @@ def run_estimate(options: argparse.Namespace) -> None:
     """Print the algorithm that NCCL is expected to choose per size, or all with their costs."""
     machine = load_machine(options.topology)
     topology = machine.topology
+    warn(*machine_warnings(machine, has_latency=True))
     interior = topology.nodes[0].node_topology
     gpus = len(interior.device_indices(GPU)) if interior else 0
     if not gpus:

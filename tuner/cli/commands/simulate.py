@@ -22,8 +22,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmChoice
 from tuner.machines import Machine
 from tuner.machines.loader import (
-    assumed_costs_warning,
     load_machine,
+    machine_warnings,
     missing_overhead_warning,
     shared_gpu_warning,
 )
@@ -188,7 +188,7 @@ def run(options: argparse.Namespace) -> None:
     machine = load_machine(options.topology, node_topology=options.node_topology)
     if calibration:
         machine = replace(machine, calibration=read_calibration(calibration))
-    warn(assumed_costs_warning(machine))
+    warn(*machine_warnings(machine))
     placement = Placement.block(machine.topology, options.ppn, options.ranks)
     if not 0 <= options.root < placement.p:
         raise InputError(f"--root {options.root}: expected a rank from 0 to {placement.p - 1}")

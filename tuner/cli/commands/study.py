@@ -15,11 +15,7 @@ from tuner.cli.options.argument_types import file_option
 from tuner.cli.terminal.output import finish_command, print_result, warn
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views import study_answers, study_view
-from tuner.machines.loader import (
-    assumed_costs_warning,
-    missing_overhead_warning,
-    shared_gpu_warning,
-)
+from tuner.machines.loader import machine_warnings, missing_overhead_warning, shared_gpu_warning
 from tuner.topology import CUDA
 from tuner.topology.readers.safe_yaml import read_yaml
 from tuner.whatif.axes import AXES, narrow_uplinks_warning
@@ -98,8 +94,7 @@ def run(options: argparse.Namespace) -> None:
     display = Display()
     with display.stage("reading the study"):
         asked = read_study(options.study)
-    if "latency" not in asked.axes:
-        warn(assumed_costs_warning(asked.machine))
+    warn(*machine_warnings(asked.machine, has_latency="latency" in asked.axes))
     if CUDA in asked.axes["memory"]:
         warn(shared_gpu_warning(asked.topology, int(asked.axes["ppn"][-1])))
     warn(narrow_uplinks_warning(asked.topology, asked.axes))

@@ -14,7 +14,7 @@ from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import add_subcommand, print_result, print_table, warn
 from tuner.cli.views.machine_view import machine_record, print_machine
 from tuner.machines import PRESETS, Machine, MachineSpec, preset_spec, with_nodes
-from tuner.machines.loader import assumed_costs_warning, load_machine
+from tuner.machines.loader import load_machine, machine_warnings
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.topology import GPU
 
@@ -101,7 +101,7 @@ def _listed(known: MachineSpec) -> dict[str, Any]:
 def run_show(options: argparse.Namespace) -> None:
     """Print everything that is known about one machine."""
     machine = _machine(options.machine, options.nodes, options.node_topology)
-    warn(assumed_costs_warning(machine))
+    warn(*machine_warnings(machine))
     print_result(options.json, machine_record(machine), lambda: print_machine(machine))
 
 

@@ -17,7 +17,7 @@ from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import add_subcommand, print_result, warn
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views import training_sweep_view, training_view
-from tuner.machines.loader import assumed_costs_warning
+from tuner.machines.loader import machine_warnings
 from tuner.training import scaling, search, sweep, sweep_spec, tuned_workload
 from tuner.training.framework_arguments import framework_arguments
 from tuner.training.memory_need import activation_warning, require_memory
@@ -165,7 +165,7 @@ def run_sweep(options: argparse.Namespace) -> None:
     display = Display()
     with display.stage("reading the sweep"):
         asked, record = sweep_spec.read_sweep(options.workload)
-    warn(assumed_costs_warning(asked.workload.machine))
+    warn(*machine_warnings(asked.workload.machine))
     warn(assumed_rate_warning(asked.workload))
     warn(missing_prices_warning(asked.prices))
     if options.csv:
@@ -200,7 +200,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 def _check(path: Path, workload: Training, *targets: Path | None) -> None:
     """Warn of assumed costs; raise InputError for outputs that cannot be written."""
-    warn(assumed_costs_warning(workload.machine))
+    warn(*machine_warnings(workload.machine))
     if isinstance(workload, Workload):
         warn(assumed_rate_warning(workload))
     for target in filter(None, targets):

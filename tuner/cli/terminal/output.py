@@ -100,9 +100,9 @@ def print_omitted(number: int, shown: int, what: str) -> None:
         print_text(f"and {number - shown} more{what}")
 
 
-def warn(sentence: str) -> None:
-    """Print one sentence to standard error, unless it is empty."""
-    if sentence:
+def warn(*sentences: str) -> None:
+    """Print sentences to standard error, except empty ones."""
+    for sentence in filter(None, sentences):
         print_text(f"tuner: {sentence}", style=CAUTION_STYLE, error=True)
 
 

@@ -161,6 +161,7 @@ def combine(fabric: Topology, node: Topology, rails: int = 1) -> Topology:
         node.memory_bandwidth,
         fabric.routing,
         fabric.capabilities | node.capabilities,
+        fabric.cautions + node.cautions,
     )
 
 

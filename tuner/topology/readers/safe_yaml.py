@@ -28,6 +28,7 @@ MAX_VALUE_CHARACTERS = 1000
 class _Loader(yaml.SafeLoader):
     """A loader of plain values, lists and mappings without aliases, tags or repeated keys."""
 
+    max_value_characters = MAX_VALUE_CHARACTERS
     depth = 0
     values = 0
 
@@ -48,8 +49,8 @@ class _Loader(yaml.SafeLoader):
             return "aliases (*name) are not read: write the value out"
         if getattr(event, "tag", None) is not None:
             return "tags (!name) are not read"
-        if isinstance(event, yaml.ScalarEvent) and len(event.value) > MAX_VALUE_CHARACTERS:
-            return f"a value is longer than {MAX_VALUE_CHARACTERS} characters"
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > self.max_value_characters:
+            return f"a value is longer than {self.max_value_characters} characters"
         if self.depth == MAX_DEPTH:
             return f"lists and mappings are nested more than {MAX_DEPTH} deep"
         return f"there are more than {MAX_VALUES} values" if self.values == MAX_VALUES else ""
@@ -64,6 +65,15 @@ class _Loader(yaml.SafeLoader):
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+class _TextLoader(_Loader):
+    """A loader that leaves every value as text, however long: a host list, a switch called 08."""
+
+    max_value_characters = MAX_BYTES
+
+
+_TextLoader.yaml_implicit_resolvers = {}  # which make numbers, flags and dates of text
 
 
 def require_yaml_length(nbytes: int) -> None:
@@ -84,14 +94,16 @@ def read_yaml(path: Path) -> Any:
     return parse_yaml(data.decode("utf-8"))
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, *, as_text: bool = False) -> Any:
     """Return the plain values, lists and mappings of YAML (or JSON) text.
+
+    as_text     leave all values as text, also numbers, flags and nothing
 
     Raises InputError naming the line of what is malformed or refused.
     """
     require_yaml_length(len(text.encode("utf-8", "surrogatepass")))
     try:
-        return yaml.load(text, Loader=_Loader)
+        return yaml.load(text, Loader=_TextLoader if as_text else _Loader)
     except yaml.MarkedYAMLError as reason:
         where = f"line {reason.problem_mark.line + 1}: " if reason.problem_mark else ""
         raise InputError(f"{where}not YAML that can be read: {reason.problem}") from None

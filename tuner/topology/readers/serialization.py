@@ -50,6 +50,7 @@ class _TopologyRecord:
     memory_bandwidth: float = math.inf
     routing: str = "spread"
     capabilities: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
 
 
 def topology_to_record(topology: Topology) -> dict[str, Any]:
@@ -73,6 +74,7 @@ def topology_to_record(topology: Topology) -> dict[str, Any]:
         topology.memory_bandwidth,
         topology.routing,
         tuple(sorted(topology.capabilities)),
+        topology.cautions,
     )
     fields: dict[str, Any] = encode_infinities(asdict(record))
     return {"kind": "topology", "version": FORMAT_VERSION, **fields}
@@ -108,6 +110,7 @@ def topology_from_record(record: Any) -> Topology:
         read.memory_bandwidth,
         read.routing,
         frozenset(read.capabilities),
+        read.cautions,
     )
 
 
