@@ -1,9 +1,11 @@
 """`tuner nccl`: what NCCL would choose, from the command line."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from tests.support.nodes import eight
 from tuner.cli.main import main
 
 
@@ -55,3 +57,16 @@ def test_what_cannot_be_answered(
     error = capsys.readouterr().err
     assert any(part in error for part in sentence.split("|"))
     assert error.count("\n") == 1
+
+
+def test_a_gpu_that_the_file_does_not_name_is_named_by_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "matrix").write_text(eight(18, "PXB"))
+    words = ["nccl", "estimate", "--topology", str(tmp_path / "matrix"), "--sizes", "1MiB"]
+    assert main(words) == 1
+    assert "or with --gpu of `tuner nccl estimate`" in capsys.readouterr().err
+    assert main([*words, "--gpu", "GB200"]) == 0
+    said = capsys.readouterr()
+    assert "allreduce of 8 GPUs" in said.out
+    assert said.err == ""

@@ -9,7 +9,7 @@ import yaml
 
 from tests.support.combined import NODE, PAIRS
 from tests.support.fabrics import DOWN, NAMES, UP, fabric
-from tests.support.nodes import adapter, card, nccl
+from tests.support.nodes import adapter, card, eight, nccl
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.topology import Link, Topology
@@ -25,6 +25,19 @@ links:
   - {between: [a, t], latency: 1us, bandwidth: 10GB/s}
   - {between: [b, s], latency: 1us, bandwidth: 10GB/s, count: 2}
   - {between: [s, t], latency: 1us, bandwidth: 10GB/s}
+"""
+LINKED = """
+name: pair
+nodes: 1
+latency: 1us
+bandwidth: 10GB/s
+interior:
+  devices:
+    - {name: gpu, kind: gpu, product: Prototype, count: 2}
+    - {name: cpu, kind: cpu, cores: 8}
+  links:
+    - {attach: gpu, to: cpu, bandwidth: 26GB/s, latency: 0us, kind: pcie}
+    - {among: gpu, bandwidth: 25GB/s, latency: 0us, kind: nvlink}
 """
 
 
@@ -226,3 +239,49 @@ def test_a_cluster_with_a_node_of_another_kind(shared: Path) -> None:
         load_topology(
             samples / "slurm/tree_topology.conf", samples / "nccl_topo/azure_ndv5-topo.xml"
         )
+
+
+def nvlink_rates(topology: Topology) -> set[float]:
+    """The rates of the NVLinks of all nodes."""
+    links = [link for inside, _ in topology.node_topologies for link in inside.links]
+    return {link.capacity / link.count for link in links if link.kind == "nvlink"}
+
+
+@pytest.mark.parametrize(("gpu", "rate"), [("GB200", 40.1e9), ("H100", 20.6e9), ("MI300X", 48e9)])
+def test_gpus_that_no_file_names_are_named(tmp_path: Path, gpu: str, rate: float) -> None:
+    fabric = "{nodes: 2, latency: 1us, bandwidth: 50GB/s}"
+    write(
+        tmp_path,
+        matrix=eight(12, "PXB"),
+        both=f"combine: {{fabric: {fabric}, node: matrix, rails: 8, gpu: {gpu}}}",
+        alone=f"combine: {{fabric: matrix, gpu: {gpu}}}",
+    )
+    for name in ("both", "alone"):
+        topology = load_topology(tmp_path / name)
+        (inside, _), *others = topology.node_topologies
+        assert not others, "the nodes are alike"
+        assert {one.product for one in inside.devices if one.kind == "gpu"} == {gpu}
+        assert list(nvlink_rates(topology)) == [pytest.approx(rate)]
+        assert topology.cautions == ()
+
+
+@pytest.mark.parametrize(
+    ("node", "gpu", "sentence"),
+    [
+        (eight(12, "PXB"), "B201", "there is no GPU 'B201'; known: K80, P100"),
+        (NODE, "H100", "computer says itself that its GPUs are sm80, not H100"),
+        ("name: x\nnodes: 2\nlatency: 1us\nbandwidth: 1GB/s\n", "H100", "x has no GPUs that could"),
+    ],
+)
+def test_gpus_that_cannot_be_named(tmp_path: Path, node: str, gpu: str, sentence: str) -> None:
+    write(tmp_path, node=node, both=f"combine: {{fabric: node, gpu: {gpu}}}")
+    with pytest.raises(InputError, match=sentence):
+        load_topology(tmp_path / "both")
+
+
+def test_unknown_gpus_may_be_taken_for_known_ones_and_keep_their_rates(tmp_path: Path) -> None:
+    write(tmp_path, node=LINKED, both="combine: {fabric: node, gpu: H100}")
+    topology = load_topology(tmp_path / "both")
+    assert nvlink_rates(topology) == {25e9}
+    (inside, _), *_ = topology.node_topologies
+    assert {one.product for one in inside.devices if one.kind == "gpu"} == {"H100"}

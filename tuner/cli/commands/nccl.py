@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from tuner.mpi_libraries import nccl
 from tuner.runtime import service_client
 from tuner.runtime.table_source import resolve_request
 from tuner.topology import GPU, Placement
+from tuner.topology.readers.gpu_products import with_gpu
 from tuner.workflows.native_files import omitted_rules_note
 
 # First NCCL that loads the plugin; it does not check what the plugin returns.
@@ -114,6 +115,9 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--collnet", action="store_true", help="let the network's switches reduce (SHARP)"
+    )
+    parser.add_argument(
+        "--gpu", metavar="PRODUCT", help="GPU of the nodes, such as GH200, where no file says it"
     )
     parser.add_argument("--all", action="store_true", help="list every algorithm and protocol")
 
@@ -201,6 +205,8 @@ def _table(
 def run_estimate(options: argparse.Namespace) -> None:
     """Print the algorithm that NCCL is expected to choose per size, or all with their costs."""
     machine = load_machine(options.topology)
+    if options.gpu:
+        machine = replace(machine, topology=with_gpu(machine.topology, options.gpu))
     topology = machine.topology
     warn(*machine_warnings(machine, has_latency=True))
     interior = topology.nodes[0].node_topology

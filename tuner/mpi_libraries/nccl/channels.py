@@ -12,7 +12,6 @@ W. Tillson, J. Combin. Theory B 29, 1980) but six of halves.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -32,23 +31,10 @@ from tuner.mpi_libraries.nccl.constants import (
     SOCKET_BANDWIDTH_GB_S,
 )
 from tuner.topology import CPU, GPU, SWITCH, Link, NodeTopology
-from tuner.topology.readers.node_builder import nvlink_bandwidth
+from tuner.topology.readers import gpu_products
+from tuner.topology.readers.gpu_products import COMPUTE_CAPABILITIES, nvlink_bandwidth
 
 MAX_SEARCH_STEPS = 200_000  # extensions of partial rings, to limit the time of a search
-COMPUTE_CAPABILITIES = {
-    "K80": 37,
-    "P100": 60,
-    "V100": 70,
-    "A100": 80,
-    "A800": 80,
-    "H100": 90,
-    "H200": 90,
-    "H800": 90,
-    "GH200": 90,
-    "B200": 100,
-    "GB200": 100,
-    "B300": 103,
-}
 CPU_VENDORS = {"EPYC": AMD, "AMD": AMD, "POWER": POWER, "Grace": ARM, "Neoverse": ARM, "ARM": ARM}
 
 
@@ -73,14 +59,14 @@ def compute_capability(node_topology: NodeTopology) -> int:
     """
     gpus = node_topology.device_indices(GPU)
     product = node_topology.devices[int(gpus[0])].product if len(gpus) else "no GPU"
-    found = [number for name, number in COMPUTE_CAPABILITIES.items() if name in product]
-    found += [int(digits) for digits in re.findall(r"^sm_?([0-9]{2,3})$", product)]
-    if not found:
+    found = gpu_products.compute_capability(product)
+    if found is None:
         raise InputError(
             f"NCCL's choice depends on the GPU, and {product!r} is none of"
-            f" {', '.join(COMPUTE_CAPABILITIES)}: name the product of the node's GPUs"
+            f" {', '.join(COMPUTE_CAPABILITIES)}: name the node's GPUs in a YAML file with"
+            " `combine: {fabric: FILE, gpu: PRODUCT}`, or with --gpu of `tuner nccl estimate`"
         )
-    return max(found)
+    return found
 
 
 def cpu_vendor(node_topology: NodeTopology) -> str:

@@ -12,6 +12,7 @@ rails       number of cables that each cable of the fabric stands for, one per N
             and single-switch files describe only one
 latency     latency of every cable of the network, where the fabric's file does not say it
 bandwidth   bandwidth of every cable of the network, where the fabric's file does not say it
+gpu         product of the GPUs, such as GH200, where the node's file does not say it
 offers      what the network can do besides moving messages
 nodes       pattern such as "gpu*"; nodes with other names, such as storage nodes, are left out,
             and so are the switches that have no node below them any more
@@ -31,9 +32,10 @@ from typing import Any
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.file_settings import RATE, TIME, parse_int, parse_name, parse_names, require_keys
 from tuner.topology import NIC, Link, Node, Topology
+from tuner.topology.readers.gpu_products import with_gpu
 from tuner.topology.readers.yaml_topology import parse_local_costs, topology_from_yaml
 
-COMBINE_KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers"}
+COMBINE_KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers", "gpu"}
 MAX_RAILS = 64
 UNNAMED_FABRIC = "cluster"
 
@@ -58,6 +60,8 @@ def combine_from_yaml(record: Mapping[str, Any], load: Callable[[str], Topology]
         fabric = _select_nodes(fabric, parse_name("combine: nodes", told["nodes"]))
     if "node" in told:
         fabric = combine(fabric, load(_name("node", told["node"])), rails)
+    if "gpu" in told:
+        fabric = with_gpu(fabric, parse_name("combine: gpu", told["gpu"]))
     local = parse_local_costs("local", record["local"]) if "local" in record else {}
     return replace(fabric, name=parse_name("name", record.get("name", fabric.name)), **local)
 

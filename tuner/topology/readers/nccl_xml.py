@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.topology import CPU, GPU, NIC, Node, Topology
-from tuner.topology.readers.node_builder import (
+from tuner.topology.readers.gpu_products import (
     DEFAULT_XGMI_BANDWIDTH,
+    XGMI_BANDWIDTHS,
+    nvlink_bandwidth,
+)
+from tuner.topology.readers.node_builder import (
     PCIE_LANE_BANDWIDTHS,
     UNNAMED_NODE,
-    XGMI_BANDWIDTHS,
     NodeBuilder,
     PciBranch,
-    nvlink_bandwidth,
     socket_bandwidth,
 )
 from tuner.topology.readers.safe_xml import XmlElement, parse_xml

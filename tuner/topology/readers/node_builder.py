@@ -17,8 +17,8 @@ from tuner.topology.readers.yaml_fields import MAX_DEVICES
 UNNAMED_NODE = "computer"  # name of a node whose file has no name
 NVSWITCH_PRODUCT = "NVSwitch"
 
-# Bytes per second and direction, from src/graph/topo.h and topo.cc of NCCL 2.30 and of RCCL:
-# PCIe by gigatransfers per second of a lane, NVLink by compute capability, xGMI by gfx number.
+# Bytes per second and direction of a PCIe lane by its gigatransfers per second, from
+# src/graph/topo.cc of NCCL 2.30.
 PCIE_LANE_BANDWIDTHS = {
     2.5: 15e9 / 80,
     5.0: 30e9 / 80,
@@ -28,9 +28,6 @@ PCIE_LANE_BANDWIDTHS = {
     64.0: 480e9 / 80,
 }
 DEFAULT_PCIE_BANDWIDTH = 16 * PCIE_LANE_BANDWIDTHS[8.0]  # of a link without a stated speed
-NVLINK_BANDWIDTHS = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 87: 20e9, 90: 20.6e9, 100: 40.1e9}
-XGMI_BANDWIDTHS = {"90a": 36e9, "940": 48e9, "941": 48e9, "942": 48e9, "950": 48e9}
-DEFAULT_XGMI_BANDWIDTH = 24e9
 MIN_SHARP_LINKS = 18  # per GPU: NVSwitches with this many (since H100) also reduce
 
 # The bus between CPUs, in bytes per second. These are nominal values; no file says how many links a
@@ -38,12 +35,6 @@ MIN_SHARP_LINKS = 18  # per GPU: NVSwitches with this many (since H100) also red
 SOCKET_BANDWIDTH = 41.6e9  # two UPI links of 10.4 GT/s
 SOCKET_BANDWIDTH_AMD = 96e9  # three xGMI-2 links of 16 lanes at 16 GT/s
 SOCKET_BANDWIDTH_POWER = 64e9  # the X-bus of POWER9
-
-
-def nvlink_bandwidth(capability: int) -> float:
-    """Return bytes per second of one NVLink for a CUDA compute capability (80 for 8.0)."""
-    known = [version for version in NVLINK_BANDWIDTHS if version <= capability]
-    return NVLINK_BANDWIDTHS[max(known, default=60)]
 
 
 def socket_bandwidth(processor: str) -> float:

@@ -5,23 +5,24 @@
 
 (SOC is an older name of SYS.) PCIe switches and CPUs are inferred: devices joined by PIX are on one
 switch, switches and devices joined by PXB are on one switch above, and what PHB, NODE or the same
-CPU affinity joins is on one CPU. The matrix must be symmetric and free of contradictions. It
-contains no bandwidths: by default an NVLink has 20 GB/s (the effective rate on V100 and A100; P100
-18, H100 20.6, B200 40) and a PCIe link 12 GB/s.
+CPU affinity joins is on one CPU. The driver also prints SYS where the firmware does not say that
+two PCIe root complexes belong to one CPU: between devices of one CPU it is read as NODE. The matrix
+must be symmetric and free of other contradictions. It names no products and no bandwidths: by
+default an NVLink has 20 GB/s (the effective rate on V100 and A100) and a PCIe link 12 GB/s.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.topology import CPU, GPU, NIC, Node, NodeTopology, Topology
+from tuner.topology import CPU, GPU, NIC, Node, Topology
+from tuner.topology.readers.gpu_products import NVLINK_BANDWIDTHS, UNNAMED_GPUS
 from tuner.topology.readers.node_builder import (
     DEFAULT_PCIE_BANDWIDTH,
-    NVLINK_BANDWIDTHS,
     SOCKET_BANDWIDTH,
     UNNAMED_NODE,
     NodeBuilder,
@@ -36,6 +37,7 @@ CELL = re.compile(r"\s*(NV[0-9]{1,3}(?![0-9])|PIX|PXB|PHB|NODE|SYS|SOC|X)")
 CPU_LIST = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?){0,500}")
 PATH_TYPES_NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 MAX_COLUMNS = 200
+MAX_PAIRS = 4  # that a caution names
 MAX_NVLINKS_PER_GPU = 18  # up to B200
 
 
@@ -86,14 +88,14 @@ def parse_nvidia_smi(
             plan.attach(cpu, branch)
     plan.connect_cpus(cpus, SOCKET_BANDWIDTH)
     _connect_nvlinks(matrix, plan, names, nvlink_bandwidth)
-    return _topology(plan.build(), plan.capabilities)
+    cautions = [UNNAMED_GPUS] if any(one.kind == "nvlink" for one in plan.links.values()) else []
+    return _topology(plan, (*cautions, *_distant_neighbours(matrix, sockets)))
 
 
-def _topology(interior: NodeTopology, offers: frozenset[str]) -> Topology:
-    cores = max(1, sum(device.cores for device in interior.devices))
-    return Topology(
-        UNNAMED_NODE, (Node(UNNAMED_NODE, cores, interior),), (), (), capabilities=offers
-    )
+def _topology(plan: NodeBuilder, cautions: tuple[str, ...]) -> Topology:
+    node = Node(UNNAMED_NODE, max(1, sum(device.cores for device in plan.devices)), plan.build())
+    offers = plan.capabilities
+    return Topology(UNNAMED_NODE, (node,), (), (), capabilities=offers, cautions=cautions)
 
 
 def _matrix(text: str) -> _Matrix:
@@ -225,7 +227,8 @@ def _groups_within(matrix: _Matrix, members: Sequence[int], farthest: str) -> li
 def _sockets(matrix: _Matrix) -> list[list[int]]:
     """Return the devices of each CPU.
 
-    CPU affinity counts too, because NVLink cells hide how GPUs are connected otherwise.
+    CPU affinity counts too, and more than SYS, because NVLink cells hide how GPUs are connected
+    otherwise.
     """
     devices = range(len(matrix.names))
     groups = _groups_within(matrix, devices, "NODE")
@@ -234,15 +237,23 @@ def _sockets(matrix: _Matrix) -> list[list[int]]:
     for device in devices:
         if matrix.affinity[device]:
             joined.append((first.setdefault(matrix.affinity[device], device), device))
-    sockets = _connected_groups(devices, joined)
-    for socket in sockets:
-        for a, b in combinations(socket, 2):
-            if matrix.cells[a][b] == "SYS":
-                raise InputError(
-                    f"{matrix.cell_location(a, b)}: SYS, but other cells or the CPU affinities put"
-                    " the two next to one CPU"
-                )
-    return sockets
+    return _connected_groups(devices, joined)
+
+
+def _distant_neighbours(matrix: _Matrix, sockets: Sequence[Sequence[int]]) -> Iterator[str]:
+    """Yield a caution if cells say SYS of devices that are on one CPU."""
+    pairs = [
+        f"{matrix.names[a]}-{matrix.names[b]}"
+        for socket in sockets
+        for a, b in combinations(socket, 2)
+        if matrix.cells[a][b] == "SYS"
+    ]
+    if pairs:
+        rest = f" and {len(pairs) - MAX_PAIRS} more" if len(pairs) > MAX_PAIRS else ""
+        yield (
+            f"the matrix says SYS of {', '.join(pairs[:MAX_PAIRS])}{rest}, but by their CPU"
+            " affinities they are on one CPU: it is taken to join them (NODE)"
+        )
 
 
 def _branches(
