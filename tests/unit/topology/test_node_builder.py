@@ -396,6 +396,45 @@ def test_links_of_gpus_to_cpus() -> None:
     assert link(read(nccl(grace), "nccl"), "gpu0", "cpu0").capacity == pytest.approx(447.12e9)
 
 
+def xgmi_pair(gcn: str) -> Topology:
+    """Two GPUs of an architecture, as RCCL writes it, joined by one link."""
+    cards = (card(bus, dev, to(peer, 1, "0x038000", "xgmi"), gcn) for bus, dev, peer in PEERS)
+    return parse_topology(nccl("".join(cards), version="2"))[1]
+
+
+PEERS = [("c1", 0, "c6"), ("c6", 1, "c1")]
+
+
+@pytest.mark.parametrize(
+    ("gcn", "product", "rate"),
+    [
+        ("910", "gfx90a", 36e9),
+        ("gfx90a", "gfx90a", 36e9),
+        ("gfx90a:sramecc+:xnack-", "gfx90a", 36e9),
+        ("908", "gfx908", 24e9),
+        ("940", "gfx940", 48e9),
+        ("gfx942", "gfx942", 48e9),
+    ],
+)
+def test_architectures_as_rccl_wrote_them(gcn: str, product: str, rate: float) -> None:
+    topology = xgmi_pair(f'sm="90" gcn="{gcn}"')
+    interior = inside(topology)
+    assert [d.product for d in interior.devices if d.kind == "gpu"] == [product] * 2
+    assert link(interior, "gpu0", "gpu1").capacity == rate
+    assert topology.cautions == ()
+
+
+def test_a_rate_that_is_assumed_for_an_unknown_architecture_is_said() -> None:
+    topology = xgmi_pair('gcn="gfx1201"')
+    assert link(inside(topology), "gpu0", "gpu1").capacity == 24e9
+    assert topology.cautions == (
+        "the rate of xGMI links between GPUs of architecture gfx1201 is not known: 24 GB/s are"
+        " assumed, as in RCCL",
+    )
+    assert xgmi_pair("").cautions == (UNNAMED_GPUS,)
+    assert parse_topology(nccl(card("02", 0, sm="")))[1].cautions == ()
+
+
 def test_a_file_without_gpu_elements_goes_by_class() -> None:
     text = nccl(
         function("02", "0x030200") + function("03", "0x020700") + function("04", "0x010802")

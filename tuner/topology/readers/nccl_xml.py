@@ -17,6 +17,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.topology import CPU, GPU, NIC, Node, Topology
 from tuner.topology.readers.gpu_products import (
     DEFAULT_XGMI_BANDWIDTH,
+    UNNAMED_GPUS,
     XGMI_BANDWIDTHS,
     nvlink_bandwidth,
 )
@@ -32,6 +33,8 @@ from tuner.topology.readers.safe_xml import XmlElement, parse_xml
 VERSIONS = ("1", "2")  # the second is RCCL's
 GPU_CLASSES = ("0x03", "0x12")  # displays and accelerators
 NIC_CLASS, NVSWITCH_CLASS, POWER_CLASS = "0x02", "0x0680", "0x068001"  # the last one: a POWER9 CPU
+GPU_LINKS = ("nvlink", "xgmi")
+OLD_ARCHITECTURES = {"910": "90a"}  # what RCCL called gfx90a until 2023, from its archinfo.cc
 MAX_LANES = 32
 MAX_LINK_COUNT = 64
 MAX_BANDWIDTH_MB_S = 10_000_000
@@ -48,7 +51,8 @@ def parse_nccl_xml(text: str) -> Topology:
     drawn.connect_gpus()
     cores = sum(device.cores for device in drawn.builder.devices)
     node = Node(UNNAMED_NODE, max(1, cores), drawn.builder.build())
-    return Topology(UNNAMED_NODE, (node,), (), (), capabilities=drawn.builder.capabilities)
+    offers, cautions = drawn.builder.capabilities, tuple(_cautions(drawn.gpus))
+    return Topology(UNNAMED_NODE, (node,), (), (), capabilities=offers, cautions=cautions)
 
 
 def _cpus(root: XmlElement) -> list[XmlElement]:
@@ -141,18 +145,18 @@ class _NodeGraph:
         Targets outside the file are ignored later.
         """
         name = self.device_names[id(gpu)]
-        for link in (child for inner in _gpus_in(gpu) for child in inner.children):
+        for link in _links(gpu):
             kind = link.attributes.get("tclass", "")
             count = link.int_attribute("count", 1, MAX_LINK_COUNT)
             if link.name == "c2c":
                 rate = link.int_attribute("bw", 0, MAX_BANDWIDTH_MB_S) * 1e6
                 self.connect_to_cpu(name, rate, count)
-            elif link.name in ("nvlink", "xgmi") and kind == POWER_CLASS:
+            elif link.name in GPU_LINKS and kind == POWER_CLASS:
                 self.connect_to_cpu(name, _link_rate(gpu, link), count)
-            elif link.name in ("nvlink", "xgmi") and kind.startswith(NVSWITCH_CLASS):
+            elif link.name in GPU_LINKS and kind.startswith(NVSWITCH_CLASS):
                 self.nvswitch_link_counts[name] += count
                 self.link_rates[name, ""] = _link_rate(gpu, link)
-            elif link.name in ("nvlink", "xgmi"):
+            elif link.name in GPU_LINKS:
                 pair = name, self.gpu_at_address.get(_address(link, "target"), "")
                 self.link_counts[pair] += count
                 self.link_rates[pair], self.link_elements[pair] = _link_rate(gpu, link), link
@@ -206,6 +210,24 @@ def _gpus_in(element: XmlElement) -> list[XmlElement]:
     return [child for child in element.children if child.name == "gpu"]
 
 
+def _links(gpu: XmlElement) -> list[XmlElement]:
+    """Return the links of a GPU other than PCIe."""
+    return [child for inner in _gpus_in(gpu) for child in inner.children]
+
+
+def _cautions(gpus: list[XmlElement]) -> Iterator[str]:
+    """Yield a caution for each product of which nothing says how fast its links are."""
+    linked = [gpu for gpu in gpus if any(link.name in GPU_LINKS for link in _links(gpu))]
+    for product in sorted({_product(gpu) for gpu in linked}):
+        if not product:
+            yield UNNAMED_GPUS
+        elif product.startswith("gfx") and product not in XGMI_BANDWIDTHS:
+            yield (
+                f"the rate of xGMI links between GPUs of architecture {product} is not known:"
+                f" {DEFAULT_XGMI_BANDWIDTH / 1e9:g} GB/s are assumed, as in RCCL"
+            )
+
+
 def _first_net(element: XmlElement) -> dict[str, str]:
     """Return the attributes of the first network device of a PCI function, {} if it has none."""
     nics = [element] if element.name == "nic" else element.children
@@ -235,18 +257,16 @@ def _product(gpu: XmlElement) -> str:
     """Return NCCL's name of the architecture, `sm80` or `gfx942`, or "" if the file has none."""
     told = next((inner.attributes for inner in _gpus_in(gpu)), {})
     if "gcn" in told:
-        return f"gfx{told['gcn'].removeprefix('gfx')}"
+        number = told["gcn"].removeprefix("gfx").partition(":")[0]  # gfx90a:sramecc+:xnack-
+        return f"gfx{OLD_ARCHITECTURES.get(number, number)}"
     return f"sm{told['sm']}" if "sm" in told else ""
 
 
 def _link_rate(gpu: XmlElement, link: XmlElement) -> float:
     """Return the bandwidth of one link of this GPU in bytes per second."""
-    inner = _gpus_in(gpu)[0]
     if link.name == "xgmi":
-        return XGMI_BANDWIDTHS.get(
-            inner.attributes.get("gcn", "").removeprefix("gfx"), DEFAULT_XGMI_BANDWIDTH
-        )
-    return nvlink_bandwidth(inner.int_attribute("sm", 0, 1000))
+        return XGMI_BANDWIDTHS.get(_product(gpu), DEFAULT_XGMI_BANDWIDTH)
+    return nvlink_bandwidth(_gpus_in(gpu)[0].int_attribute("sm", 0, 1000))
 
 
 def _processor_name(cpu: XmlElement) -> str:
