@@ -106,7 +106,11 @@ class CallPredictor:
 
         with_nccl       whether NCCL's model is used, if NCCL can run there
         nccl_factors    factors of NCCL's latencies and of its rates, as for `nccl_times`
+
+        Raises InputError for buffers in the memory of GPUs on a node that has none.
         """
+        if memory == CUDA:
+            placement.require_gpus()
         nccl = nccl_times(placement, memory, *nccl_factors) if with_nccl else None
         return cls(placement, calibration, memory, nccl)
 

@@ -111,7 +111,7 @@ class Placement:
         nic = self.topology.first_port[self.node_of]
         cpu_nic = nic.copy()
         if memory == CUDA:
-            self._require_gpus()
+            self.require_gpus()
         for interior, nodes in self.topology.node_topologies:
             mine = np.flatnonzero(np.isin(self.node_of, nodes))
             device[mine], cpu[mine] = self._devices(interior, mine, memory)
@@ -119,7 +119,8 @@ class Placement:
             cpu_nic[mine] += _nearest(interior, cpu[mine], self.node_of[mine])
         return RankDevices(device, cpu, nic, cpu_nic)
 
-    def _require_gpus(self) -> None:
+    def require_gpus(self) -> None:
+        """Raise InputError for a node without GPUs."""
         for node in {int(n) for n in self.node_of}:
             interior = self.topology.nodes[node].node_topology
             if interior is None or not len(interior.device_indices(GPU)):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.nodes import computer
 from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, write_calibration
 from tuner.mpi_libraries import schedules
@@ -418,3 +419,12 @@ def test_a_message_that_is_too_long_is_named(
     asked = ("simulate", "--topology", str(flat), "--collective", "alltoallv", *words)
     assert main([*asked]) == 1
     assert "and at most 2147483647 can be sent: take a smaller size" in capsys.readouterr().err
+
+
+def test_memory_of_gpus_is_refused_where_there_are_none_also_for_one_rank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "node.xml").write_text(computer("", ""))
+    words = ["--collective", "allreduce", "--sizes", "1MiB", "--ppn", "1", "--memory", "cuda"]
+    assert main(["simulate", "--topology", str(tmp_path / "node.xml"), *words]) == 1
+    assert "node computer of topology computer has no GPU" in capsys.readouterr().err

@@ -107,9 +107,40 @@ def test_ethernet_counts_only_where_no_adapter_speaks_verbs() -> None:
 
 def test_displays_of_boards_are_no_gpus() -> None:
     board = pci("PCIDev", "0300 [1a03:2000] [1a03:2000]", 60)
-    other = pci("PCIDev", "0300 [10de:1db8] [10de:131d]", 61)  # no driver saw it
+    other = pci("PCIDev", "0302 [10de:1db8] [10de:131d]", 61)  # no driver saw it
     assert number(read(computer(host_bridge(board + gpu("cuda0", 40)), ""), "hwloc"))["gpu"] == 1
     assert number(read(computer(host_bridge(board + other), ""), "hwloc"))["gpu"] == 1
+
+
+def console(driver: str) -> str:
+    """A display adapter of AMD with a device of this name."""
+    osdev = f'<object type="OSDev" gp_index="561" name="{driver}" osdev_type="1"/>'
+    return pci("PCIDev", "0300 [1002:515e] [1028:023c]", 61, osdev)
+
+
+@pytest.mark.parametrize(
+    ("driver", "gpus"), [("card0", 0), (":0.0", 0), ("opencl0d0", 1), ("rsmi0", 1), ("cuda0", 1)]
+)
+def test_a_display_adapter_is_a_gpu_only_with_a_driver_for_computing(
+    driver: str, gpus: int
+) -> None:
+    interior = read(computer(host_bridge(console(driver)), ""), "hwloc")
+    assert number(interior).get("gpu", 0) == gpus
+
+
+@pytest.mark.parametrize("kind", ["0302", "0380", "1200"])
+def test_accelerators_need_no_driver(kind: str) -> None:
+    text = computer(host_bridge(pci("PCIDev", f"{kind} [1002:740c] [1002:0b0c]", 61)), "")
+    assert number(read(text, "hwloc"))["gpu"] == 1
+
+
+@pytest.mark.parametrize(("kind", "osdev"), [("0200", "2"), ("0207", "3")])
+def test_functions_without_a_name_are_no_nics_beside_others_with_one(kind: str, osdev: str) -> None:
+    virtual = "".join(pci("PCIDev", f"{kind} [15b3:1018] [15b3:0000]", n) for n in (70, 71))
+    named = nic("port0", 50, osdev, kind)
+    interior = read(computer(host_bridge(virtual + named), ""), "hwloc")
+    assert [d.product for d in interior.devices if d.kind == "nic"] == ["port0"]
+    assert number(read(computer(host_bridge(virtual), ""), "hwloc"))["nic"] == 2
 
 
 def test_links_of_a_matrix_beat_pcie() -> None:

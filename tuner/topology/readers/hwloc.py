@@ -6,7 +6,10 @@ attached to it as the PCI bridges are, with the link speed at the time when the 
 idle GPU may have slowed its link down). `NVLinkBandwidth` and `XGMIBandwidth` matrices become
 links.
 
-NICs are the devices that support verbs; where there is none, the Ethernet adapters.
+GPUs are the devices with a driver for computing, or else accelerators by class; a display adapter
+without such a driver is none. NICs are the devices that support verbs; where there is none, the
+Ethernet adapters. Functions that the system gives no name, such as those for virtual machines,
+count only where it names none.
 """
 
 from __future__ import annotations
@@ -29,9 +32,11 @@ from tuner.topology.readers.safe_xml import XmlElement, parse_xml
 
 VERSIONS = ("2.", "3.")
 NVIDIA, AMD = "10de", "1002"
-GPU_CLASSES = ("0300", "0302", "0380", "1200")  # the last two: AMD accelerators
+DISPLAY_CLASS = "0300"
+ACCELERATOR_CLASSES = ("0302", "0380", "1200")  # the last two: AMD's
 INFINIBAND, ETHERNET = "0207", "0200"
 PCI_TREE_TYPES = ("Bridge", "PCIDev")
+OPENCL_NAME = re.compile(r"opencl[0-9]+d[0-9]+")
 GPU_NAME = re.compile(r"(?:nvml|cuda|rsmi)([0-9]{1,6})")
 PCI_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):[0-9a-f]{4}\]")
 LINK_MATRICES = ("NVLinkBandwidth", "XGMIBandwidth")  # MB/s, 0 where there is no link
@@ -113,17 +118,13 @@ class _PciDevices:
     def from_xml(cls, root: XmlElement) -> _PciDevices:
         devices = [element for element in root.walk() if _type(element) == "PCIDev"]
         driven = [element for element in devices if _gpu_number(element) is not None]
-        displays = [
-            element
-            for element in devices
-            if _pci(element)[0] in GPU_CLASSES and _pci(element)[1] in (NVIDIA, AMD)
-        ]
-        gpus = sorted(driven, key=lambda e: _gpu_number(e) or 0) or displays
+        gpus = sorted(driven, key=lambda e: _gpu_number(e) or 0)
+        gpus = gpus or [element for element in devices if _is_accelerator(element)]
         newest = root.attributes["version"].startswith("3.")
         verbs, network = ("32", "16") if newest else ("3", "2")
         fast = [e for e in devices if _osdev(e, verbs) or _pci(e)[0] == INFINIBAND]
         slow = [e for e in devices if _osdev(e, network) or _pci(e)[0] == ETHERNET]
-        return cls(gpus, fast or slow)
+        return cls(gpus, [e for e in fast or slow if _product(e, NIC)] or fast or slow)
 
 
 def _pci(element: XmlElement) -> tuple[str, str]:
@@ -132,9 +133,20 @@ def _pci(element: XmlElement) -> tuple[str, str]:
     return (match[1], match[2]) if match else ("", "")
 
 
+def _is_accelerator(element: XmlElement) -> bool:
+    """Return whether a device computes, as far as its class and OpenCL say."""
+    kind, vendor = _pci(element)
+    computes = kind == DISPLAY_CLASS and any(map(OPENCL_NAME.fullmatch, _inner_names(element)))
+    return vendor in (NVIDIA, AMD) and (kind in ACCELERATOR_CLASSES or computes)
+
+
+def _inner_names(element: XmlElement) -> list[str]:
+    return [child.attributes.get("name", "") for child in element.children]
+
+
 def _gpu_number(element: XmlElement) -> int | None:
     """Return the number that the driver gave to a GPU, None for other devices."""
-    names = [child.attributes.get("name", "") for child in element.children]
+    names = _inner_names(element)
     matches = sorted((name[:4] != "nvml", name) for name in names if GPU_NAME.fullmatch(name))
     found = GPU_NAME.fullmatch(matches[0][1]) if matches else None
     return int(found[1]) if found else None
