@@ -100,3 +100,32 @@ def card(bus: str, dev: int, links: str = "", sm: str = 'sm="80"') -> str:
 
 def adapter(bus: str, name: str, dev: int) -> str:
     return function(bus, "0x020700", f'<nic><net name="{name}" dev="{dev}" speed="200000"/></nic>')
+
+
+GPUS_OF_AMD = """
+============= ROCm System Management Interface =============
+================== Weight between two GPUs =================
+       GPU0         GPU1         GPU2
+GPU0   0            15           30
+GPU1   15           0            40
+GPU2   30           40           0
+
+=================== Hops between two GPUs ==================
+       GPU0         GPU1         GPU2
+GPU0   0            1            2
+GPU1   1            0            2
+GPU2   2            2            0
+
+================ Link Type between two GPUs ================
+       GPU0         GPU1         GPU2
+GPU0   0            XGMI         XGMI
+GPU1   XGMI         0            PCIE
+GPU2   XGMI         PCIE         0
+
+======================== Numa Nodes ========================
+GPU[0]\t\t: (Topology) Numa Node: 0
+GPU[0]\t\t: (Topology) Numa Affinity: 0
+GPU[1]\t\t: (Topology) Numa Node: 0
+GPU 2          : (Topology) Numa Node: 1
+=================== End of ROCm SMI Log ====================
+"""

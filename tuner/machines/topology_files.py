@@ -21,6 +21,7 @@ from tuner.topology.readers.hwloc import parse_hwloc
 from tuner.topology.readers.ibnetdiscover import parse_ibnetdiscover
 from tuner.topology.readers.nccl_xml import parse_nccl_xml
 from tuner.topology.readers.nvidia_smi import parse_nvidia_smi
+from tuner.topology.readers.rocm_smi import parse_rocm_smi
 from tuner.topology.readers.serialization import topology_from_record
 from tuner.topology.readers.slurm import KNOWN_KEYS, YAML_ENTRY, parse_slurm
 
@@ -59,20 +60,33 @@ TOPOLOGY_FORMATS: dict[str, Callable[[str], Topology]] = {
     "yaml": _parse_yaml,
     "hwloc": parse_hwloc,
     "nvidia-smi": parse_nvidia_smi,
+    "rocm-smi": parse_rocm_smi,
     "nccl": parse_nccl_xml,
     "ibnetdiscover": parse_ibnetdiscover,
     "slurm": parse_slurm,
     "tuner": _parse_own_record,
 }
 
-# A line that only this format has; text without one is XML if it begins with a tag, else YAML.
+# What only this format has, tried in this order; text that begins with a tag is XML.
 FORMAT_PATTERNS = {
     "nvidia-smi": re.compile(r"^GPU[0-9]+[ \t]+(X|NV[0-9]|PIX|PXB|PHB|NODE|SYS|SOC)\b", re.M),
+    "rocm-smi": re.compile(r"^=+ (ROCm System Management|Link Type between two GPUs)\b", re.M),
     "ibnetdiscover": re.compile(r'^(Switch|Ca|Rt)[ \t]+[0-9]+[ \t]+"[SHR]-', re.M),
     "slurm": re.compile(
         rf"^[ \t]*({'|'.join(KNOWN_KEYS)})[ \t]*=|{YAML_ENTRY.pattern}", re.M | re.I
     ),
+    "yaml": re.compile(
+        r"(?:^|[{,])[ \t\ufeff]*[\"']?"
+        r"(name|nodes|preset|combine|fabric|links|latency|bandwidth)[\"']?[ \t]*:",
+        re.M,
+    ),
 }
+FOREIGN_TEXT = (
+    "not recognised as a topology, which is hwloc's XML (`lstopo --of xml`), NCCL's or RCCL's XML"
+    " (NCCL_TOPO_DUMP_FILE), what `nvidia-smi topo -m`, `rocm-smi --showtopo`, `ibnetdiscover` or"
+    " `scontrol show topology` prints, Slurm's topology.conf or topology.yaml, or tuner's own YAML:"
+    " docs/how-to/describe-a-machine.md explains them"
+)
 OWN_KIND = re.compile(r'\s*\{\s*"kind"\s*:\s*"([a-z ]+)"')  # at the start of tuner's own files
 OWN_TOPOLOGY = "topology"  # the kind of the format "tuner"
 KIND_NAMES = {
@@ -161,7 +175,10 @@ def _load(path: Path, allow_combine: bool) -> Topology:
 
 
 def detect_topology_format(text: str) -> str:
-    """Return the name of the format that a text appears to be in."""
+    """Return the name of the format that a text appears to be in.
+
+    Raises InputError for a text that appears to be in none.
+    """
     at = 0
     while (prologue := XML_PROLOGUE.match(text, at)) is not None:
         at = prologue.end()
@@ -170,4 +187,7 @@ def detect_topology_format(text: str) -> str:
     start = text[at:].lstrip("\ufeff \t\r\n")
     if start.startswith("<"):
         return "nccl" if re.match(r"<system\b", start) else "hwloc"
-    return next((name for name, line in FORMAT_PATTERNS.items() if line.search(text)), "yaml")
+    for name, line in FORMAT_PATTERNS.items():
+        if line.search(text):
+            return name
+    raise InputError(FOREIGN_TEXT)

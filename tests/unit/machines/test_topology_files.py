@@ -171,3 +171,12 @@ def test_the_record_of_a_topology_is_read(tmp_path: Path) -> None:
     assert parse_topology(path.read_text())[0] == "tuner"
     with pytest.raises(InputError, match="not JSON: "):
         parse_topology(path.read_text()[:-1])
+
+
+@pytest.mark.parametrize("text", ["", "hello\tworld\n", '{"a": 1}', "- 1\n", "[1, 2"])
+def test_what_is_no_topology_gets_the_forms_that_are_read(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "any"
+    path.write_text(text)
+    for read in (load_topology, load_machine):
+        with pytest.raises(InputError, match="any: not recognised as a topology, which is hwloc"):
+            read(path)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.combined import NODE
 from tests.support.fabrics import DOWN, NAMES, TREE, UP, fabric
-from tests.support.nodes import SWITCHED, computer, eight
+from tests.support.nodes import GPUS_OF_AMD, SWITCHED, computer, eight
 from tests.support.properties import examples
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import parse_topology
@@ -39,7 +39,7 @@ for expression in sys.argv[1:]:
             sys.exit(f"while {expression[:80]} was read")
         continue
     try:
-        print("read", len(parse_topology(eval(expression))[1].nodes))
+        print("read", len(parse_topology(*eval(f"[{expression}]"))[1].nodes))
     except InputError as reason:
         assert len(str(reason)) < 400, len(str(reason))
         assert "\\n" not in str(reason)
@@ -63,7 +63,7 @@ def limited() -> None:
 
 
 def said_about(*expressions: str) -> str:
-    """What reading the texts that Python expressions stand for says, a line for each."""
+    """What reading the texts (and formats) that Python expressions are says, a line for each."""
     ran = subprocess.run(
         [sys.executable, "-c", READ, *expressions],
         capture_output=True,
@@ -77,20 +77,20 @@ def said_about(*expressions: str) -> str:
 
 
 YAML = [
-    (f"'''{ALIASES}'''", "line 2: not YAML that can be read: aliases"),
-    (f"'x0: &x0 {{a: 1}}\\n{MERGES}'", "line 2: not YAML that can be read: aliases"),
-    ("'a: &a [*a]'", "aliases (*name) are not read: write the value out"),
-    ("'[' * 1000000", "nested more than 20 deep"),
-    ("'{a: ' * 200000", "nested more than 20 deep"),
-    ("'- ' * 500000", "nested more than 20 deep"),
+    (f"'''{ALIASES}''', 'yaml'", "line 2: not YAML that can be read: aliases"),
+    (f"'x0: &x0 {{a: 1}}\\n{MERGES}', 'yaml'", "line 2: not YAML that can be read: aliases"),
+    ("'a: &a [*a]', 'yaml'", "aliases (*name) are not read: write the value out"),
+    ("'[' * 1000000, 'yaml'", "nested more than 20 deep"),
+    ("'{a: ' * 200000, 'yaml'", "nested more than 20 deep"),
+    ("'- ' * 500000, 'yaml'", "nested more than 20 deep"),
     ("'nodes: [' + '1,' * 500000 + ']'", "more than 100000 values"),
     ("'nodes: ' + '1:' * 200000 + '1'", "longer than 1000 characters"),
     ("'nodes: ' + '9' * 900000", "longer than 1000 characters"),
-    ("'x' * 2000000", "2000000 bytes of YAML are too many: at most 1048576"),
-    ("'é' * 600000", "1200000 bytes of YAML are too many: at most 1048576"),
-    ("'!!python/object/apply:os.system [\"true\"]'", "tags (!name) are not read"),
+    ("'x' * 2000000, 'yaml'", "2000000 bytes of YAML are too many: at most 1048576"),
+    ("'é' * 600000, 'yaml'", "1200000 bytes of YAML are too many: at most 1048576"),
+    ("'!!python/object/apply:os.system [\"true\"]', 'yaml'", "tags (!name) are not read"),
     ("'name: !!timestamp x'", "line 1: not YAML that can be read: tags (!name) are not read"),
-    ("'!!map [a]'", "tags (!name) are not read"),
+    ("'!!map [a]', 'yaml'", "tags (!name) are not read"),
     ("'name: ' + '1:' * 300 + '1.0'", "not YAML that can be read: int too large"),
     ("'name: a\\nname: b\\n'", "line 2: not YAML that can be read: 'name' is written twice"),
     (f"'name: x\\nnodes: 1000000\\n{FLAT}'", "nodes must be a whole number from 1 to 65536"),
@@ -251,6 +251,7 @@ GOOD = {
     "ibnetdiscover": fabric(NAMES, UP + DOWN),
     "nvidia-smi": eight(12, "PXB"),
     "slurm": TREE,
+    "rocm-smi": GPUS_OF_AMD,
     "nccl": NODE,
     "hwloc": computer(SWITCHED, ""),
     "yaml": "name: x\nnodes: [a]\nlinks: []\n",

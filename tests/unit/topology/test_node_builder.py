@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.nodes import (
+    GPUS_OF_AMD,
     SWITCHED,
     adapter,
     bridge,
@@ -385,6 +386,43 @@ def test_a_dgx_1(shared: Path) -> None:
     assert set(links.values()) == {6}
     assert route(interior, "gpu0", "nic0") == ["pcie"] * 2
     assert [device.cores for device in interior.devices if device.kind == "cpu"] == [40, 40]
+
+
+# ---- rocm-smi --showtopo
+
+
+def test_gpus_of_amd() -> None:
+    found, topology = parse_topology(GPUS_OF_AMD)
+    interior = inside(topology)
+    assert found == "rocm-smi"
+    assert number(interior) == {"cpu": 2, "gpu": 3}
+    assert joined(interior, "gpu0", "gpu1", "gpu2") == {("gpu0", "gpu1"): ("nvlink", 1)}
+    assert link(interior, "gpu0", "gpu1").capacity == 24e9
+    assert route(interior, "gpu1", "gpu2") == ["pcie", "socket", "pcie"]
+    assert topology.cautions == (UNNAMED_GPUS,)
+
+
+def test_the_matrix_of_types_is_enough() -> None:
+    _, title, rest = GPUS_OF_AMD.partition("================ Link Type")
+    interior = read(title + rest.partition("\n\n")[0], "rocm-smi")
+    assert number(interior) == {"cpu": 1, "gpu": 3}
+    assert len(joined(interior, "gpu0", "gpu1", "gpu2")) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("Link Type", "Kind"), "matrix 'Link Type between two GPUs' is missing: take `rocm-smi"),
+        (("XGMI         XGMI\n", "XGMI\n"), "line 17: a row of 'Link Type between two GPUs' has a"),
+        (("GPU2   XGMI", "GPU3   XGMI"), "line 16: the columns and rows of 'Link Type between"),
+        (("XGMI         PCIE", "XGMI         OWN"), "row GPU1, column GPU2: XGMI or PCIE belongs"),
+        (("GPU1   XGMI", "GPU1   PCIE"), "opposite cell, not 'XGMI' and 'PCIE'"),
+    ],
+)
+def test_bad_matrices_of_amd_are_named(change: tuple[str, str], sentence: str) -> None:
+    assert change[0] in GPUS_OF_AMD
+    with pytest.raises(InputError, match=sentence):
+        parse_topology(GPUS_OF_AMD.replace(*change))
 
 
 # ---- NCCL

@@ -77,7 +77,7 @@ def test_shortest_route_then_smaller_latency() -> None:
     ("text", "sentence"),
     [
         ("name: x\nnodes: [", "line 2: not YAML"),
-        ("- 1", "the topology must be a mapping"),
+        ("- {name: x}", "the topology must be a mapping"),
         ("name: x\nnodes: 4", "the topology lacks 'bandwidth'"),
         ("name: x\nnodes: 0\nlatency: 2us\nbandwidth: 1GB/s", "nodes must be a whole number"),
         (
@@ -108,7 +108,7 @@ def test_shortest_route_then_smaller_latency() -> None:
         ),
         (PAIR.replace("name: pair", "name: [a]"), "name must be a name, not"),
         ("name: 2024-13-45", "not YAML"),
-        ("[" * 5000, "not YAML"),
+        ("name: x\nnodes: " + "[" * 5000, "not YAML"),
         (PAIR.replace("latency: 1us", f"latency: 0x{'f' * 5000}"), "not YAML"),
     ],
 )
