@@ -35,7 +35,7 @@ CASES = [  # case, command, its status, and what it says
         "osu-several-datatypes",
         f"{IMPORT} --ranks 4 --nodes 1 --library 'openmpi 5.0.6'",
         0,
-        ("2 series", "of MPI_CHAR; MPI_FLOAT was measured, too"),
+        ("2 series", "of MPI_CHAR; float was measured too"),
     ),
     (
         "osu-rocm-and-ze-memory",
@@ -63,6 +63,43 @@ CASES = [  # case, command, its status, and what it says
         ("communicator size 5 follows 16",),
     ),
     ("pass-slurm-spaces", "topology show topology.conf", 0, ("4 nodes of 1 core, 3 switches",)),
+    ("slurm-block-without-nodes", "topology show topology.conf", 0, ("7 nodes",)),
+    ("slurm-topology-yaml", "topology show topology.yaml", 0, ("8 nodes",)),
+    ("nvidia-smi-sys-on-one-socket", "topology show topo.txt", 0, ("says SYS of", "cpu")),
+    (
+        "nvidia-smi-gpu-cannot-be-named",
+        "nccl estimate --topology topo.txt --sizes 1MiB --gpu GH200",
+        0,
+        ("1MiB",),
+    ),
+    (
+        "nvidia-smi-gpu-cannot-be-named",
+        "nccl estimate --topology topo.txt --sizes 1MiB",
+        1,
+        ("with --gpu of `tuner nccl estimate`",),
+    ),
+    ("rccl-xml-mi250", "topology show topo.xml", 0, ("gfx90a", "36 GB/s")),
+    (
+        "hwloc-console-display-as-gpu",
+        "simulate --topology node.xml --ppn 1 --memory cuda --collective allreduce --sizes 1MiB",
+        1,
+        ("has no GPU: price host memory",),
+    ),
+    ("rocm-smi-showtopo", "topology show topo.txt", 0, ("gpu",)),
+    ("chakra-control-parent-left-out", "training run workload.yaml --no-limits", 0, ("16",)),
+    (
+        "profiler-trace-nccl-without-gpu",
+        "training run workload.yaml --no-limits",
+        1,
+        ("ProfilerActivity.CUDA",),
+    ),
+    (
+        "profiler-trace-uneven-group",
+        "training run workload.yaml --no-limits",
+        0,
+        ("group 12 of trace has the ranks", "at unequal distances"),
+    ),
+    ("profiler-trace-uneven-group", "training run workload_groups.yaml --no-limits", 0, ("16",)),
 ]
 
 

@@ -7,6 +7,7 @@ import errno
 import gc
 import importlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -171,8 +172,9 @@ def _print_first_commands() -> None:
     from tuner.cli.quickstart_files import OUT
     from tuner.cli.terminal.output import console
 
-    tables = sorted(OUT.glob("*/table.json"), key=lambda path: path.stat().st_mtime)
-    text = NEXT_COMMANDS.format(table=tables[-1]) if tables else FIRST_COMMANDS
+    found = [path for path in OUT.glob("*/table.json") if path.is_file()]
+    tables = sorted(found, key=lambda path: path.stat().st_mtime)
+    text = NEXT_COMMANDS.format(table=shlex.quote(str(tables[-1]))) if tables else FIRST_COMMANDS
     print(reflow(text, console().width))
 
 

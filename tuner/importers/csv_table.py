@@ -59,6 +59,7 @@ COLUMN_ALIASES = {
     "value": ("value",),
     "unit": ("unit",),
 }
+_OF_COLLECTIVES = ("collective", "algorithm", "operator", "iterations", "run", "version")
 _SPREADS = ("min", "max", "p90")  # stems of columns of the smallest and largest times
 _MEMORIES = {
     "no": HOST,
@@ -129,14 +130,16 @@ def parse_csv(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRes
 
 
 def _note_unused_columns(lines: TextLines, header: CsvHeader) -> None:
-    used = {*header.column_of.values()}
-    if header.time_column is not None:
-        stem = re.compile(rf"({'|'.join((*TIME_COLUMN_STEMS, *_SPREADS))})(_us|_ms|_ns|_s|)")
-        used |= {name for name in header.column_names if stem.fullmatch(name)}
+    if header.time_column is None:
+        used = {name for word, name in header.column_of.items() if word not in _OF_COLLECTIVES}
+    else:
+        suffix = re.sub(r".*?(_us|_ms|_ns|_s|)$", r"\1", header.time_column[0])
+        used = {*header.column_of.values(), header.time_column[0]}
+        used |= {f"{stem}{suffix}" for stem in _SPREADS}
     unused = [shortened_repr(name) for name in header.column_names if name not in used]
     if unused:
         lines.notes.append(
-            f"{lines.source}: line {header.line}: not used of its columns:"
+            f"{lines.source}: line {header.line}: columns not used:"
             f" {', '.join(unused[:8])}{', ...' if len(unused) > 8 else ''}"
         )
 

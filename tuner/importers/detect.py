@@ -24,7 +24,7 @@ from tuner.importers.inspector_files import (
 )
 from tuner.importers.nccl_json import parse_json
 from tuner.importers.reading import BenchmarkResult, UserMetadata
-from tuner.importers.text import TextLines, read_lines, remove_labels, split_lines
+from tuner.importers.text import TextLines, find_title, read_lines, remove_labels, split_lines
 
 AUTO, INSPECTOR = "auto", "inspector"
 MAX_ROWS = 250_000  # rows per file, which take seconds to read
@@ -50,6 +50,7 @@ _TRUNCATED_RUN_PATTERNS = {
     "imb": re.compile(r"#\s*Intel\(R\) MPI Benchmarks"),
     "nccl-tests": nccl_tests.RUN_START,
 }  # these also match a run that was cut off before its first table
+_TITLES = (*_FORMAT_PATTERNS.values(), *_TRUNCATED_RUN_PATTERNS.values())
 
 
 def read_all(
@@ -115,7 +116,7 @@ def _parse_lines(
         raise UsageError(unknown_name("collective", metadata.collective, list(Collective)))
     if format_name != AUTO and format_name not in RESULT_FORMATS:
         raise UsageError(unknown_name("format of results", format_name, (AUTO, *RESULT_FORMATS)))
-    plain = remove_labels(lines, (*_FORMAT_PATTERNS.values(), *_TRUNCATED_RUN_PATTERNS.values()))
+    plain = remove_labels(lines, _TITLES)
     readings: list[BenchmarkResult] = []
     try:
         for reading in RESULT_FORMATS[
@@ -127,15 +128,22 @@ def _parse_lines(
     except InputError as reason:
         raise InputError(f"{lines.source}: {reason}") from None
     check_algorithm_names(readings)
-    _note_skipped_lines(plain)
+    _check_skipped_lines(plain)
     return readings
 
 
-def _note_skipped_lines(lines: TextLines) -> None:
+def _check_skipped_lines(lines: TextLines) -> None:
+    """Note how many lines were skipped; raise InputError where one of them has a title."""
+    for number in lines.skipped:
+        if find_title(lines.lines[number - 1], _TITLES) > 0:
+            raise InputError(
+                f"{lines.source}: line {number}: a title with another label than the first title,"
+                " or with one alone: put the output of each launch into a file of its own"
+            )
     if lines.skipped:
-        first, count = lines.skipped[0], plural(len(lines.skipped), "line")
+        count, first = plural(len(lines.skipped), "line"), lines.skipped[0]
         lines.notes.append(
-            f"{lines.source}: skipped {count} between the rows that are none, first line {first}:"
+            f"{lines.source}: skipped {count} among the rows, the first is line {first}:"
             f" {shortened_repr(lines.lines[first - 1])}"
         )
 

@@ -16,6 +16,7 @@ from those of OSU.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -43,6 +44,7 @@ RUN_START = re.compile(r"#\s+Intel\(R\) MPI Benchmarks|#\s*List of Benchmarks to
 RUN_END = re.compile(r"#\s*All processes entering MPI_Finalize")
 OPERANDS = re.compile(r"#\s*MPI_(Datatype for reductions|Datatype|Op)\s*:\s*(\S{1,80})")
 GPU_PROGRAM = re.compile(r"#\s*\S*IMB-\S*-GPU\b")
+BANNER = re.compile(r"#\s+Intel\(R\) MPI Benchmarks")
 BUFFERS = re.compile(r"#.*\s-mem_alloc_type\s+(\S{1,20})")
 NOT_RUN = ("out-of-mem", "int-overflow", "time-out")  # in place of a time
 _OF_BLOCKS = "reduce_scatter_block"  # whose sizes are those of one block, unlike in OSU
@@ -53,7 +55,7 @@ _MEMORIES = {"device": CUDA, "cpu": HOST, "host": HOST}
 
 @dataclass(frozen=True)
 class _Run:
-    """What the beginning of a file says of all its tables.
+    """What the beginning of a run says of all its tables.
 
     operands    datatype and operator of reductions
     datatype    of other calls
@@ -95,8 +97,11 @@ class _Table(BenchmarkTable):
 
 def parse_imb(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
     """Yield one result per row; raise InputError with the line number."""
-    run = _describe_run(lines, metadata)
+    starts = [1, *(number for number, line in lines.numbered() if BANNER.match(line))]
+    ends = [*starts[1:], len(lines.lines) + 1]
+    runs = [_describe_run(lines, *ends_of, metadata) for ends_of in zip(starts, ends, strict=True)]
     for table, number, words in iter_rows(lines, _begin, "# Benchmarking Allreduce"):
+        run = runs[bisect_right(starts, table.line) - 1]
         yield _reading(lines.source, number, words, table, run, metadata)
     begun = any(RUN_START.match(line) for line in lines.lines)
     if begun and not any(RUN_END.match(line) for line in lines.lines):
@@ -106,23 +111,31 @@ def parse_imb(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRes
         )
 
 
-def _describe_run(lines: TextLines, metadata: UserMetadata) -> _Run:
-    """Return what the file says of all its tables; raise InputError for unknown memory."""
-    named = {
-        match[1]: match[2] for line in lines.lines if (match := OPERANDS.match(line)) is not None
-    }
+def _describe_run(lines: TextLines, start: int, stop: int, metadata: UserMetadata) -> _Run:
+    """Return what lines from `start` to below `stop` say of their tables.
+
+    Raises InputError where they do not say which memory was used, or name an unknown one.
+    """
+    named, memory = dict[str, str](), metadata.memory
+    for number, line in enumerate(lines.lines[start - 1 : stop - 1], start):
+        if operand := OPERANDS.match(line):
+            named[operand[1]] = operand[2]
+        elif not memory:
+            memory = _memory(number, line)
     operands = " ".join(filter(None, (named.get("Datatype for reductions"), named.get("Op"))))
-    return _Run(operands, named.get("Datatype", ""), metadata.memory or _memory(lines))
+    return _Run(operands, named.get("Datatype", ""), memory or HOST)
 
 
-def _memory(lines: TextLines) -> str:
-    said = ((number, BUFFERS.match(line)) for number, line in lines.numbered())
-    number, buffers = next(((n, match[1]) for n, match in said if match), (0, ""))
-    if not buffers and any(GPU_PROGRAM.match(line) for line in lines.lines):
-        raise InputError("line 1: the file does not say which memory was used: add --memory")
-    if buffers and buffers not in _MEMORIES:
-        raise InputError(f"line {number}: no memory is {shortened_repr(buffers)}: add --memory")
-    return _MEMORIES.get(buffers, HOST)
+def _memory(number: int, line: str) -> str:
+    """Return the memory that a command line of the benchmark names, "" for other lines."""
+    buffers = BUFFERS.match(line)
+    if buffers and buffers[1] not in _MEMORIES:
+        raise InputError(
+            f"line {number}: {shortened_repr(buffers[1])} is not a memory known here: add --memory"
+        )
+    if not buffers and GPU_PROGRAM.match(line):
+        raise InputError(f"line {number}: it does not say which memory was used: add --memory")
+    return _MEMORIES[buffers[1]] if buffers else ""
 
 
 def _begin(number: int, line: str) -> _Table | None:

@@ -27,8 +27,9 @@ _KINDS = (
     (re.compile(r"lat"), PINGPONG),
 )
 _SEVERAL_PAIRS = re.compile(r"mbw|multi")
-_RATE = re.compile(r"([kMGT]?i?(?:B|b|bit))(?:/s|/sec|ps)")
-_AMBIGUOUS_RATE = re.compile(r"[kmgt]?i?b(?:/s|/sec|ps)")  # bits or bytes
+_RATE = re.compile(r"([kKMGT]i?)(B|b|bits?)(?:/[sS]|/sec|ps|PS)")
+_ANY_RATE = r"[kmgt]?i?(?:b|bits?|bytes?)(?:/s|/sec|ps)"  # in lower case, bits or bytes
+_TIMES = {unit: TIME_UNITS[unit] for unit in ("us", "ms", "ns", "s")}
 _DEFAULT_UNITS = {
     PINGPONG: "us",
     BURST: "MB/s",
@@ -88,22 +89,23 @@ def message_result(
 
 
 def _units(kind: str) -> Mapping[str, float]:
-    return TIME_UNITS if kind == PINGPONG else BANDWIDTH_UNITS
+    """Return what a unit stands for, in seconds or in bytes per second."""
+    return _TIMES if kind == PINGPONG else BANDWIDTH_UNITS
 
 
 def _unit(line: int, row: Mapping[str, str], kind: str) -> str:
     """Return the unit in its own column or at the end of the metric, else that of OSU."""
     said = row.get("unit", "") or row["metric"].rpartition("_")[2]
     rate = _RATE.fullmatch(said)
-    unit = f"{rate[1]}/s" if rate else said
+    unit = f"{rate[1].replace('K', 'k')}{rate[2].rstrip('s')}/s" if rate else said.lower()
     if unit in _units(kind):
         return unit
-    if kind != PINGPONG and _AMBIGUOUS_RATE.fullmatch(said):
+    if kind != PINGPONG and re.fullmatch(_ANY_RATE, said):
         raise InputError(
             f"line {line}: {shortened_repr(said)} may count bits or bytes: write Gb/s for bits,"
             " GB/s for bytes"
         )
-    if row.get("unit"):
+    if row.get("unit") or unit in _TIMES or re.fullmatch(_ANY_RATE, said, re.IGNORECASE):
         raise InputError(
             f"line {line}: {shortened_repr(said)} is not a unit of this metric: one of"
             f" {', '.join(_units(kind))}"
@@ -138,9 +140,15 @@ def _shape(line: int, row: Mapping[str, str], name: str, metadata: UserMetadata)
         text.parse_int(row[word], f"the {word}", line, 1) if row.get(word) else None
         for word in ("p", "nodes", "ppn", "pairs")
     )
-    if p in (None, 2) and not pairs and not _SEVERAL_PAIRS.search(name):
-        return metadata.pair_counts(line, nodes)
-    return metadata.rank_counts(line, 2 * pairs if pairs else p, nodes, ppn)
+    if pairs or _SEVERAL_PAIRS.search(name):
+        return metadata.rank_counts(line, 2 * pairs if pairs else p, nodes, ppn)
+    shape = metadata.pair_counts(line, nodes)
+    if p not in (None, 2) or ppn not in (None, shape.ppn) or (nodes or 0) > 2:
+        raise InputError(
+            f"line {line}: one pair is of 2 ranks on 1 or 2 nodes: correct the row, or name the pairs"
+            " in a column `pairs`"
+        )
+    return shape
 
 
 def _window_seconds(kind: str, nbytes: int, rate: float, shape: RankCounts) -> tuple[float, ...]:

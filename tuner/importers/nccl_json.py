@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.measurement import MAX_SAMPLE_S
-from tuner.importers.nccl_tests import RCCL, NcclTestsRun, format_version, make_result, program_in
+from tuner.importers.nccl_tests import NcclTestsRun, format_version, make_result, program_in
 from tuner.importers.reading import BenchmarkResult, UserMetadata
 from tuner.importers.text import INT64_LIMIT, TextLines
 
@@ -82,9 +82,8 @@ def _run(record: Mapping[str, Any]) -> NcclTestsRun:
             raise InputError(
                 f"line 1: not a device with rank and hostname: {shortened_repr(device)}"
             )
-        run.add_rank(rank, group if type(group) is int else 0, host)
-        if RCCL.search(str(device)[:4096]):
-            run.library = run.library.replace("nccl", "rccl")
+        gpu = " ".join(str(value)[:200] for name, value in device.items() if name != "hostname")
+        run.add_rank(rank, group if type(group) is int else 0, host, gpu)
     return run
 
 

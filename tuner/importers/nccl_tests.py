@@ -33,9 +33,10 @@ from tuner.topology import CUDA
 
 RUN_START = re.compile(r"\s*#\s*nThread\s+[0-9]+\s+nGpus\b")
 RANK = re.compile(
-    r"\s*#\s*Rank\s+([0-9]{1,9})\s+(?:Group\s+([0-9]{1,9})\s+)?Pid\s+[0-9]+\s+on\s+(\S+)"
+    r"\s*#\s*Rank\s+([0-9]{1,9})\s+(?:Group\s+([0-9]{1,9})\s+)?Pid\s+[0-9]+\s+on\s+(\S+)(.*)"
 )
-RCCL = re.compile(r"\brccl-tests\b|\bAMD\b|\bRadeon\b")  # the program, or the name of a GPU
+RCCL_TESTS = re.compile(r"\s*#?\s*rccl-tests\b")
+AMD_GPU = re.compile(r"\b(AMD|Instinct|Radeon)\b")
 HEADER = re.compile(r"\s*#\s*size\s+count\s+type\b")
 VERSION = re.compile(r"\b([nr]ccl)-library=([0-9]{4,6})\b")
 RUN_END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
@@ -53,6 +54,7 @@ class NcclTestsRun:
 
     hosts           host of each rank of group 0
     is_cpu_time     whether the times are those of the CPU alone
+    is_rccl         whether the program or a GPU is AMD's
     is_doubled      whether a rank is listed twice: several processes ran alone, without MPI
     """
 
@@ -60,7 +62,13 @@ class NcclTestsRun:
     library: str = "nccl"
     hosts: dict[int, str] = field(default_factory=dict)
     is_cpu_time: bool = False
+    is_rccl: bool = False
     is_doubled: bool = False
+
+    @property
+    def library_name(self) -> str:
+        """Return the library with its version where that is known."""
+        return re.sub(r"^nccl", "rccl", self.library) if self.is_rccl else self.library
 
     def benchmark(self, line: int, metadata: UserMetadata) -> Benchmark:
         """Return the benchmark.
@@ -87,8 +95,9 @@ class NcclTestsRun:
             return RankCounts(len(self.hosts), len(each), 0)
         return metadata.rank_counts(line, len(self.hosts), len(each), len(self.hosts) // len(each))
 
-    def add_rank(self, rank: int, group: int, host: str) -> None:
+    def add_rank(self, rank: int, group: int, host: str, gpu: str) -> None:
         """Add a rank of group 0; other groups run at the same time and are alike."""
+        self.is_rccl = self.is_rccl or bool(AMD_GPU.search(gpu))
         if group == 0:
             self.is_doubled = self.is_doubled or rank in self.hosts
             self.hosts[rank] = host
@@ -118,10 +127,12 @@ def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
             run.is_cpu_time = "cputime" in columns
         elif RUN_START.match(line):
             yield from rows
-            run, columns, begun, rows = NcclTestsRun(run.program, run.library), [], number, []
+            is_rccl = run.is_rccl and not run.hosts  # the program's name stands before or after
+            run = NcclTestsRun(run.program, run.library, is_rccl=is_rccl)
+            columns, begun, rows = [], number, []
         elif RUN_END.match(line):
             yield from _with_verdict(rows, line, columns)
-            begun, columns, rows = 0, [], []
+            begun, columns, rows, run = 0, [], [], NcclTestsRun(run.program, run.library)
         elif line.lstrip().startswith("#") or not columns:
             _read_comment(run, line)
         elif line.strip() and text.is_row(line.split(), len(columns)):
@@ -152,9 +163,8 @@ def _with_verdict(
 
 def _read_comment(run: NcclTestsRun, line: str) -> None:
     if rank := RANK.match(line):
-        run.add_rank(int(rank[1]), int(rank[2] or 0), rank[3])
-    if run.library == "nccl" and RCCL.search(line):
-        run.library = "rccl"
+        run.add_rank(int(rank[1]), int(rank[2] or 0), rank[3], rank[4])
+    run.is_rccl = run.is_rccl or bool(RCCL_TESTS.match(line))
     run.program = program_in(line) or run.program
     if version := VERSION.search(line):
         run.library = format_version(int(version[2]), version[1])
@@ -207,7 +217,7 @@ def make_result(
     """
     benchmark = run.benchmark(line, metadata)
     if not benchmark.kind:
-        return BenchmarkResult(source, line, benchmark, nbytes, library=run.library)
+        return BenchmarkResult(source, line, benchmark, nbytes, library=run.library_name)
     samples, wrong = next((value for value in values if value[0]), ((), False))
     return BenchmarkResult(
         source,
@@ -221,7 +231,7 @@ def make_result(
         params=dict(metadata.params),
         memory=metadata.memory or CUDA,
         operands=" ".join(operands[: 2 if benchmark.reduces else 1]),
-        library=run.library,
+        library=run.library_name,
         exclusion_reason=_exclusion_reason(run, samples, wrong),
     )
 

@@ -62,7 +62,7 @@ _RATES = ("bandwidth(mb/s)", "mb/s")
 class _Table(BenchmarkTable):
     """A table with what its title and comments say.
 
-    memory      "" where messages go from one kind of memory to another
+    memory      of the buffers, or the accelerator in the title; "" where one buffer is on the host
     window      0 where it varies
     """
 
@@ -98,11 +98,6 @@ def _begin(number: int, line: str) -> _Table | None:
         return None
     interface, name = title[1], title[2]
     _, _, accelerator = interface.partition("-")
-    if accelerator not in ("", *_ACCELERATORS):
-        raise InputError(
-            f"line {number}: buffers in the memory of {shortened_repr(accelerator)}, which is none"
-            f" of {', '.join(_ACCELERATORS)}: correct the title"
-        )
     known = interface.split("-")[0] in ("MPI", "NCCL")
     benchmark = Benchmark(f"OSU {interface} {name}")
     if known and name in _POINT_TO_POINT:
@@ -110,9 +105,7 @@ def _begin(number: int, line: str) -> _Table | None:
     elif known and name.endswith(_COLLECTIVE_SUFFIX):
         spelling = name.removesuffix(_COLLECTIVE_SUFFIX)
         benchmark = collective_benchmark(benchmark.name, spelling) or benchmark
-    return _Table(
-        number, repr(benchmark.name), benchmark=benchmark, memory=CUDA if accelerator else HOST
-    )
+    return _Table(number, repr(benchmark.name), benchmark=benchmark, memory=accelerator or HOST)
 
 
 def _reading(
@@ -140,11 +133,21 @@ def _reading(
         rank_counts=shape,
         algorithm=metadata.algorithm or "default",
         params=_params(table, metadata),
-        memory=metadata.memory or table.memory,
+        memory=metadata.memory or _memory(line, table.memory),
         operands=table.datatype,
         iterations=parse_optional(row, "iterations", text.parse_int, line),
         exclusion_reason=_exclusion_reason(row, table, seconds),
     )
+
+
+def _memory(line: int, said: str) -> str:
+    """Return the memory; raise InputError for an unknown accelerator."""
+    if said not in ("", HOST, *_ACCELERATORS):
+        raise InputError(
+            f"line {line}: {shortened_repr(said)} in its title is not an accelerator known here"
+            f" ({', '.join(_ACCELERATORS)}): add --memory"
+        )
+    return CUDA if said in _ACCELERATORS else said
 
 
 def _shape(line: int, table: _Table, metadata: UserMetadata) -> RankCounts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from tuner.core.measurement import MAX_SAMPLE_S
 MAX_FILE_BYTES = 64 << 20
 MAX_LINES = 1 << 20
 MAX_LINE_CHARACTERS = 1 << 20  # characters
+MAX_LABEL_CHARACTERS = 200
 MAX_NUMBER_CHARACTERS = 40  # characters; parsing a million digits takes minutes
 INT64_LIMIT = 2**63  # integers of a measurement are smaller
 # The label that `mpirun --tag-output`, `mpiexec -l` and `srun --label` put before each line.
@@ -67,32 +68,39 @@ def split_lines(text: str, source: str) -> TextLines:
     )
 
 
-def remove_labels(lines: TextLines, titles: Iterable[re.Pattern[str]]) -> TextLines:
+def remove_labels(lines: TextLines, titles: Sequence[re.Pattern[str]]) -> TextLines:
     """Return the lines without what a launcher or a job system puts before each of them.
 
     titles      patterns of lines that begin with #, of which one ends the label of its line
 
-    Other labels differ from that of the first title in numbers and spaces. Without such a title the
-    lines are returned as they are.
+    The label of the first title counts if the next line has it, too; other labels may differ from
+    it in numbers and spaces. Without such a title the lines are returned as they are.
     """
-    hashes = ((line, line.find("#")) for line in lines.lines)
-    titled = (
-        line[:start]
-        for line, start in hashes
-        if start >= 0 and any(title.match(line, start) for title in titles)
+    for number, line in enumerate(lines.lines):
+        if find_title(line, titles) < 0:
+            continue
+        label = _label_pattern(line[: line.index("#")])
+        if label is None or not all(map(label.match, lines.lines[number + 1 : number + 2])):
+            return lines
+        found = ((label.match(each), each) for each in lines.lines)
+        return replace(lines, lines=[each[match.end() if match else 0 :] for match, each in found])
+    return lines
+
+
+def find_title(line: str, titles: Sequence[re.Pattern[str]]) -> int:
+    """Return where a title begins in a line, after a label or none; -1 where there is none."""
+    start = line.find("#", 0, MAX_LABEL_CHARACTERS)
+    is_title = start >= 0 and any(title.match(line, start) for title in titles)
+    return start if is_title else -1
+
+
+def _label_pattern(label: str) -> re.Pattern[str] | None:
+    """Return the pattern of labels like this one, None for white space alone."""
+    parts = re.findall(r"[0-9]+|\s+|[^0-9\s]+", label.strip())
+    alike = (
+        "[0-9]+" if p[0] in "0123456789" else r"\s+" if p.isspace() else re.escape(p) for p in parts
     )
-    label = next(titled, "").strip()
-    if not label:
-        return lines
-    alike = re.sub(r"[0-9]+|\s+|[^0-9\s]+", _label_part, label)
-    found = re.compile(rf"\s*{alike} ?")
-    return replace(lines, lines=[found.sub("", line, count=1) for line in lines.lines])
-
-
-def _label_part(part: re.Match[str]) -> str:
-    if part[0].isdecimal():
-        return "[0-9]+"
-    return r"\s+" if part[0].isspace() else re.escape(part[0])
+    return re.compile(rf"\s*{''.join(alike)} ?") if parts else None
 
 
 def read_lines(path: Path) -> TextLines:
@@ -173,12 +181,14 @@ def parse_seconds(text: str, what: str, line: int, units_per_second: float) -> f
 def is_row(words: Sequence[str], columns: int) -> bool:
     """Return whether a line within a table is one of its rows, even if damaged.
 
-    A row begins with a number; a damaged one begins with a digit, has one field per column and a
-    number among them. All other lines are output of launchers, libraries and programs.
+    A row begins with a number. A damaged one has one field per column, and begins with a digit or
+    has numbers in all other fields. All other lines are output of launchers and programs.
     """
     if _is_number(words[0]):
         return True
-    return words[0][0].isdecimal() and len(words) == columns and any(map(_is_number, words))
+    others = [_is_number(word) for word in words[1:]]
+    begins = words[0][0].isdecimal()
+    return len(words) == columns and any(others) and (begins or all(others))
 
 
 def _is_number(word: str) -> bool:

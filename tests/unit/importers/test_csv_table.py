@@ -198,6 +198,10 @@ def test_metrics_with_units_but_without_sizes() -> None:
         ("50", "GB/s"),
         ("50", "GB/sec"),
         ("50", "GBps"),
+        ("50", "GBPS"),
+        ("50", "GB/S"),
+        ("400", "Gbits/sec"),
+        ("50000000", "KB/s"),
         ("400", "Gb/s"),
         ("400", "Gbps"),
         ("400", "Gbit/s"),
@@ -221,6 +225,30 @@ def test_a_rate_of_bits_or_bytes_is_refused(unit: str) -> None:
     text = f"metric,size_bytes,value,unit,nodes\nwrite_bw,1048576,400,{unit},2\n"
     said = f"line 2: '{unit}' may count bits or bytes: write Gb/s for bits, GB/s for bytes"
     assert complaint(text).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("metric", "microseconds"), [("latency_MS", 1500.0), ("latency_us", 1.5), ("latency", 1.5)]
+)
+def test_units_of_times_have_any_case(metric: str, microseconds: float) -> None:
+    text = f"metric,size_bytes,value,nodes\n{metric},8,1.5,2\n"
+    assert only(text).samples == pytest.approx((1e-6 * microseconds,))
+
+
+def test_a_smallest_latency_is_not_one_in_minutes() -> None:
+    reading = only("metric,size_bytes,value,nodes\nlatency_min,8,70000,2\n")
+    assert reading.exclusion_reason == "a min beside the typical value"
+
+
+def test_a_latency_has_no_rate_as_its_unit() -> None:
+    assert "'Gb/s' is not a unit" in complaint("metric,size_bytes,value\nlat_Gb/s,8,1\n")
+
+
+def test_contradictions_about_one_pair_are_refused() -> None:
+    head = "metric,size_bytes,value,unit,nodes,ranks,ppn\nlatency,8,1.5,us,"
+    assert only(f"{head}2,2,1\n").rank_counts == RankCounts(2, 2, 1)
+    for shape in ("2,8,4", "2,2,2", "4,2,1"):
+        assert "line 2: one pair is of 2 ranks on 1 or 2 nodes" in complaint(f"{head}{shape}\n")
 
 
 def test_nodes_of_messages_are_in_a_column_or_said() -> None:

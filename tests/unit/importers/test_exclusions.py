@@ -8,11 +8,12 @@ import pytest
 
 from tests.support.csv_files import HEAD
 from tests.support.csv_files import ROW as TABLE_ROW
+from tests.support.imb_files import END, block, whole
 from tests.support.imb_files import ROW as IMB_ROW
-from tests.support.imb_files import block, whole
 from tests.support.nccl_tests_files import BEGIN, FOOT, rank, record, table
 from tests.support.nccl_tests_files import ROW as NCCL_ROW
 from tests.support.osu_files import ALLREDUCE
+from tuner.base.errors import InputError
 from tuner.importers import BenchmarkResult, UserMetadata, as_measurements, parse_results, read_all
 
 TOLD = UserMetadata(p=8, nodes=2)
@@ -44,7 +45,7 @@ def values(readings: list[BenchmarkResult]) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("form", EXAMPLES)
 def test_labels_of_launchers_and_job_systems_do_no_harm(form: str, label: str) -> None:
     text, told = EXAMPLES[form]
-    labelled = "".join(f"{label}{line}\n".rstrip(" ") for line in text.splitlines())
+    labelled = "".join(f"{label}{line}".rstrip(" ") + "\n" for line in text.splitlines())
     assert values(parse_results(labelled, metadata=told)) == values(
         parse_results(text, metadata=told)
     )
@@ -58,6 +59,29 @@ def test_labels_may_count_and_tell_the_time() -> None:
     assert [one.nbytes for one in parse_results(text, metadata=TOLD)] == [4, 1024]
 
 
+@pytest.mark.parametrize("label", ["2. ", ". ", "4 ", "12.5 "])
+def test_a_number_before_a_title_changes_no_row(label: str) -> None:
+    barrier = f"{label}# OSU MPI Barrier Latency Test v5.6.2\n# Avg Latency(us)\n      1.23\n"
+    with pytest.raises(InputError):
+        parse_results(barrier, metadata=TOLD)
+
+
+def test_a_second_launch_with_another_label_is_refused() -> None:
+    text = "".join(
+        f"pod-{name} | {line}\n" for name in "ab" for line in ALLREDUCE.splitlines() if line
+    )
+    with pytest.raises(InputError, match="line 5: a title with another label than the first"):
+        parse_results(text, metadata=TOLD)
+
+
+@pytest.mark.parametrize("label", ["1\u0661" * 9 + "x ", "a1 " * 60_000, "x "])
+def test_labels_take_no_time(label: str) -> None:
+    """Without bounds one of them takes hours."""
+    text = f"{label}{ALLREDUCE.strip()}\n".replace("\n", f"\n{label}") + "1" * 60 + " " * 900_000
+    with pytest.raises(InputError):
+        parse_results(text, metadata=TOLD)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -66,7 +90,6 @@ def test_labels_may_count_and_tell_the_time() -> None:
         "0.03user 0.01system 0:00.05elapsed 93%CPU (0avgtext+0avgdata 9000maxresident)k",
         "Run finished at 12:00:00 UTC",
         "Thu Nov 26 12:00:00 UTC 2026",
-        "x4096 1.5",
     ],
 )
 @pytest.mark.parametrize("form", EXAMPLES)
@@ -82,7 +105,7 @@ def test_lines_between_rows_are_skipped_and_the_first_is_shown(
     plain = parse_results(text, metadata=told)
     assert [one.samples for one in readings] == [one.samples for one in plain]
     assert notes == [
-        f"{path}: skipped 1 line between the rows that are none, first line {row + 2}: {line!r}"
+        f"{path}: skipped 1 line among the rows, the first is line {row + 2}: {line!r}"
     ]
 
 
@@ -125,10 +148,33 @@ def test_datatypes_are_not_samples_of_one_call() -> None:
     three = osu_table(("MPI_CHAR", 40), ("MPI_INT", 20), ("MPI_FLOAT", 10))
     assert kept(three) == (
         [10.0],
-        ["of MPI_CHAR; MPI_FLOAT was measured, too", "of MPI_INT; MPI_FLOAT was measured, too"],
+        ["of MPI_CHAR; float was measured too", "of MPI_INT; float was measured too"],
     )
     assert kept(osu_table(("MPI_CHAR", 40), ("MPI_INT", 20), ("MPI_INT", 21)))[0] == [20.0, 21.0]
     assert kept(osu_table(("MPI_CHAR", 40))) == ([40.0], [])
+
+
+def test_names_of_operands_differ_between_benchmarks() -> None:
+    """Floats and their sum are the same everywhere, and what only moves data has no operands."""
+    head = "collective,nodes,ppn,size_bytes,time_us,dtype,op,gpu\n"
+    same = "".join(
+        f"allreduce,2,4,64,{time},{name},no\n"
+        for time, name in enumerate(("float,sum", "MPI_FLOAT,MPI_SUM", "float32,", "FLOAT,SUM"), 1)
+    )
+    assert kept(head + same, UserMetadata())[1] == []
+    moved = "bcast,2,4,64,1,char,,no\nbcast,2,4,64,2,byte,,no\n"
+    assert kept(head + moved, UserMetadata())[1] == []
+
+
+def test_operands_of_other_calls_do_not_matter() -> None:
+    head = "collective,nodes,ppn,size_bytes,time_us,dtype,op,gpu\n"
+    rows = (
+        "allreduce,2,4,64,1,float,sum,no\nallreduce,2,4,64,2,bfloat16,sum,yes\n"
+        "allreduce,2,4,128,3,double,sum,no\nallreduce,1,1,128,4,float,sum,no\n"
+    )
+    times, reasons = kept(head + rows, UserMetadata())
+    assert times == pytest.approx([1.0, 2.0, 3.0])
+    assert reasons == ["on one rank"]
 
 
 def test_operands_are_compared_over_all_files(tmp_path: Path) -> None:
@@ -145,10 +191,7 @@ def test_operators_of_nccl_tests_are_not_samples_of_one_call() -> None:
     double = NCCL_ROW.replace(" float", "double").replace("20.50", "40.50")
     assert kept(table(NCCL_ROW, product, double), UserMetadata()) == (
         [20.5],
-        [
-            "of double sum; float sum was measured, too",
-            "of float prod; float sum was measured, too",
-        ],
+        ["of double sum; float was measured too", "of float prod; float was measured too"],
     )
     (reading,) = parse_results(str(record()).replace("'", '"'))
     assert reading.operands == "float sum"
@@ -161,9 +204,25 @@ def test_datatype_and_operator_of_imb_hold_for_its_reductions() -> None:
         "# MPI_Datatype for reductions    :   MPI_FLOAT\n"
         "# MPI_Op                         :   MPI_MAX\n"
     )
-    text = head + whole(block("Bcast", 2, IMB_ROW), block("Allreduce", 2, IMB_ROW))
+    text = head + block("Bcast", 2, IMB_ROW) + block("Allreduce", 2, IMB_ROW) + END
     readings = parse_results(text, metadata=UserMetadata(ppn=2))
     assert [one.operands for one in readings] == ["MPI_BYTE", "MPI_FLOAT MPI_MAX"]
+
+
+def test_every_run_of_imb_has_its_own_operands_and_memory() -> None:
+    runs = "".join(
+        f"#    Intel(R) MPI Benchmarks 2021.9, MPI-1 part\n# {program} Allreduce\n"
+        f"# MPI_Datatype for reductions    :   {datatype}\n{block('Allreduce', 2, IMB_ROW)}{END}"
+        for program, datatype in (
+            ("IMB-MPI1", "MPI_FLOAT"),
+            ("IMB-MPI1-GPU -mem_alloc_type device", "MPI_DOUBLE"),
+        )
+    )
+    readings = parse_results(runs, metadata=UserMetadata(ppn=2))
+    assert [(one.operands, one.memory) for one in readings] == [
+        ("MPI_FLOAT", "host"),
+        ("MPI_DOUBLE", "cuda"),
+    ]
 
 
 def test_columns_of_a_table_name_datatype_and_operator() -> None:
@@ -171,13 +230,13 @@ def test_columns_of_a_table_name_datatype_and_operator() -> None:
         "collective,nodes,ppn,size_bytes,time_us,dtype,op\n"
         "allreduce,2,4,64,5,double,sum\nallreduce,2,4,64,3,float,sum\n"
     )
-    assert kept(text, UserMetadata()) == ([3.0], ["of double sum; float sum was measured, too"])
+    assert kept(text, UserMetadata()) == ([3.0], ["of double sum; float was measured too"])
 
 
 def test_columns_that_are_not_used_are_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("collective,nodes,ppn,size_bytes,time_us,max_us,colour\nbcast,2,4,64,5,6,red\n")
-    assert read_all([path])[1] == [f"{path}: line 1: not used of its columns: 'colour'"]
+    assert read_all([path])[1] == [f"{path}: line 1: columns not used: 'colour'"]
 
 
 def test_a_run_of_old_nccl_tests_with_wrong_results_is_left_out() -> None:

@@ -42,15 +42,14 @@ def test_defects_are_wrong_results() -> None:
 
 
 def test_the_memory_of_a_program_for_gpus_is_told_or_demanded() -> None:
-    text = "# Calling sequence was: \n# ./IMB-MPI1-GPU -mem_alloc_type device Bcast\n"
-    text += whole(block("Bcast", 2, ROW))
+    text = f"# ./IMB-MPI1-GPU -mem_alloc_type device Bcast\n{block('Bcast', 2, ROW)}{END}"
     assert only(text).memory == "cuda"
     assert only(text.replace("device", "cpu")).memory == "host"
     assert complaint(text.replace("device", "tape")) == (
-        "results: line 2: no memory is 'tape': add --memory"
+        "results: line 1: 'tape' is not a memory known here: add --memory"
     )
     silent = text.replace("-mem_alloc_type device ", "")
-    assert "which memory was used: add --memory" in complaint(silent)
+    assert "line 1: it does not say which memory was used: add --memory" in complaint(silent)
     assert only(silent, UserMetadata(ppn=2, memory="cuda")).memory == "cuda"
 
 

@@ -62,12 +62,25 @@ def test_results_of_rccl_tests_are_of_rccl() -> None:
     unknown = table(ROW).replace("nccl-library=22907", "")
     assert only(unknown.replace("NVIDIA H100", "AMD Instinct MI300X")).library == "rccl"
     assert only("rccl-tests: Version develop:0123abc\n" + unknown).library == "rccl"
+    assert only(table(ROW).replace("NVIDIA H100", "AMD Instinct MI300X")).library == "rccl 2.29.7"
+    assert only("Model name: AMD EPYC 7763\n" + unknown).library == "nccl"
+    ranks = [rank(number, "AMD-0") for number in range(2)]
+    assert only(table(ROW, ranks=ranks)).library == "nccl 2.29.7"
+    mixed = unknown.replace("NVIDIA H100", "AMD Instinct MI300X") + unknown
+    assert [one.library for one in parse_results(mixed)] == ["rccl", "nccl"]
     devices = [
         {"rank": i, "group": 0, "hostname": "node0", "device_info": "AMD Instinct MI300X"}
         for i in range(4)
     ]
     found = only(json.dumps(record(config={"devices": devices}, nccl_version=22203)))
     assert found.library == "rccl 2.22.3"
+
+
+def test_excerpts_of_two_runs_are_not_one() -> None:
+    excerpt = "\n".join([*FOUR, COLUMNS, UNITS, ROW, FOOT])
+    readings = parse_results(excerpt * 2, metadata=UserMetadata(collective="allreduce"))
+    assert [one.exclusion_reason for one in readings] == ["", ""]
+    assert readings[1].rank_counts == RankCounts(4, 2, 2)
 
 
 def test_older_versions_leave_names_blank_and_call_errors_otherwise() -> None:

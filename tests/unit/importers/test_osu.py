@@ -128,7 +128,10 @@ def test_the_memory_of_every_gpu_has_one_name(accelerator: str) -> None:
 
 def test_other_memory_is_refused_and_two_kinds_are_left_out() -> None:
     text = title("Latency", "Latency (us)", "8   1.50", interface="MPI-TAPE")
-    assert "line 1: buffers in the memory of 'TAPE', which is none of CUDA, " in complaint(text)
+    said = complaint(text, UserMetadata(nodes=1))
+    assert said.startswith("results: line 3: 'TAPE' in its title is not an accelerator known here")
+    assert said.endswith("add --memory")
+    assert only(text, UserMetadata(nodes=1, memory="cuda")).memory == "cuda"
     both = "# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)\n# Size"
     mixed = text.replace("TAPE", "CUDA").replace("# Size", both)
     found = only(mixed, UserMetadata(nodes=1))
@@ -237,7 +240,7 @@ def test_options_out_of_range_are_refused(value: int) -> None:
         ("10.50", "1e999", "line 4: the latency cannot be '1e999'"),
         ("1024 ", "1O24 ", "line 5: the size cannot be '1O24'"),
         ("1024 ", "-1024 ", "line 5: the size cannot be '-1024'"),
-        ("1024 ", "1.5x ", "line 5: the size cannot be '1.5x'"),
+        ("1024 ", "x ", "line 5: the size cannot be 'x'"),
         ("20.25", "", "line 5: 1 fields where the header names 2"),
         ("20.25", "20.25 7", "line 5: 3 fields where the header names 2"),
         ("# Size         Avg Latency(us)\n", "", "line 3: a row before the header"),
