@@ -112,12 +112,6 @@ def parse_topology(
 
     Raises InputError for an unknown format and for invalid text, naming line or element.
     """
-    own = OWN_KIND.match(text)
-    if own is not None and own[1] != OWN_TOPOLOGY:
-        raise InputError(
-            f"this file has {KIND_NAMES.get(own[1], f'data of kind {own[1]}')} and no topology;"
-            " the formats of topologies are listed in docs/how-to/describe-a-machine.md"
-        )
     name = detect_topology_format(text) if format_name is None else format_name
     if name not in TOPOLOGY_FORMATS:
         raise InputError(unknown_name("topology format", name, TOPOLOGY_FORMATS))
@@ -177,13 +171,18 @@ def _load(path: Path, allow_combine: bool) -> Topology:
 def detect_topology_format(text: str) -> str:
     """Return the name of the format that a text appears to be in.
 
-    Raises InputError for a text that appears to be in none.
+    Raises InputError for a text that appears to be in none, and for other files of tuner.
     """
+    if (own := OWN_KIND.match(text)) is not None:
+        if own[1] == OWN_TOPOLOGY:
+            return "tuner"
+        raise InputError(
+            f"this file has {KIND_NAMES.get(own[1], f'data of kind {own[1]}')} and no topology;"
+            " the formats of topologies are listed in docs/how-to/describe-a-machine.md"
+        )
     at = 0
     while (prologue := XML_PROLOGUE.match(text, at)) is not None:
         at = prologue.end()
-    if (own := OWN_KIND.match(text)) is not None and own[1] == OWN_TOPOLOGY:
-        return "tuner"
     start = text[at:].lstrip("\ufeff \t\r\n")
     if start.startswith("<"):
         return "nccl" if re.match(r"<system\b", start) else "hwloc"

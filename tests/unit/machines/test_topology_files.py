@@ -157,9 +157,12 @@ def test_this_computer_as_lstopo_writes_it(tmp_path: Path) -> None:
         ("evaluation", "data of kind evaluation"),
     ],
 )
-def test_another_file_of_tuner_is_named(kind: str, said: str) -> None:
-    with pytest.raises(InputError, match=f"this file has {said} and no topology"):
-        parse_topology(f'{{"kind": "{kind}", "version": 1}}\n{{"kind": "call"}}\n')
+def test_another_file_of_tuner_is_named(kind: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    path.write_text(f'{{"kind": "{kind}", "version": 1}}\n{{"kind": "call"}}\n')
+    for read in (load_topology, load_machine):
+        with pytest.raises(InputError, match=f"this file has {said} and no topology"):
+            read(path)
 
 
 def test_the_record_of_a_topology_is_read(tmp_path: Path) -> None:
