@@ -145,8 +145,8 @@ def _shape(line: int, row: Mapping[str, str], name: str, metadata: UserMetadata)
     shape = metadata.pair_counts(line, nodes)
     if p not in (None, 2) or ppn not in (None, shape.ppn) or (nodes or 0) > 2:
         raise InputError(
-            f"line {line}: one pair is of 2 ranks on 1 or 2 nodes: correct the row, or name the pairs"
-            " in a column `pairs`"
+            f"line {line}: one pair is of 2 ranks on 1 or 2 nodes: correct the row, or say how many"
+            " pairs there are in a column `pairs`"
         )
     return shape
 
