@@ -54,7 +54,7 @@ _MEMORIES = {"device": CUDA, "cpu": HOST, "host": HOST}
 
 
 @dataclass(frozen=True)
-class _Run:
+class _RunHeader:
     """What the beginning of a run says of all its tables.
 
     operands    datatype and operator of reductions
@@ -111,7 +111,7 @@ def parse_imb(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRes
         )
 
 
-def _describe_run(lines: TextLines, start: int, stop: int, metadata: UserMetadata) -> _Run:
+def _describe_run(lines: TextLines, start: int, stop: int, metadata: UserMetadata) -> _RunHeader:
     """Return what lines from `start` to below `stop` say of their tables.
 
     Raises InputError where they do not say which memory was used, or name an unknown one.
@@ -123,7 +123,7 @@ def _describe_run(lines: TextLines, start: int, stop: int, metadata: UserMetadat
         elif not memory:
             memory = _memory(number, line)
     operands = " ".join(filter(None, (named.get("Datatype for reductions"), named.get("Op"))))
-    return _Run(operands, named.get("Datatype", ""), memory or HOST)
+    return _RunHeader(operands, named.get("Datatype", ""), memory or HOST)
 
 
 def _memory(number: int, line: str) -> str:
@@ -144,7 +144,7 @@ def _begin(number: int, line: str) -> _Table | None:
 
 
 def _reading(
-    source: str, line: int, words: list[str], table: _Table, run: _Run, metadata: UserMetadata
+    source: str, line: int, words: list[str], table: _Table, run: _RunHeader, metadata: UserMetadata
 ) -> BenchmarkResult:
     benchmark = table.benchmark
     if not benchmark.kind:
