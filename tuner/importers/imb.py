@@ -55,7 +55,7 @@ _MEMORIES = {"device": CUDA, "cpu": HOST, "host": HOST}
 
 @dataclass(frozen=True)
 class _RunHeader:
-    """What the beginning of a run says of all its tables.
+    """Facts that the beginning of a run states for all its tables.
 
     operands    datatype and operator of reductions
     datatype    of other calls

@@ -1,4 +1,4 @@
-"""What a file states about a call is used or refused: lines that are no rows, labels, operands."""
+"""Readers use or refuse what a file states: labels, lines other than rows, datatypes, operators."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_second_launch_with_another_label_is_refused() -> None:
 
 @pytest.mark.parametrize("label", ["1\u0661" * 9 + "x ", "a1 " * 60_000, "x "])
 def test_labels_take_no_time(label: str) -> None:
-    """Without bounds one of them takes hours."""
+    """Check that hostile labels are refused at once; without bounds one of them takes hours."""
     text = f"{label}{ALLREDUCE.strip()}\n".replace("\n", f"\n{label}") + "1" * 60 + " " * 900_000
     with pytest.raises(InputError):
         parse_results(text, metadata=TOLD)

@@ -63,7 +63,7 @@ def limited() -> None:
 
 
 def said_about(*expressions: str) -> str:
-    """What reading the texts (and formats) that Python expressions are says, a line for each."""
+    """Return one line of output for each text (and format) that a Python expression stands for."""
     ran = subprocess.run(
         [sys.executable, "-c", READ, *expressions],
         capture_output=True,

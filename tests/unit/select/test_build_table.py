@@ -354,7 +354,7 @@ def test_a_choice_that_was_wrong_in_a_round_is_never_used(topology: Topology) ->
 
 
 def chosen_at(table: TuningTable, nbytes: int) -> set[AlgorithmChoice]:
-    """What the rules on four nodes choose for a size."""
+    """Return the choice of the rules on four nodes for a size."""
     return {
         rule.choice for rule in rules_of(table, 4) if rule.start_bytes <= nbytes < rule.stop_bytes
     }
