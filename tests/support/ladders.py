@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -36,3 +37,12 @@ def staircase(
     """Each choice on its own few bytes from `start` on, the default below and above."""
     rungs = [(start + width * i, choice) for i, choice in enumerate(choices)]
     return [(0, AlgorithmChoice()), *rungs, (start + width * len(choices), AlgorithmChoice())]
+
+
+def spread(nodes: int, ppn: int, ladders: dict[Collective, Rungs], library: str) -> TuningTable:
+    """Return a table for `ppn` ranks on each of some nodes."""
+    made = table_of(
+        {(name, nodes * ppn): rungs for name, rungs in ladders.items()}, (64, 65536), library
+    )
+    rules = (replace(r, key=replace(r.key, nodes=nodes, ppn=ppn)) for r in made.rules)
+    return TuningTable(made.cluster, library, tuple(rules))
