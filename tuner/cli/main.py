@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from tuner import __version__
 from tuner.base.errors import InputError, TunerError, UsageError
@@ -25,6 +26,7 @@ from tuner.workflows.time_limit import process_age
 
 COMMANDS = {
     "quickstart": "the whole loop on this computer: probe, tune, validate, report",
+    "open": "say what a file holds, what is slow in it, and which commands take it",
     "doctor": "say which MPI is here, what works with it and what to type where it does not",
     "probe": "measure point-to-point messages and every collective algorithm of an MPI library",
     "import-results": "read results of OSU, IMB, nccl-tests or PICO as measurements",
@@ -56,6 +58,7 @@ FIRST_COMMANDS = """tuner finds the fastest algorithm for every collective call 
   tuner doctor      # check what works on this computer, and what it lacks
   tuner quickstart  # measure it and make its tuning table, in a few minutes
   tuner studio      # see results and other machines in the browser
+  tuner FILE        # see what a file of results, a topology or a trace holds
 
 `tuner help` lists all commands, `tuner help COMMAND` explains one."""
 NEXT_COMMANDS = """{table} is the tuning table of this computer.
@@ -63,6 +66,7 @@ NEXT_COMMANDS = """{table} is the tuning table of this computer.
   tuner table show {table}  # see its rules
   tuner run --table {table} -- COMMAND  # follow it
   tuner studio  # see it in the browser, and try other machines
+  tuner FILE  # see what a file of results, a topology or a trace holds
 
 `tuner help` lists all commands, `tuner help COMMAND` explains one."""
 RESUME_HINT = "the same command{} resumes; what is finished is kept"
@@ -149,10 +153,16 @@ def _run(words: Sequence[str], arguments: argparse.Namespace) -> int:
             if not words:
                 _print_first_commands()
                 return 0
-            _parse(words, arguments)
+            _parse(_with_command(words), arguments)
             return int(arguments.run(arguments) or 0)
     finally:
         print(end="", flush=True)  # while errors of the output are still caught
+
+
+def _with_command(words: Sequence[str]) -> Sequence[str]:
+    """Return the words, behind `open` where the first one is a file and no command."""
+    is_command = words[0] in (*COMMANDS, "help") or words[0].startswith("-")
+    return words if is_command or not Path(words[0]).is_file() else ("open", *words)
 
 
 def _parse(words: Sequence[str], arguments: argparse.Namespace) -> None:

@@ -126,10 +126,16 @@ def _parse_lines(
                 raise InputError(f"line {reading.line}: more than {MAX_ROWS} rows: split it")
             readings.append(reading)
     except InputError as reason:
-        raise InputError(f"{lines.source}: {reason}") from None
+        reason.args = (f"{lines.source}: {reason}",)
+        raise reason from None
     check_algorithm_names(readings)
     _check_skipped_lines(plain)
     return readings
+
+
+def detect_results(text: str) -> str:
+    """Return the name of the format of a text of results; raise InputError for any other text."""
+    return _detect_format(remove_labels(split_lines(text, "results"), _TITLES))
 
 
 def _check_skipped_lines(lines: TextLines) -> None:

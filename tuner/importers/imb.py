@@ -28,6 +28,7 @@ from tuner.importers.reading import (
     PINGPONG,
     Benchmark,
     BenchmarkResult,
+    MissingCountsError,
     RankCounts,
     UserMetadata,
     collective_benchmark,
@@ -205,9 +206,9 @@ def _shape(line: int, p: int, idle: int, metadata: UserMetadata) -> RankCounts:
         )
     ppn = metadata.ppn or (None if metadata.nodes is None else -(-started // metadata.nodes))
     if ppn is None:
-        raise InputError(
-            f"line {line}: the file does not say how many ranks were on each node:"
-            f" {metadata.missing_hint('ppn')}"
+        hint = metadata.missing_hint("ppn")
+        raise MissingCountsError(
+            f"line {line}: the file does not say how many ranks were on each node: {hint}", "ppn"
         )
     if metadata.nodes is not None and metadata.nodes * ppn != started:
         raise InputError(

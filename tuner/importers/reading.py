@@ -111,6 +111,17 @@ class BenchmarkResult:
             object.__setattr__(self, "memory", HOST)
 
 
+class MissingCountsError(InputError):
+    """Raised where neither the file nor the user states the ranks or nodes of a result.
+
+    names   fields of `UserMetadata` that are missing
+    """
+
+    def __init__(self, message: str, *names: str) -> None:
+        super().__init__(message)
+        self.names = names
+
+
 def option_of(name: str) -> str:
     """Return the option of `tuner import-results` that states a field of `UserMetadata`."""
     return "--ranks" if name == "p" else f"--{name}"
@@ -163,7 +174,7 @@ class UserMetadata:
         elif ppn is None and p and nodes:
             ppn = p // nodes
         if p is None or nodes is None or ppn is None:
-            raise InputError(f"line {line}: the file does not say {self._missing(p, nodes)}")
+            raise self._missing_counts(line, p, nodes)
         what = self._sources([columns.get(name, name) for name, one in said.items() if one])
         if max(p, nodes, ppn) >= RANK_LIMIT:
             raise InputError(
@@ -185,9 +196,10 @@ class UserMetadata:
         """
         nodes = merge_check(line, "nodes", nodes, self.nodes)
         if nodes is None:
-            raise InputError(
+            raise MissingCountsError(
                 f"line {line}: the file does not say whether its two ranks were on one"
-                f" node: {self.missing_hint('nodes')} 1, or --nodes 2 for one rank on each"
+                f" node: {self.missing_hint('nodes')} 1, or --nodes 2 for one rank on each",
+                "nodes",
             )
         return RankCounts(2, 1, 2) if nodes == 1 else RankCounts(2, 2, 1)
 
@@ -207,12 +219,19 @@ class UserMetadata:
         ]
         return " or ".join(filter(None, [rows, *told]))
 
-    def _missing(self, p: int | None, nodes: int | None) -> str:
-        if p is None and nodes is None:
-            return f"on how many ranks and nodes it was measured: {self.missing_hint('p', 'nodes')}"
-        if nodes is None:
-            return f"on how many nodes its {p} ranks were: {self.missing_hint('nodes')}"
-        return f"how many ranks were on each of its {nodes} nodes: {self.missing_hint('ppn')}"
+    def _missing_counts(self, line: int, p: int | None, nodes: int | None) -> MissingCountsError:
+        names = (
+            ("p", "nodes")
+            if p is None and nodes is None
+            else ("nodes" if nodes is None else "ppn",)
+        )
+        what = {
+            ("p", "nodes"): "on how many ranks and nodes it was measured",
+            ("nodes",): f"on how many nodes its {p} ranks were",
+            ("ppn",): f"how many ranks were on each of its {nodes} nodes",
+        }[names]
+        hint = self.missing_hint(*names)
+        return MissingCountsError(f"line {line}: the file does not say {what}: {hint}", *names)
 
 
 def merge_check(line: int, name: str, file_value: int | None, user_value: int | None) -> int | None:

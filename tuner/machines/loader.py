@@ -11,7 +11,12 @@ from tuner.base.units import format_time
 from tuner.core.path_classes import NVLINK, PCIE
 from tuner.machines import PRESETS, Machine
 from tuner.machines.assumed_costs import ASSUMED_KEY, assumed_costs, with_assumed_costs
-from tuner.machines.topology_files import detect_topology_format, load_topology, read_text
+from tuner.machines.topology_files import (
+    detect_topology_format,
+    load_topology,
+    parse_topology,
+    read_text,
+)
 from tuner.machines.yaml_machines import (
     PRESET_PREFIX,
     machine_from_preset_reference,
@@ -68,6 +73,12 @@ def machine_from_record(record: Any) -> Machine:
     if isinstance(record, dict) and "kind" in record:
         return _nominal_machine(topology_from_record(record))
     return machine_from_yaml(record)
+
+
+def machine_from_text(text: str) -> Machine:
+    """Return the machine of a text in any format; raise InputError if it names other files."""
+    own = find_own_record(text)
+    return machine_from_yaml(own) if own is not None else _nominal_machine(parse_topology(text)[1])
 
 
 def find_own_record(text: str) -> dict[str, Any] | None:

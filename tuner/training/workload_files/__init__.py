@@ -14,7 +14,13 @@ from tuner.training.workload_files.profile_graph import MARK, parse_profile_grap
 from tuner.training.workload_files.profiler_trace import is_profiler_trace, parse_profiler_trace
 from tuner.training.workload_files.simai import is_simai_workload, parse_simai_workload
 
-__all__ = ["load_workload", "parse_layer_table", "parse_workload", "write_chakra_trace"]
+__all__ = [
+    "is_workload",
+    "load_workload",
+    "parse_layer_table",
+    "parse_workload",
+    "write_chakra_trace",
+]
 
 
 def load_workload(path: Path) -> Model | RecordedWorkload:
@@ -29,6 +35,14 @@ def load_workload(path: Path) -> Model | RecordedWorkload:
         return parse_workload(data, name)
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
+
+
+def is_workload(data: bytes) -> bool:
+    """Return whether these are the bytes of a model or a recorded iteration in a known format."""
+    if not is_text(data) or is_profiler_trace(data):
+        return True
+    lines = text_lines(data)
+    return is_simai_workload(lines) or MARK in lines[0] or is_layer_table(lines)
 
 
 def parse_workload(data: bytes, name: str) -> Model | RecordedWorkload:

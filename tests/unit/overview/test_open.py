@@ -1,0 +1,185 @@
+"""`tuner open`: files of every kind, two runs, and a run beside a machine."""
+
+import json
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.base.errors import InputError
+from tuner.cli.main import main
+from tuner.core.call_profile import ProfiledCall, write_call_profile
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster, Measurement, Measurements
+from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, write_table
+from tuner.importers import UserMetadata, write_measurements
+from tuner.overview import Overview, open_file
+
+OSU = """# OSU MPI Allreduce Latency Test v7.4
+# Size       Avg Latency(us)
+1024                    20.0
+65536                   80.0
+"""
+FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
+TRACE = {
+    "distributedInfo": {"world_size": 8, "rank": 0},
+    "traceEvents": [
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 0, "dur": 900,
+         "pid": 1, "tid": 1},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 10, "dur": 500, "pid": 1, "tid": 1},
+    ],
+}  # fmt: skip
+CLUSTER = Cluster("one", 8, 1, "", 0)
+KEY = RuleKey(Collective.BCAST, 8, 1)
+
+
+def _written(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def _opened(path: Path, text: str, **told: Any) -> Overview:
+    return open_file(_written(path, text), UserMetadata(**told))
+
+
+def _json(words: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_results_say_what_they_are_and_lack(tmp_path: Path) -> None:
+    found = _opened(tmp_path / "osu.txt", OSU)
+    assert found.kind == "benchmark results (osu)"
+    assert found.facts == [
+        "allreduce of 1KiB to 64KiB",
+        "it does not say where it was measured: add --ranks and --nodes",
+    ]
+    words = [shlex.split(one.text) for one in found.commands]
+    assert words[0][:3] == ["tuner", "import-results", str(tmp_path / "osu.txt")]
+    assert "--ranks" in words[0]
+
+
+def test_options_complete_results(tmp_path: Path) -> None:
+    found = _opened(tmp_path / "osu.txt", OSU, p=64, nodes=8)
+    assert found.facts == ["allreduce of 1KiB to 64KiB on 64 ranks of 8 nodes"]
+    assert not found.unknown
+    assert "--ranks 64 --nodes 8" in found.commands[0].text
+
+
+def test_sizes_are_those_of_the_file(tmp_path: Path) -> None:
+    gather = OSU.replace("Allreduce", "Allgather")
+    assert _opened(tmp_path / "osu.txt", gather).facts[0] == "allgather of 1KiB to 64KiB"
+
+
+def test_damaged_results_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 4"):
+        _opened(tmp_path / "osu.txt", OSU.replace("80.0", "eighty"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("flat.yaml", FLAT, "a machine"),
+        ("trace.json", json.dumps(TRACE), "a recorded iteration of training"),
+        ("study.yaml", "name: s\ntopology: a\ncollectives: [bcast]\nsizes: [1KiB]\n", "a study"),
+        (
+            "job.yaml",
+            "model: resnet50\nbatch: 64\nframework: horovod\ntopology: preset:summit\nranks: 6\n",
+            "a training workload",
+        ),
+        (
+            "recorded.yaml",
+            "recorded: t.json\ntopology: preset:summit\nranks: 6\n",
+            "a training workload of a recorded iteration",
+        ),
+        ("layers.csv", "name,forward_ms,backward_ms,elements\nfc,1,2,1000\n", "a model"),
+    ],
+)
+def test_each_kind_is_known_by_its_content(tmp_path: Path, name: str, text: str, kind: str) -> None:
+    found = _opened(tmp_path / name, text)
+    assert found.kind == kind
+    assert found.commands
+
+
+def test_files_of_tuner_are_known(tmp_path: Path) -> None:
+    rule = Rule(KEY, 0, math.inf, AlgorithmChoice("binomial"), Evidence("none"))
+    table = tmp_path / "table.json"
+    write_table(TuningTable(CLUSTER, "openmpi 5.0.11", (rule,), {}), table)
+    profile = tmp_path / "solver.profile"
+    write_call_profile(profile, "solver", [ProfiledCall("bcast", 2, 4, 1024, 10)])
+    probe = tmp_path / "probe.ndjson"
+    series = Measurement("collective", "bcast", 8, 1, 8, 1024, (1e-5, 2e-5), "default")
+    write_measurements(Measurements(CLUSTER, "openmpi 5.0.11", {}, (series,)), probe)
+    kinds = [open_file(str(one), UserMetadata()).kind for one in (table, profile, probe)]
+    assert kinds == ["a tuning table", "a profile of calls", "measurements"]
+
+
+def test_a_database_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "tuner.sqlite"
+    path.write_bytes(b"SQLite format 3\0" + bytes(100))
+    assert "tuner serve" in open_file(str(path), UserMetadata()).commands[0].text
+
+
+def test_a_damaged_table_of_layers_is_refused_as_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"layers.csv: line 1: .*forward"):
+        _opened(tmp_path / "layers.csv", "name,parameters\nfc,1000\n")
+
+
+def test_any_other_text_names_the_known_forms(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"in no form that is read \(results of OSU.*'Dear"):
+        _opened(tmp_path / "letter.txt", "Dear all,\nhello\n")
+
+
+def test_an_absent_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone.txt: there is no such file"):
+        open_file(str(tmp_path / "gone.txt"), UserMetadata())
+
+
+def test_two_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = _written(tmp_path / "before.txt", OSU)
+    after = _written(tmp_path / "after.txt", OSU.replace("80.0", "120.0"))
+    (found,) = _json(["open", before, after], capsys)["comparisons"]
+    assert found["columns"] == ["before", "after"]
+    assert [one["ratio"] for one in found["calls"]] == pytest.approx([1.0, 1.5])
+
+
+def test_a_run_is_compared_with_a_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, flat = _written(tmp_path / "osu.txt", OSU), _written(tmp_path / "flat.yaml", FLAT)
+    words = ["open", results, flat, "--ranks", "8", "--nodes", "8"]
+    (found,) = _json(words, capsys)["comparisons"]
+    assert found["columns"] == ["predicted", "measured"]
+    main(
+        ["simulate", "--topology", flat, "--collective", "allreduce", "--sizes", "64KiB", "--json"]
+    )
+    best = json.loads(capsys.readouterr().out)[0]
+    last = found["calls"][-1]
+    assert (last["algorithm"], last["reference"]) == (
+        best["algorithm"], pytest.approx(best["seconds"])
+    )  # fmt: skip
+    assert last["ratio"] == pytest.approx(80e-6 / best["seconds"])
+
+
+def test_a_machine_needs_the_shape_of_the_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, flat = _written(tmp_path / "osu.txt", OSU), _written(tmp_path / "flat.yaml", FLAT)
+    assert main(["open", results, flat]) == 2
+    assert "does not say where it was measured: add --ranks and --nodes" in capsys.readouterr().err
+
+
+def test_a_file_alone_is_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([_written(tmp_path / "flat.yaml", FLAT)]) == 0
+    assert "flat.yaml: a machine\n  flat8: 8 nodes of 1 core" in capsys.readouterr().out
+
+
+def test_a_command_goes_before_a_file_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("algorithms").write_text(FLAT)
+    assert main(["algorithms"]) == 0
+    assert "a machine" not in capsys.readouterr().out

@@ -1,0 +1,16 @@
+"""What a file of any form holds: what it is, what is slow in it, and which commands take it."""
+
+from tuner.overview.files import open_sent_files, overviews_record
+from tuner.overview.overview import Command, Overview
+from tuner.overview.recognition import open_file
+from tuner.overview.time_ratios import TimeComparison, compare_overviews
+
+__all__ = [
+    "Command",
+    "Overview",
+    "TimeComparison",
+    "compare_overviews",
+    "open_file",
+    "open_sent_files",
+    "overviews_record",
+]

@@ -1,0 +1,50 @@
+"""Overviews of several files, and what these tell together."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.base.errors import InputError
+from tuner.importers import UserMetadata
+from tuner.overview.overview import Overview
+from tuner.overview.recognition import open_file
+from tuner.overview.time_ratios import TimeComparison, compare_overviews
+
+
+def overviews_record(
+    found: Sequence[Overview], compared: Sequence[TimeComparison]
+) -> dict[str, Any]:
+    """Return overviews and comparisons as JSON data."""
+    return {
+        "files": [one.record() for one in found],
+        "comparisons": [each.record() for each in compared],
+    }
+
+
+def open_sent_files(
+    files: Iterable[tuple[str, bytes]], machines: Sequence[str], told: UserMetadata
+) -> dict[str, Any]:
+    """Return the overviews of files that anybody may have sent, as JSON data.
+
+    files       names without a directory, and contents
+    machines    machines as `preset:NAME`, to compare results with
+    told        what the sender says of results whose file does not
+
+    Raises InputError for a file that cannot be read.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, name) for name, _ in files]
+        for path, (_, content) in zip(paths, files, strict=True):
+            path.write_bytes(content)
+        try:
+            found = [open_file(str(path), told, is_trusted=False) for path in paths]
+            found += [open_file(name, told) for name in machines]
+            record = overviews_record(found, compare_overviews(found))
+        except InputError as reason:
+            reason.args = (str(reason).replace(f"{folder}/", ""),)
+            raise
+        return dict(json.loads(json.dumps(record).replace(f"{folder}/", "")))

@@ -1,0 +1,208 @@
+"""Recognition of files by their contents, and the overview of each kind."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner.base.errors import InputError, shortened_repr
+from tuner.base.file_settings import required_settings
+from tuner.base.units import format_size, format_time, plural
+from tuner.importers import INSPECTOR, UserMetadata, detect_results
+from tuner.importers.inspector_files import is_inspector_file
+from tuner.machines.loader import load_machine, machine_from_text, machine_warnings
+from tuner.machines.topology_files import OWN_KIND, OWN_TOPOLOGY, detect_topology_format
+from tuner.machines.yaml_machines import PRESET_PREFIX
+from tuner.overview.overview import Command, Overview, command
+from tuner.overview.own_files import own_overview
+from tuner.overview.results import results_overview
+from tuner.topology import GPU, NIC
+from tuner.topology.readers.safe_yaml import parse_yaml
+from tuner.training.model import Model
+from tuner.training.workload_files import is_workload, load_workload
+from tuner.training.workload_files.file_contents import is_text, read_contents
+
+SQLITE_HEADER = b"SQLite format 3\0"  # section 1.3.1 of https://sqlite.org/fileformat.html
+FORMS = (
+    "results of OSU, IMB, nccl-tests, PICO or NCCL's Inspector, tables (CSV), topologies, rules"
+    " files of MPI libraries and NCCL, traces and workloads of training, and tuner's own files"
+)
+
+
+def open_file(reference: str, told: UserMetadata, *, is_trusted: bool = True) -> Overview:
+    """Return the overview of a file, or of the machine of `preset:NAME`.
+
+    told        what the user says of results whose file does not
+    is_trusted  whether a topology may name other files on this computer
+
+    Raises InputError for a file that cannot be read or is in no known form.
+    """
+    path = Path(reference)
+    if reference.startswith(PRESET_PREFIX):
+        return machine_overview(path)
+    if path.is_dir() or is_inspector_file(path):
+        return results_overview(path, INSPECTOR, told)
+    try:
+        data = read_contents(path)
+    except InputError as reason:
+        raise InputError(f"{path}: {reason}") from None
+    if data.startswith(SQLITE_HEADER):
+        return Overview(
+            reference,
+            "a database of tuner's service",
+            commands=[command("serve it:", "tuner", "serve", "--db", f"sqlite:///{path}")],
+        )
+    if not is_text(data):
+        return trace_overview(path)
+    return _open_text(path, data.decode("utf-8"), told, is_trusted)
+
+
+def _open_text(path: Path, text: str, told: UserMetadata, is_trusted: bool) -> Overview:
+    kind = OWN_KIND.match(text)
+    if kind is not None and kind[1] != OWN_TOPOLOGY:
+        return own_overview(path, kind[1])
+    record = _mapping(text)
+    if "traceEvents" in record:
+        return trace_overview(path)
+    if (form := _format_of_results(text)) is not None:
+        return results_overview(path, form, told)
+    if record and (found := _settings_overview(path, record)):
+        return found
+    if _is_topology(text):
+        return machine_overview(path, "" if is_trusted else text)
+    if is_workload(text.encode()):
+        return trace_overview(path)
+    first = next(line for line in text.splitlines() if line.strip())
+    raise InputError(
+        f"{path}: in no form that is read ({FORMS}); it begins with {shortened_repr(first)}"
+    )
+
+
+def _mapping(text: str) -> Mapping[str, Any]:
+    """Return the mapping that a JSON or YAML text holds; an empty one for all other texts."""
+    try:
+        record = json.loads(text) if text.lstrip()[:1] in ("{", "[") else parse_yaml(text)
+    except (InputError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _settings_overview(path: Path, record: Mapping[str, Any]) -> Overview | None:
+    """Return the overview of a study or a training workload; None if it lacks their settings."""
+    # These need numba and SciPy, which other files do not.
+    from tuner.training.workload_settings import RecordedSettings, SweepSettings, WorkloadSettings
+    from tuner.whatif.study_spec import StudySettings
+
+    for settings, kind, verb in (
+        (StudySettings, "a study", "study"),
+        (SweepSettings, "a sweep of training", "training sweep"),
+        (WorkloadSettings, "a training workload", "training run"),
+        (RecordedSettings, "a training workload of a recorded iteration", "training run"),
+    ):
+        if required_settings(settings) <= record.keys():
+            run = command("run it:", "tuner", *verb.split(), path)
+            return Overview(str(path), kind, commands=[run])
+    return None
+
+
+def _format_of_results(text: str) -> str | None:
+    try:
+        form = detect_results(text)
+    except InputError:
+        return None
+    is_json = text.lstrip().startswith("{")
+    return None if is_json and form != INSPECTOR and '"results"' not in text else form
+
+
+def _is_topology(text: str) -> bool:
+    try:
+        return bool(detect_topology_format(text))
+    except InputError:
+        return False
+
+
+def machine_overview(path: Path, text: str = "") -> Overview:
+    """Return the overview of a machine, of a topology file or a preset; raises InputError.
+
+    text    text of the file if it must not name other files
+    """
+    machine = machine_from_text(text) if text else load_machine(str(path))
+    topology = machine.topology
+    inside = topology.nodes[0].node_topology
+    devices = Counter((one.kind, one.product) for one in inside.devices) if inside else Counter()
+    parts = [
+        f"{count} x {product or kind}"
+        for (kind, product), count in devices.items()
+        if kind in (GPU, NIC)
+    ]
+    rates = sorted({link.capacity / link.count for link in topology.links})
+    facts = [
+        f"{machine.name}: {plural(len(topology.nodes), 'node')} of"
+        f" {plural(topology.nodes[0].cores, 'core')}" + "".join(f", {part}" for part in parts),
+        *(
+            f"cables of {' and '.join(f'{format_size(rate)}/s' for rate in rates)}"
+            for _ in rates[:1]
+        ),
+        *filter(None, machine_warnings(machine)),
+    ]
+    return Overview(
+        str(path),
+        "a machine",
+        facts,
+        commands=[
+            command("show it:", "tuner", "topology", "show", path),
+            command(
+                "predict times:",
+                "tuner",
+                "simulate",
+                "--topology",
+                path,
+                "--collective",
+                "allreduce",
+                "--sizes",
+                "8,1MiB,64MiB",
+            ),
+            command("compare with results:", "tuner", "open", "RESULTS", path),
+        ],
+        machine=machine,
+    )
+
+
+def trace_overview(path: Path) -> Overview:
+    """Return the overview of a model, or of a recorded iteration of training; raises InputError."""
+    found = load_workload(path)
+    if isinstance(found, Model):
+        elements = sum(layer.elements for layer in found.layers)
+        facts = [f"{found.name}: {plural(len(found.layers), 'layer')}, {elements:,} parameters"]
+        settings = f"model: {{file: {path}}}"
+        return Overview(str(path), "a model", facts, commands=[_run_command(settings)])
+    calls = [step for step in found.steps if step.collective]
+    busy = sum(step.seconds for step in found.steps)
+    facts = [
+        f"{found.name}: {format_time(busy)} of computing in"
+        f" {plural(len(found.steps) - len(calls), 'step')}, {plural(len(calls), 'call')}"
+        + (f", recorded on {plural(found.ranks, 'rank')}" if found.ranks else ""),
+        *(f"calls left out: {name}" for name in found.unread),
+    ]
+    moved = Counter[str]()
+    for step in calls:
+        moved[step.collective] += step.nbytes
+    counts = Counter(step.collective for step in calls)
+    sent = [
+        f"{name}: {plural(counts[name], 'call')} of {format_size(nbytes)} together"
+        for name, nbytes in moved.most_common()
+    ]
+    return Overview(
+        str(path),
+        "a recorded iteration of training",
+        [*facts, *sent],
+        commands=[_run_command(f"recorded: {path}")],
+    )
+
+
+def _run_command(settings: str) -> Command:
+    purpose = f"on a machine, where job.yaml has `{settings}`, `topology: MACHINE`, `ranks: N`:"
+    return command(purpose, "tuner", "training", "run", "job.yaml")
