@@ -39,6 +39,7 @@ SCRIPT_HEADER = b"x-tuner-studio"  # of every request of a page's script, with a
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 PUBLISH_PATHS = ("/v1/tables", "/v1/publications", "/v1/publications/rollback")
 READ_ONLY_POST_PATHS = (  # POSTs that do not change anything
+    "/v1/overviews",
     "/v1/select",
     "/v1/what-if",
     "/v1/what-if/call",

@@ -19,7 +19,18 @@ PAGES_DIR = Path(__file__).parent / "pages"
 FILES = "files/"  # start of the names of scripts and styles
 # Names of the pages, of which `studio.js` loads the module with their name; "" is the first one,
 # which depends on what is stored.
-PAGES = ("", "clusters", "table", "measure", "what-if", "call", "training", "report", "login")
+PAGES = (
+    "",
+    "clusters",
+    "table",
+    "measure",
+    "what-if",
+    "call",
+    "training",
+    "report",
+    "open",
+    "login",
+)
 REFERENCE = "docs"
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",

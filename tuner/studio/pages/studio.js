@@ -14,6 +14,7 @@ const PAGES = new Map([
   ["call", "Inside a call"],
   ["training", "Training"],
   ["report", "Report"],
+  ["open", "Open"],
 ]);
 const LOGIN = "login";
 
@@ -48,11 +49,14 @@ async function hasClusters() {
 }
 
 async function show(page, main) {
-  const name = page || ((await hasClusters()) ? "clusters" : "what-if");
+  await showPage(page || ((await hasClusters()) ? "clusters" : "what-if"), main);
+}
+
+async function showPage(name, main, files = []) {
   document.querySelector(`nav a[data-page="${name}"]`)?.setAttribute("aria-current", "page");
   document.title = `${PAGES.get(name) ?? "Log in"} \u00b7 tuner studio`;
   const module = await import(`./${name}.js`);
-  await module.show(main);
+  await module.show(main, files);
 }
 
 /** Ask who the reader is, and show the page or the log-in before it. */
@@ -73,6 +77,18 @@ async function open(main, account) {
   await show(page, main);
 }
 
+/** Open the files that were dropped, on whatever page. */
+async function drop(event) {
+  event.preventDefault();
+  const files = [...event.dataTransfer.files];
+  if (!files.length) return;
+  history.pushState(null, "", pathOf("open"));
+  const main = h("main", { id: "main", tabindex: -1 });
+  document.getElementById("main").replaceWith(main);
+  document.querySelector("nav a[aria-current]")?.removeAttribute("aria-current");
+  await showPage("open", main, files);
+}
+
 /** Move the focus to the content; the address stays, as its fragment may belong to the page. */
 function skip(event) {
   event.preventDefault();
@@ -89,6 +105,8 @@ async function logOut() {
 async function start() {
   applyTheme();
   addEventListener("pagehide", keepAddress);
+  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("drop", drop);
   const main = h("main", { id: "main", tabindex: -1 });
   const account = h("span");
   document.body.replaceChildren(

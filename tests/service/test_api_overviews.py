@@ -1,0 +1,76 @@
+"""What sent files hold; nothing of them is stored, and they name no files of the service."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.serving import good, problem, served
+from tuner.api.settings import Settings
+
+OSU = "# OSU MPI Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n1024   20.0\n2048   25.0\n"
+FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    file = tmp_path_factory.mktemp("overviews") / "tuner.sqlite"
+    with served(Settings(database=f"sqlite:///{file}")) as client:
+        yield client
+
+
+def _asked(client: httpx.Client, files: dict[str, str], **told: Any) -> httpx.Response:
+    sent = [
+        {"name": name, "content": base64.b64encode(text.encode()).decode()}
+        for name, text in files.items()
+    ]
+    return client.post("/v1/overviews", json={"files": sent, **told})
+
+
+def test_files_are_named_as_they_were_sent(client: httpx.Client) -> None:
+    found = good(_asked(client, {"osu.txt": OSU, "flat.yaml": FLAT}, ranks=8, nodes=8))
+    kinds = {one["file"]: one["kind"] for one in found["files"]}
+    assert kinds == {"osu.txt": "benchmark results (osu)", "flat.yaml": "a machine"}
+    commands = [each["text"] for one in found["files"] for each in one["commands"]]
+    assert "tuner topology show flat.yaml" in commands
+    (compared,) = found["comparisons"]
+    assert compared["columns"] == ["predicted", "measured"]
+    assert len(compared["calls"]) == 2
+
+
+def test_results_are_compared_with_a_preset(client: httpx.Client) -> None:
+    machine = {"machine": "preset:comet", "ranks": 4, "nodes": 4}
+    found = good(_asked(client, {"osu.txt": OSU}, **machine))
+    assert "comet" in found["comparisons"][0]["title"]
+
+
+def test_an_error_names_the_sent_file(client: httpx.Client) -> None:
+    said = problem(_asked(client, {"letter.txt": "Dear all,\n"}), 422)
+    assert said.startswith("letter.txt: in no form that is read")
+
+
+@pytest.mark.parametrize(
+    ("files", "told", "place"),
+    [
+        ({"../osu.txt": OSU}, {}, "body.files.0.name"),
+        ({"osu.txt": OSU}, {"machine": "/etc/passwd"}, "body.machine"),
+        ({"osu.txt": OSU}, {"ranks": 0}, "body.ranks"),
+        ({}, {}, "body.files"),
+    ],
+)
+def test_no_file_of_the_service_can_be_named(
+    client: httpx.Client, files: dict[str, str], told: dict[str, Any], place: str
+) -> None:
+    assert problem(_asked(client, files, **told), 422).startswith(place)
+
+
+def test_a_combination_of_files_is_refused(client: httpx.Client, tmp_path: Path) -> None:
+    (tmp_path / "flat.yaml").write_text(FLAT)
+    text = f"combine: {{fabric: {tmp_path}/flat.yaml, node: {tmp_path}/flat.yaml}}\n"
+    said = problem(_asked(client, {"both.yaml": text}), 422)
+    assert "combine names files, which only a file on this computer can" in said
