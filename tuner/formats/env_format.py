@@ -18,6 +18,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice, Rule, TuningTable
 from tuner.formats import shell_exports
+from tuner.formats.file_rules import BLOCK_BYTES, BYTES, INF, FileRule, FileRules
 from tuner.formats.rules_by_ranks import (
     boundary_sizes,
     describe_default,
@@ -91,6 +92,38 @@ class EnvDialect:
         except InputError as reason:
             raise InputError(f"{self.library} variables: {reason}") from None
         return {collective: entries for collective, entries in found.items() if entries}
+
+    def read(self, text: str, _library: str) -> FileRules:
+        """Return the rules of variables that a user sets, each with its line.
+
+        Raises InputError naming what the library would misread.
+        """
+        found = FileRules(otherwise=f"{self.library} decides")
+        last = {name: (line, value) for line, name, value in shell_exports.assignments(text)}
+        for line, name, value in shell_exports.assignments(text):
+            if name not in self.variable_names.values():
+                found.report(
+                    line, f"{name} is not explained: it is no variable of rules known here"
+                )
+            elif (line, value) != last[name]:
+                found.report(line, f"{name} is set again in line {last[name][0]}, which counts")
+            else:
+                self._add_rules(found, line, name, value)
+        return found
+
+    def _add_rules(self, found: FileRules, line: int, name: str, value: str | None) -> None:
+        try:
+            collective, entries = self._parse_variable(name, value)
+        except InputError as reason:
+            raise InputError(f"line {line}: {reason}") from None
+        unit = BLOCK_BYTES if collective in self.per_rank_collectives else BYTES
+        first: float = 0
+        for entry in entries:
+            last = INF if entry.max_bytes is None else entry.max_bytes
+            choice = self.choice_of(collective, entry.number)
+            runs = f"{choice}, number {entry.number}"
+            found.rules.append(FileRule(line, collective, {unit: ((first, last),)}, runs, choice))
+            first = last + 1
 
     def _parse_variable(
         self, name: str, value: str | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.core.table import TuningTable
 from tuner.formats import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
+from tuner.formats.file_rules import FileRules
 from tuner.launch import Installation
 
 
@@ -53,7 +55,10 @@ class Format:
     usage                   how $PWD/FILE is passed to the library, as Markdown
     affects_other_shapes    whether a file of part of a table (`--ppn`) also decides calls of the
                             shapes left out
-    signature               text found only in its files among the formats of one library
+    read                    returns the rules of a user's file, given the library, with its version
+                            if it is known
+    signature               pattern of a text found only in its files, if the formats before it and
+                            those of other libraries do not have it
     fallback_rule_count     returns how many default rules the fallback replaces in the file
     further_file_note       returns a sentence on a second file that this one needs to have an
                             effect; "" if it needs none
@@ -68,8 +73,9 @@ class Format:
     write: Callable[[TuningTable, ExportOptions], tuple[str, tuple[str, ...]]]
     compare: Callable[[TuningTable, str, ExportOptions], list[str]]
     usage: str
+    read: Callable[[str, str], FileRules]
+    signature: str
     affects_other_shapes: bool = False
-    signature: str = ""
     fallback_rule_count: Callable[[TuningTable, ExportOptions], int] = lambda *_: 0
     further_file_note: Callable[[TuningTable], str] = lambda _: ""
     is_read_by: Callable[[Installation], bool] = lambda _: True
@@ -213,23 +219,10 @@ _MVAPICH_NOT_VALIDATED = (
     "nothing is validated: this program does not start MVAPICH; `tuner table check` reads the"
     " file as it does"
 )
+_CSEL = r'"collective='
 _SOURCED_USAGE = "`. $PWD/FILE` before the launch"
 
 _FORMATS = (
-    Format(
-        "openmpi",
-        ("openmpi",),
-        "application/vnd.tuner.openmpi-rules",
-        frozenset({"commutative_only"}),
-        lambda table, wish: (openmpi.emit(table, commutative_only=wish.commutative_only), ()),
-        lambda table, text, wish: openmpi.check(
-            table, text, commutative_only=wish.commutative_only
-        ),
-        _TUNED_USAGE,
-        affects_other_shapes=True,
-        further_file_note=_han_note,
-        is_read_by=_reads_classic_rules,
-    ),
     Format(
         "openmpi-han",
         ("openmpi",),
@@ -240,11 +233,28 @@ _FORMATS = (
             table, text, commutative_only=wish.commutative_only
         ),
         _HAN_USAGE,
+        openmpi.read_han,
+        rf"(?m)^\s*({'|'.join(openmpi.han.LEVELS)})\b",
         affects_other_shapes=True,
-        signature=openmpi.han.TOPOLOGY_LEVEL,
         is_read_by=lambda place: (
             place.identity.major_version in openmpi.han.SUPPORTED_MAJOR_VERSIONS
         ),
+    ),
+    Format(
+        "openmpi",
+        ("openmpi",),
+        "application/vnd.tuner.openmpi-rules",
+        frozenset({"commutative_only"}),
+        lambda table, wish: (openmpi.emit(table, commutative_only=wish.commutative_only), ()),
+        lambda table, text, wish: openmpi.check(
+            table, text, commutative_only=wish.commutative_only
+        ),
+        _TUNED_USAGE,
+        openmpi.classic_rules,
+        r"\A(rule-file-version-\d+\s)?(\s*#.*\n|\s)*\d+\s",
+        affects_other_shapes=True,
+        further_file_note=_han_note,
+        is_read_by=_reads_classic_rules,
     ),
     Format(
         "openmpi-json",
@@ -256,18 +266,10 @@ _FORMATS = (
             table, text, commutative_only=wish.commutative_only
         ),
         _TUNED_USAGE,
+        openmpi.read_json,
+        r'"(rule_file_version|collectives)"\s*:',
         affects_other_shapes=True,
         is_read_by=lambda place: not _reads_classic_rules(place),
-    ),
-    Format(
-        "mpich",
-        ("mpich",),
-        "application/vnd.tuner.mpich-csel+json",
-        frozenset({"base_rules"}),
-        _emit_mpich,
-        _check_mpich,
-        _MPICH_USAGE,
-        affects_other_shapes=True,
     ),
     Format(
         "mpich-device",
@@ -277,9 +279,22 @@ _FORMATS = (
         _emit_device,
         _check_device,
         _DEVICE_USAGE,
+        mpich.read,
+        mpich.DEVICE.leaf_prefix,
         affects_other_shapes=True,
-        signature=mpich.DEVICE.leaf_prefix,
         is_read_by=lambda place: mpich.DEVICE.variable in place.capabilities.variables,
+    ),
+    Format(
+        "mpich",
+        ("mpich",),
+        "application/vnd.tuner.mpich-csel+json",
+        frozenset({"base_rules"}),
+        _emit_mpich,
+        _check_mpich,
+        _MPICH_USAGE,
+        mpich.read,
+        rf"{_CSEL}|MPIR_CVAR_\w+_ALGORITHM",
+        affects_other_shapes=True,
     ),
     Format(
         "mvapich",
@@ -289,6 +304,8 @@ _FORMATS = (
         _emit_mpich,
         _check_mpich,
         _MVAPICH_USAGE,
+        mpich.read,
+        _CSEL,
         affects_other_shapes=True,
         not_validated=_MVAPICH_NOT_VALIDATED,
     ),
@@ -302,6 +319,8 @@ _FORMATS = (
             table, text, nccl.fallback_of(wish.fallback_algorithm)
         ),
         _PLUGIN_USAGE,
+        nccl.read,
+        r"(?m)^[^#\n,]+(,[^,\n]*){7,9}$",
         fallback_rule_count=lambda table, _: nccl.fallback_rule_count(table),
         not_validated=_NCCL_NOT_VALIDATED,
     ),
@@ -313,6 +332,8 @@ _FORMATS = (
         lambda table, _: (ucc.emit(table), ()),
         lambda table, text, _: ucc.check(table, text),
         "`UCC_CONFIG_FILE=$PWD/FILE`",
+        ucc.read,
+        r"(?m)^UCC_|^\[.*=.*\]$",
         not_validated=_UCC_NOT_VALIDATED,
     ),
     Format(
@@ -328,6 +349,8 @@ _FORMATS = (
             table, text, wish.ranks, **_intelmpi_options(wish)
         ),
         _SOURCED_USAGE,
+        intelmpi.DIALECT.read,
+        "I_MPI_ADJUST_",
         affects_other_shapes=True,
         fallback_rule_count=lambda table, wish: intelmpi.DIALECT.fallback_rule_count(
             table, wish.ranks, commutative_only=wish.commutative_only
@@ -346,6 +369,8 @@ _FORMATS = (
             table, text, wish.ranks, **_mvapich2_options(table, wish)
         ),
         _SOURCED_USAGE,
+        mvapich2.DIALECT.read,
+        r"MV2_\w+_TUNING",
         affects_other_shapes=True,
         fallback_rule_count=lambda table, wish: mvapich2.DIALECT.fallback_rule_count(
             table, wish.ranks, commutative_only=wish.commutative_only
@@ -372,5 +397,20 @@ def detect_format(table: TuningTable, text: str) -> Format:
             f"this is not a file of {library}, whose files are {'not ' if is_json else ''}JSON:"
             " give one of the library that the table is for"
         )
-    marked = [form for form in offered if form.signature and form.signature in text]
+    marked = [form for form in offered if re.search(form.signature, text)]
     return next(form for form in (*marked, *offered) if form.is_json == is_json)
+
+
+def recognise_format(text: str, library: str = "") -> Format:
+    """Return the format of a user's file, judged by its content.
+
+    library     one of LIBRARIES, or "" where the file alone is to tell
+
+    Raises InputError where none fits.
+    """
+    offered = [form for form in _FORMATS if library in ("", *form.libraries)]
+    found = next((form for form in offered if re.search(form.signature, text)), None)
+    if found is None:
+        names = ", ".join(form.name for form in offered)
+        raise InputError(f"this is no rules file that is known here ({names})")
+    return found

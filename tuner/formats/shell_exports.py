@@ -6,7 +6,8 @@ Each line is `export NAME='VALUE'` or `unset NAME`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 
 from tuner.base.errors import InputError, shortened_repr
 
@@ -45,3 +46,25 @@ def parse(text: str) -> dict[str, str | None]:
             raise InputError(f"line {number}: {name} is set twice, the last one would count")
         found[name] = match[2]
     return found
+
+
+def assignments(text: str) -> Iterator[tuple[int, str, str | None]]:
+    """Yield line, name and value of each variable that any shell's file sets; None: unset.
+
+    Raises InputError naming a line that is nothing of the kind.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            raise InputError(f"line {number}: a quotation mark is missing") from None
+        if words[:1] in (["unset"], ["unsetenv"]):
+            yield from ((number, name, None) for name in words[1:])
+            continue
+        if words[:1] == ["setenv"] and len(words) == 3:
+            words = [f"{words[1]}={words[2]}"]
+        for word in words[words[:1] == ["export"] :]:
+            name, sign, value = word.partition("=")
+            if not sign or not re.fullmatch(r"[A-Za-z_]\w*", name):
+                raise InputError(f"line {number}: {shortened_repr(word)} is not NAME=VALUE")
+            yield number, name, value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
@@ -27,8 +28,27 @@ def encoded_length(line: str) -> int:
     return len(line.encode("utf-8", "surrogatepass"))
 
 
+class LinedObject(dict[str, Any]):
+    """An object of a JSON file, with the line on which it begins."""
+
+    line = 0
+
+
+def _with_lines(text: str) -> str:
+    """Return JSON whose objects have their line as a first member, without a name."""
+    breaks = [found.start() for found in re.finditer("\n", text)]
+
+    def numbered(found: re.Match[str]) -> str:
+        if found[0][0] == '"':
+            return found[0]
+        comma = "" if found[0].endswith("}") else ","
+        return f'{{"":{bisect(breaks, found.start()) + 1}{comma}{found[0][1:]}'
+
+    return re.sub(r'"(?:[^"\\]|\\.)*"|\{\s*\}?', numbered, text)
+
+
 def parse_strict_json(text: str, what: str) -> Any:
-    """Return the content of a JSON file.
+    """Return the content of a JSON file, its objects as `LinedObject`.
 
     what    begins the message of every InputError
 
@@ -36,14 +56,15 @@ def parse_strict_json(text: str, what: str) -> Any:
     one of the two would count.
     """
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+    def unique(pairs: list[tuple[str, Any]]) -> LinedObject:
+        found = LinedObject(pairs[1:])
+        found.line = pairs[0][1]
+        if len(found) != len(pairs) - 1:
             raise InputError(f"{what}: a name is listed twice among {shortened_repr(list(found))}")
         return found
 
     try:
-        return json.loads(text, object_pairs_hook=unique)
+        return json.loads(_with_lines(text), object_pairs_hook=unique)
     except json.JSONDecodeError as reason:
         raise InputError(
             f"{what}: truncated or not JSON, line {reason.lineno}: give the whole file"

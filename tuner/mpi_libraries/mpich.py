@@ -101,6 +101,41 @@ ALGORITHMS = {
         ),
     },
 }
+# All algorithms of blocking calls within a communicator, each with the conditions under which the
+# library's variables force it; files are not held to them (coll_algorithms.txt of MPICH 5.0). Those
+# of `smp` that MPICH's own file does not heed are left out: it was seen to be right without.
+INTRA_ALGORITHMS = {
+    "allgather": "brucks k_brucks recursive_doubling:pow2 ring recexch_doubling recexch_halving",
+    "allgatherv": "brucks recursive_doubling:pow2 ring",
+    "allreduce": "smp:parent recursive_doubling recursive_multiplying:commutative"
+    " reduce_scatter_allgather:built_in:count tree recexch ring:commutative"
+    " k_reduce_scatter_allgather:commutative ccl",
+    "alltoall": "brucks:copied k_brucks:copied pairwise:copied pairwise_sendrecv_replace:in_place"
+    " scattered:copied",
+    "alltoallv": "pairwise_sendrecv_replace:in_place scattered:copied",
+    "alltoallw": "pairwise_sendrecv_replace:in_place scattered:copied",
+    "barrier": "k_dissemination recexch smp:parent",
+    "bcast": "binomial scatter_recursive_doubling_allgather scatter_ring_allgather smp:parent tree"
+    " pipelined_tree",
+    "exscan": "recursive_doubling",
+    "gather": "binomial",
+    "reduce": "binomial smp:parent reduce_scatter_gather:built_in:count",
+    "reduce_scatter": "noncommutative pairwise:commutative recursive_doubling"
+    " recursive_halving:commutative",
+    "reduce_scatter_block": "noncommutative:pow2 recursive_doubling pairwise:commutative"
+    " recursive_halving:commutative",
+    "scan": "smp recursive_doubling",
+    "scatter": "binomial",
+}
+RESTRICTIONS = {
+    "commutative": "is_commutative=yes",
+    "parent": "comm_hierarchy=parent",
+    "pow2": POWER_OF_TWO,
+    "built_in": "is_op_built_in=yes",
+    "count": "count>=pow2",
+    "in_place": IN_PLACE,
+    "copied": NOT_IN_PLACE,
+}
 # The device layer (ch4: shared memory, network offload) answers a collective first where its own
 # variable MPIR_CVAR_<COLLECTIVE>_DEVICE_COLLECTIVE is 1, and every collective where this one is 0.
 DEVICE_COLLECTIVES = "MPIR_CVAR_DEVICE_COLLECTIVES"
@@ -178,6 +213,12 @@ def native_algorithm(collective: Collective, choice: AlgorithmChoice) -> NativeA
     if not 0 <= choice.params.get("requests", 0) <= MAX_INT:
         raise InputError(f"{collective} {choice}: MPICH limits requests to 0 (none) to {MAX_INT}")
     return found
+
+
+def intra_restrictions(collective: str) -> dict[str, tuple[str, ...]]:
+    """Return the library's algorithms of a collective, with the conditions of each."""
+    words = (word.split(":") for word in INTRA_ALGORITHMS.get(collective, "").split())
+    return {name: tuple(RESTRICTIONS[one] for one in asked) for name, *asked in words}
 
 
 def guards(collective: Collective) -> tuple[Guard, ...]:

@@ -162,6 +162,30 @@ def _stem(collective: Collective) -> str:
 _LIMITS = [f"{_stem(one)}_max_requests" for one, known in COLLECTIVES.items() if known.throttled]
 ALGORITHMS = {collective: known.algorithms for collective, known in COLLECTIVES.items()}
 COLLECTIVE_OF = {known.number: collective for collective, known in COLLECTIVES.items()}
+# Collectives that are only known by name here, by their number in rules files.
+OTHER_COLLECTIVES = {
+    1: "allgatherv",
+    8: "exscan",
+    12: "reduce_scatter",
+    13: "reduce_scatter_block",
+    14: "scan",
+}
+# Largest algorithm number of each collective number from these releases on
+# (coll_tuned_<collective>_decision.c of v4.0.0, v4.1.0, v5.0.0 and of branch v6.0.x).
+MAX_ALGORITHM_NUMBERS = {
+    (4, 0): {0: 6, 1: 5, 2: 6, 3: 5, 4: 2, 6: 6, 7: 9, 8: 2, 9: 3, 11: 7, 12: 4, 13: 4, 14: 2}
+    | {15: 2},
+    (4, 1): {15: 3},
+    (5, 0): {0: 7, 1: 6},
+    (6, 0): {0: 8, 2: 7, 11: 8},
+}
+NEWEST_CLASSIC = (5, 0)  # the last series whose own form of rules files is not JSON
+# Names of algorithms that 6.0 added or renamed, with their numbers.
+NEW_NAMES = {
+    Collective.ALLGATHER: {"bruck-k-fanout": 2, "direct-messaging": 8},
+    Collective.ALLREDUCE: {"allgather_reduce": 7},
+    Collective.REDUCE: {"knomial": 8},
+}
 # Bytes of the smallest call, over the whole buffer, that may run an algorithm with a segment. With
 # a datatype of size 0, which the library itself uses on intercommunicators, a call of any count has
 # 0 bytes: `split_binary` of bcast then divides the segment by 0, which ends the program (measured
@@ -276,6 +300,19 @@ def release_of(library: str) -> tuple[int, ...]:
     """Return the numbers of a release such as `openmpi 4.1.4`; () without any."""
     version = library.partition(" ")[2]
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def max_algorithm_numbers(library: str) -> Mapping[int, int]:
+    """Return the largest algorithm number of each collective number in a release.
+
+    library     `openmpi 4.1.4`; without a release the last that reads no JSON, and one before 4.0
+                is taken for 4.0
+    """
+    release, found = release_of(library) or NEWEST_CLASSIC, dict[int, int]()
+    for first, numbers in MAX_ALGORITHM_NUMBERS.items():
+        if first == (4, 0) or release >= first:
+            found |= numbers
+    return found
 
 
 def reads_requests(library: str) -> bool:

@@ -26,8 +26,9 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.formats import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
+from tuner.formats.file_rules import AskedCall, deciding_rule, unreached
 from tuner.formats.openmpi import json_rules
-from tuner.formats.registry import FORMATS, ExportOptions, Format, detect_format
+from tuner.formats.registry import FORMATS, ExportOptions, Format, detect_format, recognise_format
 from tuner.formats.rules_by_ranks import describe_rule
 from tuner.mpi_libraries.intelmpi import MAX_PRESETS, PER_RANK_COLLECTIVES, choice_of
 from tuner.mpi_libraries.mvapich2 import ALGORITHMS as MVAPICH2
@@ -462,6 +463,66 @@ def test_a_file_says_what_its_table_says(case: Case, data: st.DataObject) -> Non
     text = case.emit(table)
     require_equal(case, table, text)
     assert case.check(table, text) == []
+
+
+def told(decision: object) -> str:
+    """What a decision is called when a file is explained."""
+    match decision:
+        case mpich.Leaf(name, parameters):
+            return " ".join((name, *sorted(parameters)))
+        case str(component):
+            return f"component {component}"
+    return str(decision or DEFAULT)
+
+
+def explained(case: Case, text: str) -> Decide:
+    """What is said of a file to somebody who asks for calls on so many nodes."""
+    found = case.form.read(text, case.library)
+
+    def decide(key: RuleKey, nbytes: int) -> str:
+        call = AskedCall(key.collective, key.p, key.nodes, key.ppn, nbytes)
+        rule = deciding_rule(found.rules, call)
+        assert rule is None or rule.line > 0
+        if case.name in ("mpich", "mpich-device", "mvapich", "openmpi-han"):
+            return rule.runs if rule else "component han"
+        return str(rule.choice or DEFAULT) if rule else str(DEFAULT)
+
+    return decide
+
+
+def require_explained(case: Case, table: TuningTable) -> None:
+    """Fail unless a file is explained as the library reads it.
+
+    MPICH takes ranks that are alone on their nodes for no parent, which `csel_call` leaves out, and
+    an explanation is of calls with a commutative operator in host memory.
+    """
+    text = case.emit(table)
+    decide, say = case.read(text), explained(case, text)
+    alone = case.name.startswith(("mpich", "mvapich"))
+    asked = (case.memories[0], case.operators[-1])
+    for key, nbytes in calls(table, case):
+        if (key.memory, key.operators) == asked and not (alone and key.ppn == 1):
+            assert say(key, nbytes) == told(decide(key, nbytes)), f"{key}, {nbytes} bytes"
+
+
+@pytest.mark.slow
+@every_case
+@settings(max_examples=examples(30))
+@given(data=st.data())
+def test_a_file_is_explained_as_its_library_reads_it(case: Case, data: st.DataObject) -> None:
+    require_explained(case, data.draw(tables(case)))
+
+
+@every_case
+def test_an_exported_file_is_explained_and_has_no_line_without_effect(case: Case) -> None:
+    """But for those of the library's own branches that MPICH's files repeat."""
+    first, *_, last = algorithms_of(case)
+    table = two_rules(case, first, last)
+    require_explained(case, table)
+    text = case.emit(table)
+    assert recognise_format(text, case.library.split()[0]) is case.form
+    if "base_rules" not in case.form.used_options:
+        assert list(unreached(case.form.read(text, case.library).rules)) == []
 
 
 @pytest.mark.slow

@@ -219,7 +219,7 @@ def test_keys_with_the_same_ranks_must_agree() -> None:
         ("# comment first\nrule-file-version-2\n" + FILE, "line 2: 'rule-file-version-2' is not"),
         ("rule-file-version-0\n" + FILE, "version 0 is not known"),
         ("rule-file-version-3\n" + FILE, "version 3 is not known"),
-        ("rule-file-version-2\n" + FILE, "a row of 4 numbers where 5"),
+        ("rule-file-version-2\n1\n7\n1\n2\n2\n0 6 0\n1 6 0 0\n", "a row of 3 numbers where 4"),
     ],
 )
 def test_files_that_the_library_would_drop_or_misread(text: str, message: str) -> None:
@@ -238,6 +238,7 @@ def test_a_long_file_takes_no_longer_for_each_rule() -> None:
 def test_version_two_has_a_fifth_column() -> None:
     rules = openmpi.parse("rule-file-version-2\n1\n7\n1\n2\n2\n0 0 0 0 0\n1 6 0 1024 3\n")
     assert openmpi.decide(rules, BCAST, 2, 1) == AlgorithmChoice("binomial", {"segment": 1024})
+    assert openmpi.parse("rule-file-version-2\n" + FILE) == openmpi.parse(FILE)  # it is optional
 
 
 LIMITED = AlgorithmChoice("spread_out", {"requests": 16})

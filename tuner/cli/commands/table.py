@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError, UsageError
 from tuner.base.units import humanize, plural
-from tuner.cli.commands import comparisons, logged_validation
+from tuner.cli.commands import comparisons, explanation, logged_validation
 from tuner.cli.options import host_options, native_options
 from tuner.cli.options.argument_types import file_option, require_image_suffix
 from tuner.cli.terminal.output import (
@@ -43,6 +43,7 @@ EXAMPLES = """examples:
   tuner table export table.json --format ucc --out ucc.conf
   tuner table export table.json --format intelmpi --ranks 64 --out adjust.sh
   tuner table check openmpi.rules --table tuner-out/openmpi/table.json
+  tuner table explain my.rules --collective allreduce --ranks 64 --size 256KB
   tuner table validate tuner-out/openmpi/table.json
   tuner table validate table.json --hosts node1,node2,node3,node4
   tuner table validate nccl.json --log train.log
@@ -105,6 +106,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("new", type=Path)
     file_option(diff, "--plot", "picture to draw: .svg, .png, or both without a suffix")
     _add_native_actions(actions)
+    explanation.add_subcommand_explain(actions)
     comparisons.add_subcommands(actions)
 
 

@@ -6,6 +6,7 @@ from tuner.formats.mpich.generic import GenericTrees, read_generic_tree, read_ge
 from tuner.formats.mpich.layers import DEVICE, MPIR, SHARED_MEMORY, Layer
 from tuner.formats.mpich.parsing import parse
 from tuner.formats.mpich.selection import CselCall, GenericTreeLoader, Leaf, Tree, decide
+from tuner.formats.mpich.tree_rules import read
 
 __all__ = [
     "DEVICE",
@@ -24,6 +25,7 @@ __all__ = [
     "emit",
     "leaf_for_rule",
     "parse",
+    "read",
     "read_generic_tree",
     "read_generic_trees",
 ]

@@ -1,6 +1,6 @@
 """The CSV that tuner plugins of NCCL 2.21 and later and RCCL read, and our own plugin."""
 
-from tuner.formats.nccl.csv_rules import CsvRule, PluginCall, decide, parse
+from tuner.formats.nccl.csv_rules import CsvRule, PluginCall, decide, parse, read
 from tuner.formats.nccl.emitter import check, emit, emit_sparse, fallback_of, fallback_rule_count
 from tuner.formats.nccl.plugin import Installed, install
 
@@ -16,4 +16,5 @@ __all__ = [
     "fallback_rule_count",
     "install",
     "parse",
+    "read",
 ]

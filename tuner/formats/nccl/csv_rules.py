@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NoReturn
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice
 from tuner.formats import strict_parsing
-from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto
+from tuner.formats.file_rules import BYTES, INF, NODES, RANKS, FileRule, FileRules, Report
+from tuner.mpi_libraries.nccl.constants import PROTOCOLS, RING, SIMPLE, AlgoProto
 from tuner.mpi_libraries.nccl.names import MAX_CHANNELS, NCCL_COLLECTIVES, algo_protos_of, choice_of
 
 NCCL, RCCL = "nccl", "rccl"
@@ -66,6 +69,7 @@ class CsvRule:
     ranks: int = ANY
     pipe_ops: int = ANY
     registered: int = ANY
+    line: int = field(default=0, compare=False)  # in the file it was read from
 
     @property
     def conditions(self) -> _Conditions:
@@ -98,70 +102,106 @@ def decide(rows: Sequence[CsvRule], call: PluginCall) -> AlgorithmChoice | None:
     return choice_of(row.algo_proto, max(row.channels, 0)) if row else None
 
 
+def _refuse(line: int, text: str) -> NoReturn:
+    raise InputError(f"tuner file, line {line}: {text}")
+
+
 def parse(text: str, family: str = NCCL) -> tuple[CsvRule, ...]:
     """Return the rows of a file for `nccl` or `rccl`; raises InputError naming the line."""
-    rows, numbers = list[CsvRule](), list[int]()
+    rows = _parse_rows(text, family, _refuse)
+    if not rows and family == NCCL:
+        raise InputError("tuner file: no row in it: all calls would run on one channel")
+    _require_reachable(rows)
+    return tuple(rows)
+
+
+def read(text: str, library: str) -> FileRules:
+    """Return the rows of a user's file as the plugin reads them."""
+    family = library.partition(" ")[0]
+    alone = ", on one channel under NVIDIA's example plugin" if family == NCCL else ""
+    found = FileRules(otherwise=f"{family.upper()} decides{alone}")
+    quantities = (NODES, RANKS, "calls in one operation", "registered buffers")
+    for row in _parse_rows(text, family, found.report):
+        box = {BYTES: ((row.min_bytes, INF if row.max_bytes == MAX_SIZE_BYTES else row.max_bytes),)}
+        told = zip(quantities, row.conditions, strict=True)
+        box |= {quantity: ((value, value),) for quantity, value in told if value != ANY}
+        choice = choice_of(row.algo_proto, max(row.channels, 0))
+        channels = f"{abs(row.channels)} channels" if row.channels else "NCCL's own channels"
+        runs = f"{row.algo_proto.algorithm}, {row.algo_proto.protocol}, {channels}"
+        found.rules.append(FileRule(row.line, row.collective, box, runs, choice))
+    return found
+
+
+def _parse_rows(text: str, family: str, report: Report) -> list[CsvRule]:
+    rows = list[CsvRule]()
     for number, line in enumerate(text.split("\n"), start=1):
         if not line or line.startswith("#"):
             continue
         try:
-            rows.append(_parse_row(line, family))
+            row = _parse_row(line, family, partial(report, number))
         except InputError as reason:
-            raise InputError(f"tuner file, line {number}: {reason}") from None
-        numbers.append(number)
+            _refuse(number, str(reason).removeprefix(f"tuner file, line {number}: "))
+        rows += [replace(row, line=number)] if row else []
         if len(rows) > MAX_ROWS:
             raise InputError(f"tuner file: more than {MAX_ROWS} rows")
-    if not rows and family == NCCL:
-        raise InputError("tuner file: no row in it: all calls would run on one channel")
-    _require_reachable(rows, numbers)
-    return tuple(rows)
+    return rows
 
 
-def _parse_row(line: str, family: str) -> CsvRule:
+def _parse_row(line: str, family: str, report: Callable[[str], None]) -> CsvRule | None:
+    """Return a row; None for one that the plugin drops, or passes over in every call.
+
+    report      takes what is wrong with the row
+    """
     if strict_parsing.encoded_length(line) > MAX_LINE_BYTES:
         raise InputError(
             f"longer than {MAX_LINE_BYTES} characters: the plugin would break it in two"
         )
     fields = [field.strip(" \t") for field in line.split(",")]
     if len(fields) not in FIELD_COUNTS or line[0] in " \t":
-        raise InputError(
+        report(
             f"{shortened_repr(line)} has {len(fields)} fields of 8 to 10 and would be silently"
             " dropped; a comment begins with # in the first column"
         )
-    collective, way = _parse_algo_proto(fields)
+        return None
+    collective, way = _parse_algo_proto(fields, report)
     first, last, channels, *conditions = map(_parse_number, fields[1:3] + fields[5:])
     if first == ANY or not first <= last:
-        raise InputError(f"no size is from {first} to {last} bytes")
+        report(f"no size is from {first} to {last} bytes")
+        return None
     if channels > MAX_CHANNELS or (channels == ANY and family == NCCL):
-        raise InputError(
+        report(
             f"{channels} channels: give 1 to {MAX_CHANNELS}, or 0 for NCCL's own number; -1 would"
             " mean one channel"
         )
     if max(conditions) > 2**31 - 1:
         raise InputError(f"{max(conditions)} ranks or nodes: the plugin would misread the number")
+    if way not in algo_protos_of(collective):
+        name = COLLECTIVE_NAMES[collective]
+        report(f"NCCL has no {name} by {way}: the row would be passed over")
+        return None
     return CsvRule(collective, first, last, way, channels, *conditions)
 
 
-def _parse_algo_proto(fields: Sequence[str]) -> tuple[Collective, AlgoProto]:
+def _parse_algo_proto(
+    fields: Sequence[str], report: Callable[[str], None]
+) -> tuple[Collective, AlgoProto]:
     name, algorithm, protocol = fields[0], fields[3], fields[4]
     if name not in COLLECTIVES:
-        raise InputError(
+        report(
             f"{shortened_repr(name)} is none of {', '.join(COLLECTIVES)}; the plugin would"
             " take it for allreduce"
         )
-    collective = COLLECTIVES[name]
     protocols = {known.lower(): known for known in PROTOCOLS}
     algorithms = sorted({known for each in NCCL_COLLECTIVES.values() for known in each.algorithms})
     if algorithm not in algorithms or protocol not in protocols:
-        raise InputError(
+        report(
             f"{shortened_repr(f'{algorithm},{protocol}')} is not an algorithm and protocol of"
             f" {', '.join(algorithms)} and {', '.join(protocols)}; the plugin would take an unknown"
             " algorithm for ring, an unknown protocol for simple"
         )
-    way = AlgoProto(algorithm, protocols[protocol])
-    if way not in algo_protos_of(collective):
-        raise InputError(f"NCCL has no {name} by {way}: the row would be passed over")
-    return collective, way
+    collective = COLLECTIVES.get(name, Collective.ALLREDUCE)
+    taken = algorithm if algorithm in algorithms else RING
+    return collective, AlgoProto(taken, protocols.get(protocol, SIMPLE))
 
 
 def _parse_number(field: str) -> int:
@@ -173,13 +213,13 @@ def _parse_number(field: str) -> int:
     return value
 
 
-def _require_reachable(rows: Sequence[CsvRule], numbers: Sequence[int]) -> None:
+def _require_reachable(rows: Sequence[CsvRule]) -> None:
     """Raise InputError for a row that loses calls meant for it to an earlier row.
 
     These are overlapping rows with the same conditions, and rows that a more general one covers.
     """
     earlier: dict[tuple[Collective, _Conditions], list[tuple[int, int, int]]] = {}
-    for row, number in zip(rows, numbers, strict=True):
+    for row in rows:
         for conditions in _generalisations(row.conditions):
             known = earlier.get((row.collective, conditions), [])
             place = bisect.bisect_right(known, (row.max_bytes, MAX_SIZE_BYTES, 0)) - 1
@@ -187,13 +227,13 @@ def _require_reachable(rows: Sequence[CsvRule], numbers: Sequence[int]) -> None:
                 continue
             first, last, line = known[place]
             if conditions == row.conditions or (first <= row.min_bytes and row.max_bytes <= last):
-                raise InputError(
-                    f"tuner file, line {number}: line {line} decides calls of this row before it:"
-                    " the first row counts"
+                _refuse(
+                    row.line,
+                    f"line {line} decides calls of this row before it: the first row counts",
                 )
         bisect.insort(
             earlier.setdefault((row.collective, row.conditions), []),
-            (row.min_bytes, row.max_bytes, number),
+            (row.min_bytes, row.max_bytes, row.line),
         )
 
 

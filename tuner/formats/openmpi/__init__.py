@@ -2,7 +2,20 @@
 
 from tuner.formats.openmpi import han
 from tuner.formats.openmpi.emitter import check, check_json, emit, emit_json
+from tuner.formats.openmpi.read_rules import classic_rules, read_han, read_json
 from tuner.formats.openmpi.rules import ClassicRules, decide
 from tuner.formats.openmpi.rules_parser import parse
 
-__all__ = ["ClassicRules", "check", "check_json", "decide", "emit", "emit_json", "han", "parse"]
+__all__ = [
+    "ClassicRules",
+    "check",
+    "check_json",
+    "classic_rules",
+    "decide",
+    "emit",
+    "emit_json",
+    "han",
+    "parse",
+    "read_han",
+    "read_json",
+]

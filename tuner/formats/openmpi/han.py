@@ -14,20 +14,49 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple, NoReturn
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import Rule, RuleKey, TuningTable
+from tuner.formats.file_rules import Report
 from tuner.formats.openmpi.rules import min_decided_bytes
 from tuner.formats.rules_by_ranks import boundary_sizes, neighbours, rules_by_rank_count
-from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, COLLECTIVES
+from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, COLLECTIVES, OTHER_COLLECTIVES
 
 HAN, TUNED = COMPONENTS = ("han", "tuned")
-TOPOLOGY_LEVEL = "global_communicator"
+OTHER_COMPONENTS = ("self", "basic", "libnbc", "sm", "adapt")  # that a user's file may name
+INTRA_NODE, INTER_NODE, TOPOLOGY_LEVEL = LEVELS = (
+    "intra_node",
+    "inter_node",
+    "global_communicator",
+)
 # Major versions in which `han` comes first and knows components by name.
 SUPPORTED_MAJOR_VERSIONS = ("5",)
 ComponentsBySize = tuple[tuple[int, str], ...]
 HanRules = Mapping[Collective, tuple[tuple[int, ComponentsBySize], ...]]
+_NAMES = {str(number): str(name) for number, name in {**COLLECTIVE_OF, **OTHER_COLLECTIVES}.items()}
+_NAMES |= {name: name for name in _NAMES.values()}
+
+
+class Row(NamedTuple):
+    """The component for calls from a number of bytes on, and its line."""
+
+    first: int
+    component: str
+    line: int
+
+
+class Level(NamedTuple):
+    """The rules of one collective at one level of the topology, by numbers of ranks.
+
+    line    the line that names the level
+    """
+
+    collective: str
+    name: str
+    line: int
+    entries: tuple[tuple[int, tuple[Row, ...]], ...]
 
 
 def is_needed(table: TuningTable) -> bool:
@@ -119,17 +148,39 @@ def render(rules: HanRules) -> str:
 
 
 def parse(text: str) -> HanRules:
-    """Return the rules in a file; raises InputError naming the line that the library refuses."""
-    lines = ((n, line.partition("#")[0].split()) for n, line in enumerate(text.split("\n"), 1))
-    reader = _Reader((n, words) for n, words in lines if words)
+    """Return the rules in a file for tables; raises InputError naming the line that has others."""
     found: dict[Collective, tuple[tuple[int, ComponentsBySize], ...]] = {}
-    for _ in range(reader.parse_number(1, len(COLLECTIVE_OF))):
-        number = reader.parse_number(0)
-        if number not in COLLECTIVE_OF or COLLECTIVE_OF[number] in found:
-            raise reader.error(f"collective {number} is listed twice or unknown")
-        if reader.parse_number(1, 1) != 1 or reader.words(1) != [TOPOLOGY_LEVEL]:
-            raise reader.error(f"only the level {TOPOLOGY_LEVEL} is known here")
-        found[COLLECTIVE_OF[number]] = tuple(reader.entries())
+    for level in parse_levels(text):
+        if level.name != TOPOLOGY_LEVEL or level.collective not in COLLECTIVES:
+            _refuse(level.line, f"only the level {TOPOLOGY_LEVEL} is known here")
+        found[Collective(level.collective)] = tuple(
+            (ranks, tuple((row.first, row.component) for row in rows))
+            for ranks, rows in level.entries
+        )
+    return found
+
+
+def _refuse(line: int, text: str) -> NoReturn:
+    raise InputError(f"han's file, line {line}: {text}")
+
+
+def parse_levels(text: str, report: Report = _refuse) -> list[Level]:
+    """Return all rules in a file; raises InputError naming the line that the library refuses.
+
+    report      takes sizes that do not ascend, and components that no file of a table has
+    """
+    lines = ((n, line.partition("#")[0].split()) for n, line in enumerate(text.split("\n"), 1))
+    reader, found = _Reader(((n, words) for n, words in lines if words), report), list[Level]()
+    for _ in range(reader.parse_number(1, len(_NAMES))):
+        collective = _NAMES.get(reader.words(1)[0], "")
+        if not collective or collective in (level.collective for level in found):
+            raise reader.error(f"collective {reader.told} is listed twice or unknown")
+        for _ in range(reader.parse_number(1, len(LEVELS))):
+            name = reader.words(1)[0]
+            name = LEVELS[int(name)] if name in ("0", "1", "2") else name
+            if name not in LEVELS:
+                raise reader.error(f"{shortened_repr(name)} is none of {', '.join(LEVELS)}")
+            found.append(Level(collective, name, reader.line, tuple(reader.entries())))
     reader.require_end()
     return found
 
@@ -137,19 +188,20 @@ def parse(text: str) -> HanRules:
 class _Reader:
     """A line reader that raises InputError where lines and the counts before them disagree."""
 
-    def __init__(self, lines: Iterator[tuple[int, list[str]]]) -> None:
+    def __init__(self, lines: Iterator[tuple[int, list[str]]], report: Report) -> None:
         self._lines = list(lines)
-        self._line = 0
+        self.line, self.told, self._report = 0, "", report
 
     def error(self, what: str) -> InputError:
-        return InputError(f"han's file, line {self._line}: {what}")
+        return InputError(f"han's file, line {self.line}: {what}")
 
     def words(self, count: int) -> list[str]:
         if not self._lines:
             raise self.error("it is truncated")
-        self._line, words = self._lines.pop(0)
+        self.line, words = self._lines.pop(0)
+        self.told = " ".join(words)
         if len(words) != count:
-            raise self.error(f"{shortened_repr(' '.join(words))} are not {count} words")
+            raise self.error(f"{shortened_repr(self.told)} are not {count} words")
         return words
 
     def parse_number(self, least: int, most: int = 2**31 - 1, word: str = "") -> int:
@@ -160,26 +212,32 @@ class _Reader:
             raise self.error(f"{text} should be from {least} to {most}")
         return int(text)
 
-    def entries(self) -> Iterator[tuple[int, ComponentsBySize]]:
+    def entries(self) -> Iterator[tuple[int, tuple[Row, ...]]]:
         before = 0
         for _ in range(self.parse_number(1)):
-            ranks = self.parse_number(before + 1, 2**31 - 1 if before else 1)
+            ranks = self._ascending(before + 1, 2**31 - 1 if before else 1)
             yield ranks, tuple(self._rows())
             before = ranks
 
-    def _rows(self) -> Iterator[tuple[int, str]]:
+    def _ascending(self, least: int, most: int, word: str = "") -> int:
+        number = self.parse_number(min(least, 1), most, word)
+        if number < least:
+            self._report(self.line, f"{number} should be from {least} to {most}")
+        return number
+
+    def _rows(self) -> Iterator[Row]:
         before = -1
         for _ in range(self.parse_number(1)):
             size, component = self.words(2)
-            number = self.parse_number(before + 1, 2**63 - 1 if before >= 0 else 0, size)
-            if component not in COMPONENTS:
+            number = self._ascending(before + 1, 2**63 - 1 if before >= 0 else 0, size)
+            if component not in (*COMPONENTS, *OTHER_COMPONENTS):
                 raise self.error(f"{shortened_repr(component)} is none of {', '.join(COMPONENTS)}")
-            yield number, component
+            yield Row(number, component, self.line)
             before = number
 
     def require_end(self) -> None:
         if self._lines:
-            self._line = self._lines[0][0]
+            self.line = self._lines[0][0]
             raise self.error("this is beyond the counted rules")
 
 

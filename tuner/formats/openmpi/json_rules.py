@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice, Rule, RuleKey, TuningTable
 from tuner.formats import strict_parsing
+from tuner.formats.file_rules import Report
 from tuner.formats.openmpi.rules import expected_choice, min_decided_bytes
 from tuner.formats.rules_by_ranks import (
     boundary_sizes,
@@ -27,23 +28,37 @@ from tuner.formats.rules_by_ranks import (
     rules_by_shape_and_ranks,
 )
 from tuner.mpi_libraries import require_safe_size
-from tuner.mpi_libraries.openmpi import COLLECTIVES, choice_of, rule_parameters
+from tuner.mpi_libraries.openmpi import (
+    COLLECTIVE_OF,
+    COLLECTIVES,
+    NEW_NAMES,
+    OTHER_COLLECTIVES,
+    choice_of,
+    max_algorithm_numbers,
+    rule_parameters,
+)
 
 FIRST_MAJOR_VERSION = 6  # first major version that reads JSON rules
 ANY_DISTRIBUTION, SINGLE_NODE, ONE_PER_NODE = DISTRIBUTIONS = ("any", "single-node", "one-per-node")
 # In 6.0 the number of `bruck` runs a Bruck algorithm whose radix is the fan-out.
-REDEFINED_ALGORITHMS = {Collective.ALLGATHER: ("bruck",)}
+REDEFINED_ALGORITHMS: Mapping[str, tuple[str, ...]] = {Collective.ALLGATHER: ("bruck",)}
 MAX_INT = 2**31 - 1
 _ROOT = {"rule_file_version": 3, "module": "tuned"}
 
 
 @dataclass(frozen=True)
 class MessageRule:
-    """The choice for calls of `min_bytes` to `max_bytes` of the whole buffer, both included."""
+    """The choice for calls of `min_bytes` to `max_bytes` of the whole buffer, both included.
+
+    line        its line in the file it was read from
+    number      the library's number of the choice, or its name
+    """
 
     min_bytes: int
     max_bytes: float
     choice: AlgorithmChoice
+    line: int = field(default=0, compare=False)
+    number: int | str = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,7 @@ class CommunicatorRule:
     max_ranks: float
     distribution: str
     messages: tuple[MessageRule, ...]
+    line: int = field(default=0, compare=False)
 
     def matches(self, nodes: int, ppn: int) -> bool:
         spread = {ANY_DISTRIBUTION: True, SINGLE_NODE: nodes == 1, ONE_PER_NODE: ppn == 1}[
@@ -65,7 +81,7 @@ class CommunicatorRule:
         return spread and self.min_ranks <= nodes * ppn <= self.max_ranks
 
 
-JsonRules = Mapping[Collective, tuple[CommunicatorRule, ...]]
+JsonRules = Mapping[str, tuple[CommunicatorRule, ...]]  # by the name of the collective
 
 
 def decide(
@@ -157,8 +173,15 @@ def _message_record(rule: Rule) -> dict[str, Any]:
     }
 
 
-def parse(text: str) -> JsonRules:
-    """Return the rules in a file; raises InputError for what Open MPI would drop or misread."""
+def _refuse(_line: int, text: str) -> NoReturn:
+    raise InputError(f"JSON rules: {text}")
+
+
+def parse(text: str, report: Report = _refuse, library: str = "openmpi 6.0") -> JsonRules:
+    """Return the rules in a file; raises InputError for what Open MPI would drop or misread.
+
+    report      takes what is wrong with single rules
+    """
     root = strict_parsing.parse_strict_json(text, "JSON rules")
     if (
         not isinstance(root, dict)
@@ -169,12 +192,15 @@ def parse(text: str) -> JsonRules:
             'JSON rules: needed are "rule_file_version": 3, "module": "tuned" and "collectives"'
         )
     collectives = root.get("collectives")
-    known = {str(collective): collective for collective in COLLECTIVES}
+    known = {str(one): number for number, one in {**COLLECTIVE_OF, **OTHER_COLLECTIVES}.items()}
     if not isinstance(collectives, dict) or set(collectives) - set(known):
         raise InputError(f"JSON rules: collectives must be an object with {', '.join(known)}")
+    largest = max_algorithm_numbers(library)
     return {
-        known[name]: tuple(
-            _parse_communicator_rule(f"{name}, entry {i}", known[name], entry)
+        name: tuple(
+            _parse_communicator_rule(
+                f"{name}, entry {i}", (name, largest[known[name]]), entry, report
+            )
             for i, entry in enumerate(_require_list(name, entries))
         )
         for name, entries in collectives.items()
@@ -187,7 +213,13 @@ def _require_list(where: str, value: Any) -> list[Any]:
     return value
 
 
-def _parse_communicator_rule(where: str, collective: Collective, entry: Any) -> CommunicatorRule:
+def _parse_communicator_rule(
+    where: str, collective: tuple[str, int], entry: Any, report: Report
+) -> CommunicatorRule:
+    """Return a rule.
+
+    collective  its name and largest algorithm number
+    """
     known = {"comm_size_min", "comm_size_max", "comm_rank_distribution", "rules"}
     told = _require_object(where, entry, known)
     distribution = told.get("comm_rank_distribution", ANY_DISTRIBUTION)
@@ -196,50 +228,81 @@ def _parse_communicator_rule(where: str, collective: Collective, entry: Any) -> 
             f"JSON rules: {where}: {shortened_repr(distribution)} is none of {DISTRIBUTIONS}"
         )
     least, most = _bounds(where, told, "comm_size", MAX_INT)
-    messages = tuple(
-        _parse_message_rule(f"{where}, rule {i}", collective, rule)
+    messages = (
+        _parse_message_rule(f"{where}, rule {i}", *collective, rule, report)
         for i, rule in enumerate(_require_list(where, told.get("rules")))
     )
-    return CommunicatorRule(int(least), most, distribution, messages)
+    kept = tuple(message for message in messages if message)
+    return CommunicatorRule(int(least), most, distribution, kept, told.line)
 
 
-def _parse_message_rule(where: str, collective: Collective, entry: Any) -> MessageRule:
+def _parse_message_rule(
+    where: str, collective: str, largest: int, entry: Any, report: Report
+) -> MessageRule | None:
+    """Return a rule; None for one that the library leaves out."""
     known = {"msg_size_min", "msg_size_max", "alg", "faninout", "seg_size", "reqs"}
     told = _require_object(where, entry, known)
     first, last = _bounds(where, told, "msg_size", 2**63 - 1)
-    names, number = COLLECTIVES[collective].algorithms, told.get("alg", 0)
-    if isinstance(number, str):
-        from tuner.importers.algorithm_names import algorithm_name  # loads all importers
-
-        renamed = COLLECTIVES[collective].library_names
-        ours = {theirs: name for name, theirs in renamed.items()}
-        name = ours.get(number) or algorithm_name(number)
-        is_known = name in names and renamed.get(name, number) == number
-        number = names.index(name) if is_known else MAX_INT
-    number, chains, segment, requests = (
-        _parse_int(where, name, value, MAX_INT)
-        for name, value in (
-            ("alg", number),
-            ("faninout", told.get("faninout", 0)),
-            ("seg_size", told.get("seg_size", 0)),
-            ("reqs", told.get("reqs", 0)),
-        )
+    chains, segment, requests = (
+        _parse_int(where, name, told.get(name, 0), MAX_INT)
+        for name in ("faninout", "seg_size", "reqs")
     )
-    if not 1 <= number < len(names) or names[number] in REDEFINED_ALGORITHMS.get(collective, ()):
-        raise InputError(
-            f"JSON rules: {where}: algorithm {told.get('alg', 0)} of {collective} is not known;"
-            " Open MPI leaves out a rule whose algorithm it does not know"
+    named = told.get("alg", 0)
+    number = named if isinstance(named, str) else _parse_int(where, "alg", named, MAX_INT)
+    if isinstance(number, str):
+        number = _number_of(collective, number)
+    if number == 0:
+        report(told.line, f"{where}: algorithm 0 of {collective} leaves these calls to Open MPI")
+    if isinstance(number, int) and number > largest:
+        report(
+            told.line,
+            f"{where}: algorithm {named} of {collective} is not known;"
+            " Open MPI leaves out a rule whose algorithm it does not know",
         )
-    choice = choice_of(collective, number, chains, segment, requests)
+        return None
+    choice = _choice(collective, number, chains, segment, requests)
     try:
         require_safe_size("openmpi", choice, int(first))
     except InputError as reason:
-        raise InputError(f"JSON rules: {where}: {reason}") from None
-    return MessageRule(int(first), last, choice)
+        report(told.line, f"{where}: {reason}")
+    return MessageRule(int(first), last, choice, told.line, number)
 
 
-def _require_object(where: str, value: Any, known: set[str]) -> dict[str, Any]:
-    if not isinstance(value, dict) or set(value) - known:
+def _number_of(collective: str, name: str) -> int | str:
+    """Return the number of the library's name, more than any if unknown, or the name.
+
+    The names of collectives whose algorithms have none here are not known.
+    """
+    if collective not in COLLECTIVES:
+        return shortened_repr(name)
+    from tuner.importers.algorithm_names import algorithm_name  # loads all importers
+
+    known = COLLECTIVES[Collective(collective)]
+    new = NEW_NAMES.get(Collective(collective), {})
+    ours = {theirs: own for own, theirs in known.library_names.items()}.get(name)
+    ours = ours or algorithm_name(name)
+    if name in new or ours not in known.algorithms[1:]:
+        return new.get(name, MAX_INT)
+    is_its_own = known.library_names.get(ours, name) == name
+    is_its_own &= ours not in REDEFINED_ALGORITHMS.get(collective, ())
+    return known.algorithms.index(ours) if is_its_own else MAX_INT
+
+
+def _choice(
+    collective: str, number: int | str, chains: int, segment: int, requests: int
+) -> AlgorithmChoice:
+    """Return the choice of these numbers, `algorithm 7` for one without a name here."""
+    known = COLLECTIVES[Collective(collective)].algorithms if collective in COLLECTIVES else ()
+    if number == 0:
+        return AlgorithmChoice()
+    redefined = REDEFINED_ALGORITHMS.get(collective, ())
+    if isinstance(number, str) or number >= len(known) or known[number] in redefined:
+        return AlgorithmChoice(f"algorithm {number}")
+    return choice_of(Collective(collective), number, chains, segment, requests)
+
+
+def _require_object(where: str, value: Any, known: set[str]) -> strict_parsing.LinedObject:
+    if not isinstance(value, strict_parsing.LinedObject) or set(value) - known:
         raise InputError(
             f"JSON rules: {where}: {shortened_repr(value)} has more than {sorted(known)}"
         )
@@ -267,7 +330,9 @@ def _parse_int(where: str, name: str, value: Any, most: int) -> int:
 def differences(table: TuningTable, rules: JsonRules, operators: str) -> Iterator[str]:
     """Yield one sentence for every call that the file decides differently from the table."""
     known = rules_by_shape_and_ranks(table, operators)
-    for collective in sorted({*known, *rules}):
+    foreign = sorted(set(rules) - set(COLLECTIVES))
+    yield from (f"the table has no rules for {name}" for name in foreign)
+    for collective in sorted({*known, *(one for one in COLLECTIVES if one in rules)}):
         entries = rules.get(collective, ())
         edges = {n for e in entries for n in (e.min_ranks, e.max_ranks) if n < math.inf}
         for p in neighbours({*known.get(collective, {}), *map(int, edges)}, minimum=1):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice, Rule
@@ -31,13 +31,17 @@ LIMITED_HEADER = "rule-file-version-2"  # the first line of files with a column 
 
 @dataclass(frozen=True)
 class RuleLine:
-    """The numbers that the library is given from `min_bytes` on, counted as the library does."""
+    """The numbers that the library is given from `min_bytes` on, counted as the library does.
+
+    number      its line in the file it was read from
+    """
 
     min_bytes: int
     algorithm: int
     chains: int = 0
     segment_bytes: int = 0
     requests: int = 0
+    number: int = field(default=0, compare=False)
 
     def to_choice(self, collective: Collective) -> AlgorithmChoice:
         """Return the choice that these numbers stand for."""

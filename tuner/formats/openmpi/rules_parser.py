@@ -1,41 +1,29 @@
 """A strict parser for classic rules files.
 
 Open MPI skips whatever is not a number, reads 010 as octal, and drops an inconsistent file without
-a message. Everything that it would misread or drop raises InputError here.
+a message. Everything that it would misread or drop raises InputError here; so does what it obeys to
+the harm of programs, unless that is to be reported.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.formats import strict_parsing
+from tuner.formats.file_rules import Report
 from tuner.formats.openmpi.rules import ClassicRules, RuleLine
 from tuner.mpi_libraries import require_safe_size
-from tuner.mpi_libraries.openmpi import COLLECTIVE_OF
+from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, max_algorithm_numbers
 
 _HEADER = re.compile(rf"rule-file-version-({strict_parsing.INTEGER_PATTERN})\s")
 MIN_COLUMNS = 4  # of a row in version 1; version 2 adds the most requests in flight
+COLLECTIVE_COUNT = 22  # of MPI, neighbourhood collectives included (coll_base_functions.h)
 MAX_INT = 2**31 - 1  # the library keeps sizes of communicators and segments in an int
-MAX_ALGORITHM_NUMBERS = {  # collective number -> largest algorithm number of Open MPI 5.0
-    0: 7,
-    1: 5,
-    2: 6,
-    3: 5,
-    4: 2,
-    6: 6,
-    7: 9,
-    8: 2,
-    9: 3,
-    11: 7,
-    12: 4,
-    13: 4,
-    14: 2,
-    15: 3,
-}
 
 
 @dataclass(frozen=True)
@@ -44,9 +32,16 @@ class _Token:
     line: int
 
 
+def _refuse(line: int, text: str) -> NoReturn:
+    raise InputError(f"rules file, line {line}: {text}")
+
+
 class _Reader:
-    def __init__(self, tokens: Iterator[_Token]) -> None:
+    def __init__(
+        self, tokens: Iterator[_Token], report: Report, largest: Mapping[int, int]
+    ) -> None:
         self._tokens = list(tokens)
+        self.report, self.largest = report, largest
         self._on_line = Counter(token.line for token in self._tokens)
         self._next = 0
 
@@ -67,9 +62,11 @@ class _Reader:
         return token
 
     def row(self, columns: int, collective: int) -> RuleLine:
+        """Return a row; that of version 2 may lack the last of its columns."""
         first = self.number("a message size", largest=2**63 - 1)
-        numbers = [first, *(self.number("the rest of a row") for _ in range(columns - 1))]
         found = self._on_line[first.line]
+        columns = max(MIN_COLUMNS, min(found, columns))
+        numbers = [first, *(self.number("the rest of a row") for _ in range(columns - 1))]
         if found != columns or numbers[-1].line != first.line:
             what = "message size, algorithm, fan-in/out, segment size"
             what += ", requests" if columns > MIN_COLUMNS else ""
@@ -77,16 +74,17 @@ class _Reader:
                 f"rules file, line {first.line}: a row of {found} numbers where {columns}"
                 f" ({what}) are needed on one line"
             )
-        if numbers[1].value > MAX_ALGORITHM_NUMBERS[collective]:
-            raise InputError(
-                f"rules file, line {first.line}: algorithm {numbers[1].value} does not exist,"
-                f" the largest is {MAX_ALGORITHM_NUMBERS[collective]}"
+        line = replace(RuleLine(*(number.value for number in numbers)), number=first.line)
+        largest = self.largest.get(collective, MAX_INT)
+        if line.algorithm > largest:
+            self.report(
+                first.line, f"algorithm {line.algorithm} does not exist, the largest is {largest}"
             )
-        line = RuleLine(*(number.value for number in numbers))
+            return line
         try:
             _require_safe_size(collective, line)
         except InputError as reason:
-            raise InputError(f"rules file, line {first.line}: {reason}") from None
+            self.report(first.line, str(reason))
         return line
 
     def require_end(self) -> None:
@@ -98,23 +96,24 @@ class _Reader:
             )
 
 
-def parse(text: str) -> ClassicRules:
-    """Return the rules in a classic file, version 1 or 2; raises InputError naming the line."""
+def parse(text: str, report: Report = _refuse, library: str = "") -> ClassicRules:
+    """Return the rules in a classic file, version 1 or 2; raises InputError naming the line.
+
+    report      takes what the library obeys to the harm of programs, or never looks at
+    """
     header = _HEADER.match(text)
     version = int(header[1]) if header else 1
     if version not in (1, 2):
         raise InputError(f"rules file: version {version} is not known, only 1 and 2 are")
-    reader = _Reader(_tokenize(text, header.end() if header else 0))
+    largest = max_algorithm_numbers(library)
+    reader = _Reader(_tokenize(text, header.end() if header else 0), report, largest)
     collectives: dict[int, tuple[tuple[int, tuple[RuleLine, ...]], ...]] = {}
-    for _ in range(
-        reader.number("the number of collectives", max(MAX_ALGORITHM_NUMBERS) + 1).value
-    ):
-        number = reader.number("a collective's number")
-        if number.value not in MAX_ALGORITHM_NUMBERS or number.value in collectives:
-            raise InputError(
-                f"rules file, line {number.line}: collective {number.value} is"
-                f" {'listed twice' if number.value in collectives else 'unknown'}"
-            )
+    for _ in range(reader.number("the number of collectives", COLLECTIVE_COUNT).value):
+        number = reader.number("a collective's number", COLLECTIVE_COUNT - 1)
+        if number.value in collectives:
+            _refuse(number.line, f"collective {number.value} is listed twice")
+        if number.value not in largest:
+            report(number.line, f"collective {number.value} is unknown")
         collectives[number.value] = _parse_entries(reader, MIN_COLUMNS + version - 1, number.value)
     reader.require_end()
     return ClassicRules(collectives)
@@ -147,19 +146,17 @@ def _parse_entries(
     for _ in range(reader.number("the number of communicator sizes").value):
         ranks = reader.number("a communicator size")
         if entries and ranks.value <= entries[-1][0]:
-            raise InputError(
-                f"rules file, line {ranks.line}: communicator size {ranks.value} follows"
-                f" {entries[-1][0]}; sizes must ascend"
+            reader.report(
+                ranks.line,
+                f"communicator size {ranks.value} follows {entries[-1][0]}; sizes must ascend",
             )
         count = reader.number("the number of message sizes")
         rows: list[RuleLine] = []
         for _ in range(count.value):
             rows.append(reader.row(columns, collective))
         sizes = [row.min_bytes for row in rows]
-        if not rows or sizes[0] != 0 or sizes != sorted(set(sizes)):
-            raise InputError(
-                f"rules file, line {count.line}: message sizes of {ranks.value} ranks must start"
-                " at 0 and ascend"
-            )
+        if sizes[:1] != [0] or sizes != sorted(set(sizes)):
+            found = reader.report if sizes[:1] == [0] else _refuse
+            found(count.line, f"message sizes of {ranks.value} ranks must start at 0 and ascend")
         entries.append((ranks.value, tuple(rows)))
     return tuple(entries)

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice
 from tuner.formats import strict_parsing
+from tuner.formats.file_rules import NODES, PPN, RANKS, FileRule, FileRules, Ranges, both
 from tuner.formats.ucc.tune_strings import IntRange, TuneToken, parse_tune
 
 TUNE_VARIABLE = "UCC_TL_UCP_TUNE"
 RANGE_CONDITIONS = ("team_size", "ppn", "sock", "nnodes")  # inclusive
+CONDITION_QUANTITIES = {"team_size": RANKS, "ppn": PPN, "nnodes": NODES}
 CPU_CONDITIONS = ("vendor", "model")
 MAX_LINE_BYTES = 8189  # UCC breaks longer lines in two
 MAX_SECTION_NAME_LENGTH = 127
@@ -51,12 +53,14 @@ class Section:
                 they are met
     variables   values by name
     tune_tokens parsed TUNE string
+    lines       line of each variable
     """
 
     ranges: Mapping[str, IntRange]
     cpus: Mapping[str, str]
     variables: Mapping[str, str]
     tune_tokens: tuple[TuneToken, ...]
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def matches(self, team: Team) -> bool:
         """Return whether it applies to this team, if the processor conditions are met."""
@@ -99,6 +103,7 @@ def decide(
 def parse(text: str) -> UccConfig:
     """Return the content of a file; raises InputError naming the line."""
     found: dict[str, dict[str, str]] = {"": {}}
+    lines: dict[str, dict[str, int]] = {"": {}}
     named = ""
     for number, line in enumerate(text.split("\n"), start=1):
         try:
@@ -106,18 +111,49 @@ def parse(text: str) -> UccConfig:
             if head is not None:
                 named = head
                 found.setdefault(named, {})
+                lines.setdefault(named, {})
             elif line.strip() and line.strip()[0] not in "#;":
                 name, value = _parse_variable(line)
                 if name in found[named]:
                     raise InputError(f"{name} is listed twice in its section")
-                found[named][name] = value
+                found[named][name], lines[named][name] = value, number
         except InputError as reason:
             raise InputError(f"ucc.conf, line {number}: {reason}") from None
         if len(found) > MAX_SECTIONS:
             raise InputError(f"ucc.conf: more than {MAX_SECTIONS} sections")
-    sections = [_parse_section(name, variables) for name, variables in found.items()]
+    sections = [_parse_section(name, found[name], lines[name]) for name in found]
     _require_distinct(sections[1:])
     return UccConfig(sections[0], tuple(sections[1:]))
+
+
+def read(text: str, _library: str) -> FileRules:
+    """Return the rules of a user's file; a section's TUNE string replaces that outside all."""
+    exported = re.sub(r"(?m)^export (\w+=)(['\"]?)(.*)\2$", r"\1\3", text)
+    conf, found = parse(exported), FileRules(otherwise="UCC decides")
+    for section in (*conf.sections, conf.default_section):
+        box: dict[str, Ranges] = {
+            quantity: (section.ranges[name],)
+            for name, quantity in CONDITION_QUANTITIES.items()
+            if name in section.ranges
+        }
+        for name, line in section.lines.items():
+            if name != TUNE_VARIABLE:
+                found.report(line, f"{name} is not explained: only {TUNE_VARIABLE} is")
+            elif section.cpus or "sock" in section.ranges:
+                found.report(
+                    line, "the section is in force only on its processor, which is not asked about"
+                )
+        line = section.lines.get(TUNE_VARIABLE, 0)
+        for token in section.tune_tokens:
+            own = {**box, **token.box}
+            own |= {RANKS: both(token.box[RANKS], box[RANKS])} if RANKS in box else {}
+            choice = AlgorithmChoice(token.algorithm)
+            runs = f"{choice}, of tl/ucp"
+            found.rules.append(FileRule(line, token.collective, own, runs, choice))
+        if line and section is not conf.default_section:
+            names = {token.collective for token in conf.default_section.tune_tokens}
+            found.rules += [FileRule(line, one, box, "", is_written=False) for one in names]
+    return found
 
 
 def _parse_section_name(line: str) -> str | None:
@@ -144,7 +180,7 @@ def _parse_variable(line: str) -> tuple[str, str]:
     return name.rstrip(), value.strip()
 
 
-def _parse_section(name: str, variables: Mapping[str, str]) -> Section:
+def _parse_section(name: str, variables: Mapping[str, str], lines: Mapping[str, int]) -> Section:
     limits, cpus = dict[str, IntRange](), dict[str, str]()
     try:
         for word in name.split(" "):
@@ -153,7 +189,7 @@ def _parse_section(name: str, variables: Mapping[str, str]) -> Section:
         tune = parse_tune(variables[TUNE_VARIABLE]) if TUNE_VARIABLE in variables else ()
     except InputError as reason:
         raise InputError(f"ucc.conf, section [{name}]: {reason}") from None
-    return Section(limits, cpus, dict(variables), tune)
+    return Section(limits, cpus, dict(variables), tune, lines)
 
 
 def _parse_condition(word: str, limits: dict[str, IntRange], cpus: dict[str, str]) -> None:

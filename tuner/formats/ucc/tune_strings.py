@@ -16,6 +16,7 @@ from itertools import combinations
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.formats import strict_parsing
+from tuner.formats.file_rules import BYTES, INF, MEMORY, RANKS, Ranges, every
 from tuner.mpi_libraries.ucc import ALGORITHMS
 
 COLLECTIVES = {str(collective): collective for collective in ALGORITHMS}
@@ -66,6 +67,19 @@ class TuneToken:
             and any(a < d and c < b for a, b in self.size_ranges for c, d in other.size_ranges)
             and any(a <= d and c <= b for a, b in self.team_sizes for c, d in other.team_sizes)
         )
+
+    @property
+    def box(self) -> dict[str, Ranges]:
+        """The calls that it decides, with inclusive bounds."""
+        return {
+            BYTES: tuple(
+                (lo, INF if hi == INFINITE_BYTES else hi - 1) for lo, hi in sorted(self.size_ranges)
+            ),
+            MEMORY: tuple((n, n) for n, one in enumerate(MEMORIES) if one in self.memories)
+            if self.memories != MEMORIES
+            else every(MEMORY),
+            RANKS: every(RANKS) if self.team_sizes == ANY_TEAM_SIZE else self.team_sizes,
+        }
 
     def __str__(self) -> str:
         sizes = ",".join(

@@ -1,0 +1,332 @@
+"""What is said of rules files that users wrote, line by line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.trees import BINOMIAL, DOUBLING, GENERIC, RABENSEIFNER, Node, composition
+from tuner.base.errors import InputError
+from tuner.core.collective import Collective
+from tuner.formats.file_rules import AskedCall, FileRules, deciding_rule, unreached
+from tuner.formats.registry import recognise_format
+
+ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
+REORDERS = "is for operators that commute: others give wrong results, or run a slower algorithm"
+
+
+def read(text: str, library: str = "") -> FileRules:
+    form = recognise_format(text, library.partition(" ")[0])
+    return form.read(text, library or form.libraries[0])
+
+
+def cautions(text: str, library: str = "") -> list[tuple[int, str]]:
+    found = read(text, library)
+    return sorted((each.line, each.text) for each in (*found.cautions, *unreached(found.rules)))
+
+
+def decided(text: str, call: AskedCall, library: str = "") -> tuple[int, str]:
+    rule = deciding_rule(read(text, library).rules, call)
+    return (rule.line, rule.runs) if rule else (0, "")
+
+
+def test_the_walk_of_open_mpi_through_unsorted_communicators_is_followed() -> None:
+    text = "1 # one\n2 # allreduce\n2\n16\n1\n0 2 0 0\n5\n1\n0 1 0 0\n"
+    found = [decided(text, AskedCall(ALLREDUCE, p, nbytes=8)) for p in (4, 15, 16, 99)]
+    assert found == [(6, "nonoverlapping, algorithm 2")] * 2 + [(9, "linear, algorithm 1")] * 2
+    assert cautions(text) == [(7, "communicator size 5 follows 16; sizes must ascend")]
+
+
+def test_unsorted_messages_leave_rows_without_effect() -> None:
+    text = "1\n7\n1\n0\n3\n0 1 0 0\n8192 6 0 0\n1024 7 0 0\n"
+    assert cautions(text) == [
+        (5, "message sizes of 0 ranks must start at 0 and ascend"),
+        (7, "no call reaches this rule"),
+    ]
+    assert decided(text, AskedCall(BCAST, 4, nbytes=2048))[0] == 6
+    assert decided(text, AskedCall(BCAST, 4, nbytes=8192))[0] == 8
+
+
+@pytest.mark.parametrize(
+    ("library", "said"),
+    [
+        ("openmpi 4.1.4", [(6, "algorithm 7 does not exist, the largest is 6")]),
+        ("openmpi 5.0.9", [(6, "sparbit gives wrong results for calls in place")]),
+        ("openmpi", [(6, "sparbit gives wrong results for calls in place")]),
+    ],
+)
+def test_an_algorithm_that_a_version_lacks_is_named(
+    library: str, said: list[tuple[int, str]]
+) -> None:
+    assert cautions("1\n0\n1\n0\n1\n0 7 0 0\n", library) == said
+
+
+def test_version_six_shifts_the_communicators_of_classic_files() -> None:
+    text = "1\n7\n3\n2\n1\n0 1 0 0\n4\n1\n0 6 0 0\n8\n1\n0 3 0 0\n"
+    found = [decided(text, AskedCall(BCAST, p, nbytes=8), "openmpi 6.0") for p in (1, 2, 3, 4, 8)]
+    assert [line for line, _ in found] == [6, 9, 9, 12, 12]
+    assert (
+        "takes each size of communicators for the next one" in cautions(text, "openmpi 6.0")[0][1]
+    )
+    assert decided(text, AskedCall(BCAST, 4, nbytes=8))[0] == 9
+
+
+def test_dangerous_rows_of_open_mpi_are_named() -> None:
+    text = (
+        "rule-file-version-2\n3\n"
+        "2\n1\n0\n1\n0 4 0 0\n"  # allreduce by ring
+        "15\n1\n0\n2\n0 1 0 0\n4096 2 0 0\n"  # scatter by size
+        "0\n1\n0\n1\n0 6 0 0\n"  # allgather of two ranks on any number
+    )
+    assert cautions(text, "openmpi 4.1.4") == [
+        (1, "openmpi 4.1.4 reads no files of version 2 and drops this one"),
+        (7, f"ring {REORDERS}"),
+        (
+            12,
+            "rules for scatter that depend on the size make programs hang, whose ranks may see"
+            " different sizes: use one algorithm for all sizes",
+        ),
+        (18, "two_proc is refused by 3 ranks: such calls fail"),
+    ]
+
+
+def test_rows_by_size_of_calls_that_have_none_are_without_effect() -> None:
+    text = "1\n6\n1\n0\n2\n0 4 0 0\n1024 3 0 0\n"
+    assert cautions(text) == [(7, "no call reaches this rule")]
+    assert decided(text, AskedCall(Collective.BARRIER, 4)) == (6, "dissemination, algorithm 4")
+
+
+def test_collectives_and_algorithms_without_a_name_here_are_explained_by_number() -> None:
+    text = "2\n12\n1\n0\n1\n0 3 0 0\n10\n1\n0\n1\n0 1 0 0\n"
+    assert cautions(text) == [(7, "collective 10 is unknown")]
+    call = AskedCall(Collective.REDUCE_SCATTER, 4, nbytes=8)
+    assert decided(text, call) == (6, "algorithm 3")
+
+
+def json_rules(*entries: Any, collective: str = "allreduce") -> str:
+    head = '{"rule_file_version": 3, "module": "tuned", "collectives": {\n'
+    return head + f'"{collective}": [\n' + ",\n".join(map(json.dumps, entries)) + "\n]}}\n"
+
+
+def test_json_rules_are_explained_with_their_lines() -> None:
+    text = (
+        '{"rule_file_version": 3, "module": "tuned", "collectives": {"allreduce": [\n'
+        '{"comm_size_max": 8, "rules": [\n{"msg_size_max": 99, "alg": 3},\n'
+        '{"msg_size_max": 50, "alg": "basic_linear"},\n{"alg": "swing"}]},\n'
+        '{"comm_rank_distribution": "single-node", "rules": [{"alg": "allgather_reduce"}]}\n]}}'
+    )
+    assert cautions(text) == [
+        (4, "no call reaches this rule: its calls are decided by line 3"),
+        (
+            5,
+            "allreduce, entry 0, rule 2: algorithm swing of allreduce is not known;"
+            " Open MPI leaves out a rule whose algorithm it does not know",
+        ),
+    ]
+    assert decided(text, AskedCall(ALLREDUCE, 8, nbytes=9)) == (
+        3,
+        "recursive_doubling, algorithm 3",
+    )
+    left = deciding_rule(read(text).rules, AskedCall(ALLREDUCE, 8, nbytes=100))
+    assert left is not None
+    assert (left.runs, left.is_written) == ("", False)
+    assert decided(text, AskedCall(ALLREDUCE, 9, 1, 9, 100)) == (6, "algorithm 7")
+    assert decided(text, AskedCall(ALLREDUCE, 9, 3, 3, 100)) == (0, "")
+
+
+def test_json_rules_have_no_effect_in_earlier_releases() -> None:
+    text = json_rules({"rules": [{"alg": 3}]})
+    assert cautions(text, "openmpi 5.0.9") == [(1, "openmpi 5.0.9 silently ignores JSON rules")]
+
+
+def test_json_rules_may_be_for_collectives_that_have_no_table() -> None:
+    text = json_rules({"rules": [{"alg": 9}]}, collective="exscan")
+    assert cautions(text)[0] == (
+        3,
+        "exscan, entry 0, rule 0: algorithm 9 of exscan is not known; Open MPI leaves out a rule"
+        " whose algorithm it does not know",
+    )
+    assert cautions(json_rules({"rules": [{"alg": 0}]}))[0] == (
+        3,
+        "allreduce, entry 0, rule 0: algorithm 0 of allreduce leaves these calls to Open MPI",
+    )
+
+
+HAN = """2 # collectives
+allreduce
+2 # levels
+inter_node
+1
+1
+1
+0 libnbc
+global_communicator
+3
+1
+1
+0 han
+64
+2
+0 tuned
+65536 basic
+32
+1
+0 han
+alltoall
+1
+2
+1
+1
+1
+0 tuned
+"""
+
+
+def test_the_file_of_han_is_explained_as_its_search_from_the_end_finds_rules() -> None:
+    assert cautions(HAN) == [
+        (4, "not explained: inter_node is for communicators inside han"),
+        (16, "no call reaches this rule: its calls are decided by line 20"),
+        (17, "no call reaches this rule: its calls are decided by line 20"),
+        (18, "32 should be from 65 to 2147483647"),
+        (23, "han has no alltoall: these rules have no effect"),
+    ]
+    assert decided(HAN, AskedCall(ALLREDUCE, 64, 2, 32, 8)) == (20, "component han")
+    assert decided(HAN, AskedCall(ALLREDUCE, 64, 1, 64, 8)) == (0, "")
+    sorted_text = HAN.replace("\n32\n", "\n128\n")
+    assert decided(sorted_text, AskedCall(ALLREDUCE, 64, 2, 32, 8)) == (16, "component tuned")
+
+
+def csel(**branches: Any) -> str:
+    barrier: Node = {"collective=barrier": {"algorithm=MPIR_Barrier_allcomm_nb": {}}}
+    tree = GENERIC | barrier | {f"collective={name}": node for name, node in branches.items()}
+    return json.dumps(tree, indent=1)
+
+
+def own_cautions(text: str, library: str = "mpich") -> list[str]:
+    """Return what is said, but that the small tree lacks most collectives."""
+    return [text for line, text in cautions(text, library) if line > 1]
+
+
+def test_a_composition_for_one_node_on_several_is_dangerous() -> None:
+    danger = (
+        "MPIDI_Allreduce_intra_composition_gamma is for one node, and calls on several reach it:"
+        " put comm_size=node_comm_size above it"
+    )
+    gamma, beta = composition("Allreduce", "gamma"), composition("Allreduce", "beta")
+    split = {"comm_size=node_comm_size": gamma, "comm_size=any": beta}
+    tree = {"collective=allreduce": {"comm_type=intra": split}}
+    assert cautions(json.dumps(tree, indent=1)) == []
+    split["comm_size=any"] = gamma
+    assert cautions(json.dumps(tree, indent=1)) == [(8, danger)]
+
+
+def test_a_leaf_of_mpich_below_conditions_that_exclude_one_another_is_without_effect() -> None:
+    sizes = {"avg_msg_size<=4096": BINOMIAL, "avg_msg_size<=1024": BINOMIAL}
+    text = csel(bcast={"comm_type=intra": {**sizes, "avg_msg_size=any": BINOMIAL}})
+    assert own_cautions(text) == ["no call reaches this rule"]
+    line = text.split("\n").index('   "avg_msg_size<=1024": {') + 2
+    assert (line, "no call reaches this rule") in cautions(text)
+    assert decided(text, AskedCall(BCAST, 4, nbytes=1024))[0] == line - 3
+
+
+def test_algorithms_of_mpich_want_their_conditions_above_them() -> None:
+    ring: Node = {"algorithm=MPIR_Allreduce_intra_ring": {}}
+    said = (
+        "MPIR_Allreduce_intra_ring is for calls with is_commutative=yes, and others reach it, which"
+        " may get wrong results or end the program"
+    )
+    split = {"is_commutative=yes": ring, "is_commutative=no": DOUBLING}
+    assert own_cautions(csel(allreduce={"comm_type=intra": split})) == []
+    assert own_cautions(csel(allreduce={"comm_type=intra": ring})) == [said]
+    built_in = {"is_op_built_in=yes": RABENSEIFNER, "is_op_built_in=no": DOUBLING}
+    assert "is for calls with count>=pow2" in own_cautions(csel(allreduce=built_in))[0]
+
+
+def test_algorithms_that_mpich_lacks_end_programs() -> None:
+    text = csel(bcast={"comm_type=intra": {"algorithm=MPIR_Bcast_intra_binomal": {}}})
+    assert own_cautions(text) == ["programs end in MPI_Init: MPICH has no MPIR_Bcast_intra_binomal"]
+    assert own_cautions(text, "mvapich") == []
+    tree = csel(bcast={"comm_type=intra": {"algorithm=MPIR_Bcast_intra_tree": {}}})
+    assert own_cautions(tree, "mpich 4.0") == [
+        "mpich 4.0 ends the program: algorithm=MPIR_Bcast_intra_tree is of MPICH 4.1"
+    ]
+    assert "there are no rules for allgather, allgatherv, alltoallv" in cautions(tree)[0][1]
+
+
+def test_variables_of_mpich_are_rules_for_all_calls() -> None:
+    text = (
+        "# mine\nexport MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM=ring\n"
+        "MPIR_CVAR_BCAST_INTRA_ALGORITHM='binomal'\nMPIR_CVAR_NOLOCAL=1\n"
+    )
+    assert cautions(text) == [
+        (2, "the device layer may answer first: set MPIR_CVAR_DEVICE_COLLECTIVES=none, too"),
+        (
+            3,
+            "MPICH has no binomal: it has binomial, scatter_recursive_doubling_allgather,"
+            " scatter_ring_allgather, smp, tree, pipelined_tree",
+        ),
+        (4, "MPIR_CVAR_NOLOCAL is not explained: it forces no algorithm here"),
+    ]
+    assert decided(text, AskedCall(ALLREDUCE)) == (2, "ring")
+    for more in ("MPIR_CVAR_DEVICE_COLLECTIVES=none", "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE=0"):
+        assert [line for line, _ in cautions(f"{text}{more}\n")] == [3, 4]
+
+
+def test_variables_of_intel_mpi_are_read_from_any_shell() -> None:
+    text = (
+        'export I_MPI_ADJUST_ALLREDUCE="5:0-1023;1"\nsetenv I_MPI_ADJUST_ALLGATHER "2:0-7;3"\n'
+        "I_MPI_FABRICS=shm\nI_MPI_ADJUST_ALLREDUCE=7\nunset I_MPI_ADJUST_BCAST\n"
+    )
+    assert cautions(text) == [
+        (1, "I_MPI_ADJUST_ALLREDUCE is set again in line 4, which counts"),
+        (3, "I_MPI_FABRICS is not explained: it is no variable of rules known here"),
+    ]
+    assert decided(text, AskedCall(ALLREDUCE, 8, nbytes=8)) == (4, "preset_7, number 7")
+    assert decided(text, AskedCall(ALLGATHER, 8, nbytes=63)) == (2, "preset_2, number 2")
+    assert decided(text, AskedCall(ALLGATHER, 8, nbytes=64)) == (2, "preset_3, number 3")
+    with pytest.raises(InputError, match="line 1: I_MPI_ADJUST_BCAST: there is no preset 99"):
+        read("I_MPI_ADJUST_BCAST=99\n")
+    with pytest.raises(InputError, match="line 1: 'mpirun' is not NAME=VALUE"):
+        read("mpirun -genv I_MPI_ADJUST_BCAST 1\n", "intelmpi")
+
+
+def test_rows_of_nccl_are_read_as_the_plugin_does() -> None:
+    text = (
+        "# mine\nAllReduce,0,99,tree,ll,2,-1,-1\nallreduce,50,99,ring,ll,4,-1,-1\n"
+        "allreduce,100,199,rong,simple,-1,2,-1\nbroadcast,0,99,tree,simple,1,-1,-1\n"
+        "allreduce,0,1\n"
+    )
+    found = cautions(text, "nccl")
+    assert [line for line, _ in found] == [2, 3, 4, 4, 5, 6]
+    assert "the plugin would take it for allreduce" in found[0][1]
+    assert found[1][1] == "no call reaches this rule: its calls are decided by line 2"
+    assert "NCCL has no broadcast by tree Simple: the row would be passed over" in found[4][1]
+    assert decided(text, AskedCall(ALLREDUCE, nbytes=60)) == (2, "tree, LL, 2 channels")
+    call = AskedCall(ALLREDUCE, 8, 2, 4, 100)
+    assert decided(text, call) == (4, "ring, Simple, 1 channels")
+    assert decided(text, AskedCall(ALLREDUCE, 8, 1, 8, 100)) == (0, "")
+    assert "on one channel" in read(text, "nccl").otherwise
+
+
+def test_sections_of_ucc_replace_what_stands_outside() -> None:
+    text = (
+        "export UCC_TL_UCP_TUNE='allreduce:0-4k:@knomial#bcast:@knomial'\nUCC_TL_NCCL_TUNE=0\n"
+        "[team_size=8 ppn=4]\nUCC_TL_UCP_TUNE=allreduce:4k-inf:[8]:@ring\n"
+        "[vendor=intel team_size=9]\nUCC_TL_UCP_TUNE=bcast:@dbt\n"
+    )
+    assert cautions(text) == [
+        (2, "UCC_TL_NCCL_TUNE is not explained: only UCC_TL_UCP_TUNE is"),
+        (6, "the section is in force only on its processor, which is not asked about"),
+    ]
+    assert decided(text, AskedCall(ALLREDUCE, 8, 1, 8, 8)) == (1, "knomial, of tl/ucp")
+    assert decided(text, AskedCall(ALLREDUCE, 8, 2, 4, 4096)) == (4, "ring, of tl/ucp")
+    assert decided(text, AskedCall(ALLREDUCE, 8, 2, 4, 8))[1] == ""
+    assert decided(text, AskedCall(ALLREDUCE, 4, 1, 4, 8)) == (1, "knomial, of tl/ucp")
+
+
+@pytest.mark.parametrize("text", ["", "hello\n", "{}", "a,b,c\n"])
+def test_other_files_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="this is no rules file that is known here"):
+        recognise_format(text)
