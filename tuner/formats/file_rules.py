@@ -21,7 +21,7 @@ Ranges = tuple[tuple[float, float], ...]  # whole numbers, bounds included, asce
 Box = Mapping[str, Ranges]
 RANKS, NODES, PPN = "ranks", "nodes", "ranks per node"
 BYTES, BLOCK_BYTES, SENT_BYTES = "bytes", "bytes per rank", "bytes sent to a rank"
-ELEMENTS, SUBCOMMUNICATOR, MEMORY = "elements", "subcommunicator", "memory"
+ELEMENTS, SUBCOMMUNICATOR, MEMORY = "elements", "the kind of communicator", "memory"
 ONE_NODE = "whether all ranks share a node"
 POWER_OF_TWO = "whether the ranks are a power of two"
 HOLDS_BLOCKS = "whether each of the largest power of two of ranks has an element"
@@ -80,22 +80,6 @@ class FileRule:
     is_written: bool = True
 
 
-@dataclass
-class FileRules:
-    """The rules of a file in the order in which the library looks, and what is wrong with them.
-
-    otherwise   what the library does where no rule is for a call
-    """
-
-    rules: list[FileRule] = field(default_factory=list)
-    cautions: list[Caution] = field(default_factory=list)
-    otherwise: str = "the library decides"
-
-    def report(self, line: int, text: str) -> None:
-        """Add a caution."""
-        self.cautions.append(Caution(line, text))
-
-
 @dataclass(frozen=True)
 class AskedCall:
     """A call that is asked about; None stands for what was not given."""
@@ -123,6 +107,24 @@ class AskedCall:
         if p is not None:
             told[POWER_OF_TWO] = p & (p - 1) == 0
         return told.get(quantity)
+
+
+@dataclass
+class FileRules:
+    """The rules of a file in the order in which the library looks, and what is wrong with them.
+
+    otherwise   what the library does where no rule is for a call
+    before      returns what may decide a call before the file does, in a sentence, or ""
+    """
+
+    rules: list[FileRule] = field(default_factory=list)
+    cautions: list[Caution] = field(default_factory=list)
+    otherwise: str = "the library decides"
+    before: Callable[[AskedCall], str] = lambda _: ""
+
+    def report(self, line: int, text: str) -> None:
+        """Add a caution."""
+        self.cautions.append(Caution(line, text))
 
 
 def every(quantity: str) -> Ranges:

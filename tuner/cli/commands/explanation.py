@@ -15,6 +15,7 @@ from tuner.cli.commands.select import resolve_shape
 from tuner.cli.options import argument_types
 from tuner.cli.options.argument_types import count_option
 from tuner.cli.terminal.output import add_subcommand, print_cautions, print_result, print_text
+from tuner.core.collective import Collective
 from tuner.formats.file_rules import (
     AskedCall,
     FileRule,
@@ -66,7 +67,8 @@ def run(options: argparse.Namespace) -> None:
     name, _, version = options.library.partition("@")
     if name and name not in LIBRARIES:
         raise UsageError(f"--library: {unknown_name('library', name, LIBRARIES)}")
-    call = _asked_call(options)
+    shape = options.ranks, options.nodes, options.ppn
+    call = _asked_call(options.collective, shape, options.size)
     text = read_text(options.file)
     try:
         form = recognise_format(text, name)
@@ -83,16 +85,19 @@ def run(options: argparse.Namespace) -> None:
     print_result(options.json, record, lambda: _print(record, text.split("\n"), call))
 
 
-def _asked_call(options: argparse.Namespace) -> AskedCall | None:
-    shape = options.ranks, options.nodes, options.ppn
-    if options.collective is None:
-        if options.size is not None or any(shape):
+def _asked_call(
+    collective: Collective | None,
+    shape: tuple[int | None, int | None, int | None],
+    nbytes: int | None,
+) -> AskedCall | None:
+    if collective is None:
+        if nbytes is not None or any(shape):
             raise UsageError("of which collective? give --collective, too")
         return None
     if sum(one is not None for one in shape) < 2:
-        return AskedCall(options.collective, *shape, options.size)
+        return AskedCall(collective, *shape, nbytes)
     nodes, ppn = resolve_shape(*shape)
-    return AskedCall(options.collective, nodes * ppn, nodes, ppn, options.size)
+    return AskedCall(collective, nodes * ppn, nodes, ppn, nbytes)
 
 
 def _grouped(cautions: Iterable[tuple[int, str]]) -> list[dict[str, Any]]:
@@ -111,6 +116,8 @@ def _decision(
     record |= {"by_rule": rule is not None and rule.is_written, "otherwise": found.otherwise}
     record |= {"calls": (rule.path or describe(rule.box) or "all calls") if rule else ""}
     record["assumed"] = assumptions(found.rules, call)
+    record["before"] = found.before(call) if record["by_rule"] else ""
+    record["note"] = ""
     known = LIBRARY_MODULES.get(library.partition(" ")[0])
     if known and rule and rule.choice and call.ranks and call.nbytes is not None:
         record["note"] = known.substitution_reason(
@@ -146,7 +153,6 @@ def _print_decision(decision: dict[str, Any], lines: list[str], call: AskedCall)
     written = re.sub(r"\s+", " ", lines[decision["line"] - 1]).strip()
     print_text(f"  line {decision['line']}: {written}")
     print_text(f"  calls: {decision['calls']}")
-    if decision.get("note"):
-        print_cautions([humanize(decision["note"])])
     if decision["assumed"]:
         print_text(f"  assumed: {', '.join(decision['assumed'])}")
+    print_cautions(filter(None, (humanize(decision["note"]), decision["before"])))

@@ -81,6 +81,11 @@ def read(text: str, library: str) -> FileRules:
     found = FileRules(otherwise="the program ends" if layer is MPIR else "the layer below decides")
     names = [key.removeprefix("collective=") for key in tree]
     lacking = ", ".join(sorted(INTRA_ALGORITHMS.keys() - set(names)))
+    if layer is MPIR:
+        found.before = lambda _: (
+            f"the device layer answers before this file: set {DEVICE_COLLECTIVES}=none, or give it"
+            " a file that hands calls on"
+        )
     if layer is MPIR and lacking:
         found.report(1, f"programs end in MPI_Init: there are no rules for {lacking}")
     for name, (key, below) in zip(names, tree.items(), strict=True):

@@ -6,7 +6,7 @@ which lines are without effect or harm programs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tuner.base.units import humanize
 from tuner.core.collective import Collective
@@ -20,6 +20,7 @@ from tuner.formats.file_rules import (
     ONE_NODE,
     PPN,
     RANKS,
+    AskedCall,
     Box,
     FileRule,
     FileRules,
@@ -33,6 +34,7 @@ from tuner.formats.openmpi.rules_parser import parse
 from tuner.mpi_libraries.openmpi import (
     COLLECTIVE_OF,
     COLLECTIVES,
+    FIRST_WITH_HAN,
     OTHER_COLLECTIVES,
     max_algorithm_numbers,
     preserves_operand_order,
@@ -52,7 +54,7 @@ DISTRIBUTION_BOXES: dict[str, Box] = {
 
 def classic_rules(text: str, library: str) -> FileRules:
     """Return the rules of a classic file."""
-    found = FileRules(otherwise="Open MPI decides")
+    found = FileRules(otherwise="Open MPI decides", before=_before(library))
     is_shifted = release_of(library) >= (json_rules.FIRST_MAJOR_VERSION,)
     if is_shifted:
         found.report(1, f"{library} takes each size of communicators for the next one: write JSON")
@@ -75,7 +77,10 @@ def classic_rules(text: str, library: str) -> FileRules:
 
 def read_json(text: str, library: str) -> FileRules:
     """Return the rules of a JSON file."""
-    found, release = FileRules(otherwise="Open MPI decides"), release_of(library)
+    found, release = (
+        FileRules(otherwise="Open MPI decides", before=_before(library)),
+        release_of(library),
+    )
     if release and release < (json_rules.FIRST_MAJOR_VERSION,):
         found.report(1, f"{library} silently ignores JSON rules")
     newest = library if release else f"{OPENMPI} {json_rules.FIRST_MAJOR_VERSION}.0"
@@ -89,6 +94,22 @@ def read_json(text: str, library: str) -> FileRules:
                 _add(found, name, {**box, **sizes}, one.choice, (one.line, one.number))
             found.rules.append(FileRule(entry.line, name, box, "", is_written=not entry.messages))
     return found
+
+
+def _before(library: str) -> Callable[[AskedCall], str]:
+    def before(call: AskedCall) -> str:
+        known = COLLECTIVES.get(call.collective)
+        if call.nodes == 1 or not known or not known.is_in_han:
+            return ""
+        if release_of(library) and release_of(library) < FIRST_WITH_HAN:
+            return ""
+        return (
+            "on several nodes han takes this call before these rules, which then hold only for the"
+            " communicators inside it: leave han out (--mca coll ^han), or give it a file that"
+            " hands calls on"
+        )
+
+    return before
 
 
 def read_han(text: str, library: str) -> FileRules:

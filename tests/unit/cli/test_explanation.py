@@ -1,0 +1,135 @@
+"""`tuner table explain`: the printed screen, its JSON, and what must be given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.trees import Node
+from tuner.cli.main import main
+
+RULES = """2  # collectives
+2  # allreduce
+2  # sizes of communicators
+16
+1
+0 2 0 0
+5
+2
+0 1 0 0
+65536 5 0 8192
+0  # allgather
+1
+2
+2
+0 6 0 0
+1024 8 0 0
+"""
+HEAD = "my.rules: 5 rules of openmpi, in the format openmpi\n"
+CAUTIONS = """\
+caution: line 7: communicator size 5 follows 16; sizes must ascend
+caution: line 10: segmented_ring is for operators that commute: others give wrong results, or run \
+a slower algorithm
+caution: line 15: two_proc is refused by 3 ranks: such calls fail
+caution: line 16: algorithm 8 does not exist, the largest is 7
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("my.rules").write_text(RULES)
+    return "my.rules"
+
+
+def explain(*words: str) -> int:
+    return main(["table", "explain", *words])
+
+
+ASKED = ("--collective", "allreduce", "--ranks", "64", "--size", "256KiB")
+
+
+def test_a_call_is_decided_by_a_line(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain(rules, *ASKED, "--nodes", "1") == 0
+    assert capsys.readouterr().out == (
+        f"{HEAD}allreduce of 256KiB on 64 ranks (1 x 64): segmented_ring (segment=8KiB),"
+        " algorithm 5, by line 10\n  line 10: 65536 5 0 8192\n"
+        "  calls: ranks 16 and more, bytes 65536 and more\n"
+        "caution: segmented_ring runs as ring because a share of 262144/64 bytes is below a"
+        f" segment\n{CAUTIONS}"
+    )
+
+
+def test_what_decides_before_the_file_is_named(
+    rules: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "caution: on several nodes han takes this call before these rules"
+    assert explain(rules, *ASKED) == 0
+    assert said in capsys.readouterr().out
+    assert explain(rules, *ASKED, "--library", "openmpi@4.1.4") == 0
+    assert said not in capsys.readouterr().out
+    leaf: Node = {"comm_type=intra": {"algorithm=MPIR_Bcast_intra_binomial": {}}}
+    Path(rules).write_text(json.dumps({"collective=bcast": leaf}))
+    assert explain(rules, "--collective", "bcast") == 0
+    assert "caution: the device layer answers before this file: set" in capsys.readouterr().out
+
+
+def test_without_a_call_only_the_file_is_checked(
+    rules: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explain(rules) == 0
+    assert capsys.readouterr().out == HEAD + CAUTIONS
+    Path(rules).write_text("1\n7\n1\n0\n1\n0 6 0 0\n")
+    assert explain(rules, "--library", "openmpi@5.0.9") == 0
+    assert capsys.readouterr().out == (
+        "my.rules: 1 rule of openmpi 5.0.9, in the format openmpi\n"
+        "every rule is reached by some call, and nothing in it is known to do harm\n"
+    )
+
+
+def test_a_call_without_a_rule_is_left_to_the_library(
+    rules: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explain(rules, "--collective", "bcast", "--nodes", "4", "--ppn", "2", "--size", "8") == 0
+    said = "bcast of 8B on 8 ranks (4 x 2): no rule is for it, Open MPI decides\n"
+    assert said in capsys.readouterr().out
+
+
+def test_the_record_names_the_lines(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain(rules, *ASKED, "--library", "openmpi@4.1.4", "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["library"] == "openmpi 4.1.4"
+    assert (record["format"], record["rules"]) == ("openmpi", 5)
+    assert record["decision"]["line"] == 10
+    assert record["decision"]["note"].startswith("segmented_ring runs as ring")
+    assert {"lines": [16], "text": "algorithm 8 does not exist, the largest is 6"} in record[
+        "cautions"
+    ]
+
+
+def test_what_was_assumed_of_a_call_is_said(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(rules).write_text("allreduce,0,99,ring,ll,4,2,-1,1,-1\n")
+    asked = ("--collective", "allreduce", "--size", "8")
+    assert explain(rules, *asked, "--nodes", "2", "--ppn", "8") == 0
+    assert "  assumed: one call at a time\n" in capsys.readouterr().out
+    assert explain(rules, *asked) == 2
+    said = capsys.readouterr().err
+    assert "line 1 of the file decides by nodes: give --nodes or --ppn, with --ranks" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--ranks", "8"), "of which collective? give --collective, too"),
+        (("--library", "openmp@5"), "there is no library 'openmp' (did you mean 'openmpi'?)"),
+        (("--library", "nccl"), "my.rules: this is no rules file that is known here (nccl)"),
+        (("--collective", "allreduce", "--size", "8"), "decides by ranks: give --ranks"),
+    ],
+)
+def test_what_is_missing_is_named(
+    rules: str, words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explain(rules, *words) != 0
+    assert message in capsys.readouterr().err
