@@ -68,7 +68,7 @@ class FileRule:
     runs        what the library runs, for people; "" for its own decision
     choice      the same as tables have it; None where they have no name for it
     path        where the rule is in the file, besides its line
-    is_written  whether the file spells it out, so that it should decide some call
+    is_written  whether the file spells it out
     """
 
     line: int
@@ -189,7 +189,7 @@ _OPTIONS = {  # quantity -> the options that tell it
 
 
 def _holds(rule: FileRule, call: AskedCall) -> bool:
-    if rule.collective != call.collective:
+    if rule.collective != call.collective or not all(rule.box.values()):
         return False
     asked = {one: ranges for one, ranges in rule.box.items() if ranges != every(one)}
     told = {quantity: call.value(quantity) for quantity in asked}
@@ -232,7 +232,7 @@ def assumptions(rules: Iterable[FileRule], call: AskedCall) -> list[str]:
 
 
 def unreached(rules: Iterable[FileRule]) -> Iterator[Caution]:
-    """Yield a caution for every written rule that decides no call."""
+    """Yield a caution for every rule that names an algorithm and decides no call."""
     earlier: dict[tuple[str, Ranges], list[FileRule]] = {}
     for rule in rules:
         own = rule.box.get(RANKS, every(RANKS))
@@ -245,7 +245,7 @@ def unreached(rules: Iterable[FileRule]) -> Iterator[Caution]:
                 if rest != left:
                     takers.append(taker.line)
                 left = rest
-        if not left and rule.is_written:
+        if not left and rule.runs:
             by = f": its calls are decided by {join_lines(takers)}" if takers else ""
             yield Caution(rule.line, f"no call reaches this rule{by}")
         earlier.setdefault((rule.collective, own), []).append(rule)

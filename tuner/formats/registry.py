@@ -233,7 +233,7 @@ _FORMATS = (
             table, text, commutative_only=wish.commutative_only
         ),
         _HAN_USAGE,
-        openmpi.read_han,
+        openmpi.read_rules.read_han,
         rf"(?m)^\s*({'|'.join(openmpi.han.LEVELS)})\b",
         affects_other_shapes=True,
         is_read_by=lambda place: (
@@ -250,7 +250,7 @@ _FORMATS = (
             table, text, commutative_only=wish.commutative_only
         ),
         _TUNED_USAGE,
-        openmpi.classic_rules,
+        openmpi.read_rules.read_classic,
         r"\A(rule-file-version-\d+\s)?(\s*#.*\n|\s)*\d+\s",
         affects_other_shapes=True,
         further_file_note=_han_note,
@@ -266,7 +266,7 @@ _FORMATS = (
             table, text, commutative_only=wish.commutative_only
         ),
         _TUNED_USAGE,
-        openmpi.read_json,
+        openmpi.read_rules.read_json,
         r'"(rule_file_version|collectives)"\s*:',
         affects_other_shapes=True,
         is_read_by=lambda place: not _reads_classic_rules(place),

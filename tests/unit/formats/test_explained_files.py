@@ -73,6 +73,12 @@ def test_version_six_shifts_the_communicators_of_classic_files() -> None:
     assert decided(text, AskedCall(BCAST, 4, nbytes=8))[0] == 9
 
 
+def test_fences_need_no_number_of_ranks_and_no_call() -> None:
+    text = "1\n7\n2\n0\n1\n0 0 0 0\n1\n1\n0 6 0 0\n"
+    assert cautions(text) == []  # of a fence that is below one rank
+    assert decided(text, AskedCall(BCAST, nbytes=8)) == (9, "binomial, algorithm 6")
+
+
 def test_dangerous_rows_of_open_mpi_are_named() -> None:
     text = (
         "rule-file-version-2\n3\n"
@@ -229,6 +235,15 @@ def test_a_leaf_of_mpich_below_conditions_that_exclude_one_another_is_without_ef
     line = text.split("\n").index('   "avg_msg_size<=1024": {') + 2
     assert (line, "no call reaches this rule") in cautions(text)
     assert decided(text, AskedCall(BCAST, 4, nbytes=1024))[0] == line - 3
+
+
+def test_a_branch_after_the_last_one_of_mpich_is_without_effect() -> None:
+    after = {"any": {"avg_msg_size<=9": BINOMIAL, "avg_msg_size=any": BINOMIAL}}
+    text = csel(bcast={"comm_type=intra": {**after, "comm_size=any": BINOMIAL}})
+    assert own_cautions(text) == ["no call reaches this rule"]
+    lost = json.dumps({"collective=bcast": {"any": {"comm_type=inter": BINOMIAL}, "x": 0}})
+    lost = lost.replace('"x": 0', '"comm_size=any": ' + json.dumps(BINOMIAL))
+    assert decided(lost, AskedCall(BCAST, 4, nbytes=8)) == (0, "")
 
 
 def test_algorithms_of_mpich_want_their_conditions_above_them() -> None:

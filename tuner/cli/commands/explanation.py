@@ -31,7 +31,7 @@ from tuner.mpi_libraries import LIBRARY_MODULES
 from tuner.workflows.native_files import read_text
 
 EXAMPLES = """examples:
-  tuner table explain my.rules --collective allreduce --ranks 64 --size 256KB
+  tuner table explain my.rules --collective allreduce --ranks 64 --size 256KiB
   tuner table explain my.rules --library openmpi@4.1.4
   tuner table explain tuning.json --collective bcast --nodes 8 --ppn 4 --size 1MiB --json
   tuner table explain nccl_tuner.conf
@@ -56,7 +56,7 @@ def add_subcommand_explain(actions: argparse._SubParsersAction[argparse.Argument
         " content of the file, in the newest version known)",
     )
     explain.add_argument("--collective", type=argument_types.collective)
-    explain.add_argument("--size", type=parse_size, help="size of the whole buffer, such as 256KB")
+    explain.add_argument("--size", type=parse_size, help="size of the whole buffer, such as 256KiB")
     count_option(explain, "--ranks", "ranks of the communicator", metavar="P")
     count_option(explain, "--nodes", "number of nodes, where the file tells them apart")
     count_option(explain, "--ppn", "ranks per node", metavar="N")

@@ -43,7 +43,7 @@ EXAMPLES = """examples:
   tuner table export table.json --format ucc --out ucc.conf
   tuner table export table.json --format intelmpi --ranks 64 --out adjust.sh
   tuner table check openmpi.rules --table tuner-out/openmpi/table.json
-  tuner table explain my.rules --collective allreduce --ranks 64 --size 256KB
+  tuner table explain my.rules --collective allreduce --ranks 64 --size 256KiB
   tuner table validate tuner-out/openmpi/table.json
   tuner table validate table.json --hosts node1,node2,node3,node4
   tuner table validate nccl.json --log train.log

@@ -6,7 +6,8 @@ which lines are without effect or harm programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 
 from tuner.base.units import humanize
 from tuner.core.collective import Collective
@@ -26,6 +27,7 @@ from tuner.formats.file_rules import (
     FileRules,
     Ranges,
     both,
+    narrowed,
     walked,
 )
 from tuner.formats.openmpi import han, json_rules
@@ -52,9 +54,9 @@ DISTRIBUTION_BOXES: dict[str, Box] = {
 }
 
 
-def classic_rules(text: str, library: str) -> FileRules:
+def read_classic(text: str, library: str) -> FileRules:
     """Return the rules of a classic file."""
-    found = FileRules(otherwise="Open MPI decides", before=_before(library))
+    found = FileRules(otherwise="Open MPI decides", before=partial(_before, library))
     is_shifted = release_of(library) >= (json_rules.FIRST_MAJOR_VERSION,)
     if is_shifted:
         found.report(1, f"{library} takes each size of communicators for the next one: write JSON")
@@ -68,7 +70,7 @@ def classic_rules(text: str, library: str) -> FileRules:
         for (_, rows), ranks in zip(entries, walked(bounds), strict=True):
             _warn_of_split(found, name, ((row.number, row.algorithm) for row in rows))
             for row, sizes in zip(rows, walked([row.min_bytes for row in rows]), strict=True):
-                box = {RANKS: ranks, **_sizes(name, sizes)}
+                box = {**narrowed({}, RANKS, ranks), **_sizes(name, sizes)}
                 is_known = row.algorithm <= largest.get(number, 0)
                 choice = _choice(COLLECTIVE_OF.get(number) if is_known else None, row)
                 _add(found, name, box, choice, (row.number, row.algorithm))
@@ -77,17 +79,15 @@ def classic_rules(text: str, library: str) -> FileRules:
 
 def read_json(text: str, library: str) -> FileRules:
     """Return the rules of a JSON file."""
-    found, release = (
-        FileRules(otherwise="Open MPI decides", before=_before(library)),
-        release_of(library),
-    )
+    release = release_of(library)
+    found = FileRules(otherwise="Open MPI decides", before=partial(_before, library))
     if release and release < (json_rules.FIRST_MAJOR_VERSION,):
         found.report(1, f"{library} silently ignores JSON rules")
     newest = library if release else f"{OPENMPI} {json_rules.FIRST_MAJOR_VERSION}.0"
     for name, entries in json_rules.parse(text, found.report, newest).items():
         for entry in entries:
             spread = DISTRIBUTION_BOXES[entry.distribution]
-            box = {RANKS: ((entry.min_ranks, entry.max_ranks),), **spread}
+            box = narrowed(spread, RANKS, ((entry.min_ranks, entry.max_ranks),))
             _warn_of_split(found, name, ((one.line, one.number) for one in entry.messages))
             for one in entry.messages:
                 sizes = _sizes(name, ((one.min_bytes, one.max_bytes),))
@@ -96,20 +96,15 @@ def read_json(text: str, library: str) -> FileRules:
     return found
 
 
-def _before(library: str) -> Callable[[AskedCall], str]:
-    def before(call: AskedCall) -> str:
-        known = COLLECTIVES.get(call.collective)
-        if call.nodes == 1 or not known or not known.is_in_han:
-            return ""
-        if release_of(library) and release_of(library) < FIRST_WITH_HAN:
-            return ""
-        return (
-            "on several nodes han takes this call before these rules, which then hold only for the"
-            " communicators inside it: leave han out (--mca coll ^han), or give it a file that"
-            " hands calls on"
-        )
-
-    return before
+def _before(library: str, call: AskedCall) -> str:
+    known, release = COLLECTIVES.get(call.collective), release_of(library) or FIRST_WITH_HAN
+    if call.nodes == 1 or not known or not known.is_in_han or release < FIRST_WITH_HAN:
+        return ""
+    return (
+        "on several nodes han takes this call before these rules, which then hold only for the"
+        " communicators inside it: leave han out (--mca coll ^han), or give it a file that hands"
+        " calls on"
+    )
 
 
 def read_han(text: str, library: str) -> FileRules:
@@ -121,10 +116,7 @@ def read_han(text: str, library: str) -> FileRules:
         if level.name != han.TOPOLOGY_LEVEL:
             found.report(level.line, f"not explained: {level.name} is for communicators inside han")
             continue
-        if (
-            level.collective not in COLLECTIVES
-            or not COLLECTIVES[Collective(level.collective)].is_in_han
-        ):
+        if level.collective not in [str(one) for one, own in COLLECTIVES.items() if own.is_in_han]:
             found.report(level.line, f"han has no {level.collective}: these rules have no effect")
         for ranks, rows in reversed(level.entries):
             several = {ONE_NODE: NO, RANKS: ((ranks, INF),)}
