@@ -27,7 +27,7 @@ RULES = """2  # collectives
 0 6 0 0
 1024 8 0 0
 """
-HEAD = "my.rules: 5 rules of openmpi, in the format openmpi\n"
+HEAD = "my.rules: 5 rules in the format openmpi, as the newest Open MPI reads it\n"
 CAUTIONS = """\
 caution: line 7: communicator size 5 follows 16; sizes must ascend
 caution: line 10: segmented_ring is for operators that commute: others give wrong results, or run \
@@ -76,6 +76,21 @@ def test_what_decides_before_the_file_is_named(
     assert "caution: the device layer answers before this file: set" in capsys.readouterr().out
 
 
+def test_a_rule_in_json_is_found_by_its_place(
+    rules: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(rules).write_text(
+        '{"rule_file_version": 3, "module": "tuned", "collectives": {"bcast": [{"rules": [\n'
+        '{\n"alg": 6}]}]}}'
+    )
+    asked = ("--collective", "bcast", "--ranks", "8", "--nodes", "1", "--size", "8")
+    assert explain(rules, *asked) == 0
+    assert capsys.readouterr().out.splitlines()[1:3] == [
+        "bcast of 8B on 8 ranks (1 x 8): binomial, algorithm 6, by line 2",
+        "  calls: bcast, entry 0, rule 0: all calls",
+    ]
+
+
 def test_without_a_call_only_the_file_is_checked(
     rules: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,7 +99,7 @@ def test_without_a_call_only_the_file_is_checked(
     Path(rules).write_text("1\n7\n1\n0\n1\n0 6 0 0\n")
     assert explain(rules, "--library", "openmpi@5.0.9") == 0
     assert capsys.readouterr().out == (
-        "my.rules: 1 rule of openmpi 5.0.9, in the format openmpi\n"
+        "my.rules: 1 rule in the format openmpi, as Open MPI 5.0.9 reads it\n"
         "every rule is reached by some call, and nothing in it is known to do harm\n"
     )
 

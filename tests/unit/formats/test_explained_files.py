@@ -87,7 +87,7 @@ def test_dangerous_rows_of_open_mpi_are_named() -> None:
         "0\n1\n0\n1\n0 6 0 0\n"  # allgather of two ranks on any number
     )
     assert cautions(text, "openmpi 4.1.4") == [
-        (1, "openmpi 4.1.4 reads no files of version 2 and drops this one"),
+        (1, "Open MPI 4.1.4 reads no files of version 2 and drops this one"),
         (7, f"ring {REORDERS}"),
         (
             12,
@@ -135,6 +135,9 @@ def test_json_rules_are_explained_with_their_lines() -> None:
         3,
         "recursive_doubling, algorithm 3",
     )
+    rule = deciding_rule(read(text).rules, AskedCall(ALLREDUCE, 8, nbytes=9))
+    assert rule is not None
+    assert rule.path == "allreduce, entry 0, rule 0: ranks 1 to 8, bytes 0 to 99"
     left = deciding_rule(read(text).rules, AskedCall(ALLREDUCE, 8, nbytes=100))
     assert left is not None
     assert (left.runs, left.is_written) == ("", False)
@@ -144,7 +147,7 @@ def test_json_rules_are_explained_with_their_lines() -> None:
 
 def test_json_rules_have_no_effect_in_earlier_releases() -> None:
     text = json_rules({"rules": [{"alg": 3}]})
-    assert cautions(text, "openmpi 5.0.9") == [(1, "openmpi 5.0.9 silently ignores JSON rules")]
+    assert cautions(text, "openmpi 5.0.9") == [(1, "Open MPI 5.0.9 silently ignores JSON rules")]
 
 
 def test_json_rules_may_be_for_collectives_that_have_no_table() -> None:
@@ -237,6 +240,22 @@ def test_a_leaf_of_mpich_below_conditions_that_exclude_one_another_is_without_ef
     assert decided(text, AskedCall(BCAST, 4, nbytes=1024))[0] == line - 3
 
 
+def test_mpich_takes_a_size_below_for_one_up_to_it_under_conditions_on_the_call() -> None:
+    sizes = {"comm_size<8": DOUBLING, "comm_size=any": RABENSEIFNER}
+    early = csel(allreduce={"comm_type=intra": sizes})
+    late = csel(allreduce={"comm_type=intra": {"is_commutative=yes": sizes}})
+    doubling, rabenseifner = (
+        key.partition("=")[2] for leaf in (DOUBLING, RABENSEIFNER) for key in leaf
+    )
+    for text, p, runs in (
+        (early, 7, doubling),
+        (early, 8, rabenseifner),
+        (late, 8, doubling),
+        (late, 9, rabenseifner),
+    ):
+        assert decided(text, AskedCall(ALLREDUCE, p))[1] == runs
+
+
 def test_a_branch_after_the_last_one_of_mpich_is_without_effect() -> None:
     after = {"any": {"avg_msg_size<=9": BINOMIAL, "avg_msg_size=any": BINOMIAL}}
     text = csel(bcast={"comm_type=intra": {**after, "comm_size=any": BINOMIAL}})
@@ -265,7 +284,7 @@ def test_algorithms_that_mpich_lacks_end_programs() -> None:
     assert own_cautions(text, "mvapich") == []
     tree = csel(bcast={"comm_type=intra": {"algorithm=MPIR_Bcast_intra_tree": {}}})
     assert own_cautions(tree, "mpich 4.0") == [
-        "mpich 4.0 ends the program: algorithm=MPIR_Bcast_intra_tree is of MPICH 4.1"
+        "MPICH 4.0 ends the program: algorithm=MPIR_Bcast_intra_tree is of MPICH 4.1"
     ]
     assert "there are no rules for allgather, allgatherv, alltoallv" in cautions(tree)[0][1]
 

@@ -28,6 +28,7 @@ from tuner.formats.file_rules import (
 )
 from tuner.formats.registry import LIBRARIES, recognise_format
 from tuner.mpi_libraries import LIBRARY_MODULES
+from tuner.mpi_libraries.products import title_of
 from tuner.workflows.native_files import read_text
 
 EXAMPLES = """examples:
@@ -127,9 +128,11 @@ def _decision(
 
 
 def _print(record: dict[str, Any], lines: list[str], call: AskedCall | None) -> None:
+    title = title_of(record["library"])
+    newest = "" if " " in record["library"] else "the newest "
     print_text(
-        f"{record['file']}: {plural(record['rules'], 'rule')} of {record['library']}, in the format"
-        f" {record['format']}"
+        f"{record['file']}: {plural(record['rules'], 'rule')} in the format {record['format']}, as"
+        f" {newest}{title} reads it"
     )
     if call is not None:
         _print_decision(record["decision"], lines, call)
@@ -151,7 +154,8 @@ def _print_decision(decision: dict[str, Any], lines: list[str], call: AskedCall)
     runs = decision["runs"] or "the library's own decision"
     print_text(f"{asked}: {runs}, by line {decision['line']}")
     written = re.sub(r"\s+", " ", lines[decision["line"] - 1]).strip()
-    print_text(f"  line {decision['line']}: {written}")
+    if re.search(r"\w", written):  # not where an object of JSON only begins
+        print_text(f"  line {decision['line']}: {written}")
     print_text(f"  calls: {decision['calls']}")
     if decision["assumed"]:
         print_text(f"  assumed: {', '.join(decision['assumed'])}")

@@ -37,7 +37,7 @@ from tuner.formats.mpich.layers import MPIR, layer_of
 from tuner.formats.mpich.parsing import introduced_after, parse
 from tuner.formats.mpich.selection import COMMUNICATOR_CONDITIONS, LEAF_KEY, NUMERIC_CONDITION, Tree
 from tuner.mpi_libraries.mpich import DEVICE_COLLECTIVES, INTRA_ALGORITHMS, intra_restrictions
-from tuner.mpi_libraries.products import MPICH
+from tuner.mpi_libraries.products import MPICH, title_of
 
 NUMBERS = {
     "comm_size": RANKS,
@@ -95,7 +95,7 @@ def read(text: str, library: str) -> FileRules:
             _warn_of_leaf(found, rule, library)
     for line, key in _keys(tree):
         if since := introduced_after(library, key):
-            found.report(line, f"{library} ends the program: {key} is of MPICH {since}")
+            found.report(line, f"{title_of(library)} ends the program: {key} is of MPICH {since}")
     return found
 
 

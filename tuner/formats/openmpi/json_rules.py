@@ -52,6 +52,7 @@ class MessageRule:
 
     line        its line in the file it was read from
     number      the library's number of the choice, or its name
+    place       where it is in the file
     """
 
     min_bytes: int
@@ -59,6 +60,7 @@ class MessageRule:
     choice: AlgorithmChoice
     line: int = field(default=0, compare=False)
     number: int | str = field(default=0, compare=False)
+    place: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ def _parse_message_rule(
         require_safe_size("openmpi", choice, int(first))
     except InputError as reason:
         report(told.line, f"{where}: {reason}")
-    return MessageRule(int(first), last, choice, told.line, number)
+    return MessageRule(int(first), last, choice, told.line, number, where)
 
 
 def _number_of(collective: str, name: str) -> int | str:

@@ -27,6 +27,7 @@ from tuner.formats.file_rules import (
     FileRules,
     Ranges,
     both,
+    describe,
     narrowed,
     walked,
 )
@@ -44,7 +45,7 @@ from tuner.mpi_libraries.openmpi import (
     release_of,
     unsupported_reason,
 )
-from tuner.mpi_libraries.products import OPENMPI
+from tuner.mpi_libraries.products import OPENMPI, title_of
 from tuner.mpi_libraries.profiles import PROFILES
 
 DISTRIBUTION_BOXES: dict[str, Box] = {
@@ -59,9 +60,11 @@ def read_classic(text: str, library: str) -> FileRules:
     found = FileRules(otherwise="Open MPI decides", before=partial(_before, library))
     is_shifted = release_of(library) >= (json_rules.FIRST_MAJOR_VERSION,)
     if is_shifted:
-        found.report(1, f"{library} takes each size of communicators for the next one: write JSON")
+        found.report(
+            1, f"{title_of(library)} takes each size of communicators for the next one: write JSON"
+        )
     if text.startswith(LIMITED_HEADER) and not reads_requests(library):
-        found.report(1, f"{library} reads no files of version 2 and drops this one")
+        found.report(1, f"{title_of(library)} reads no files of version 2 and drops this one")
     largest = max_algorithm_numbers(library)
     for number, entries in parse(text, found.report, library).collectives.items():
         name = str(COLLECTIVE_OF.get(number, OTHER_COLLECTIVES.get(number, f"collective {number}")))
@@ -73,7 +76,7 @@ def read_classic(text: str, library: str) -> FileRules:
                 box = {**narrowed({}, RANKS, ranks), **_sizes(name, sizes)}
                 is_known = row.algorithm <= largest.get(number, 0)
                 choice = _choice(COLLECTIVE_OF.get(number) if is_known else None, row)
-                _add(found, name, box, choice, (row.number, row.algorithm))
+                _add(found, name, box, choice, (row.number, row.algorithm, ""))
     return found
 
 
@@ -82,7 +85,7 @@ def read_json(text: str, library: str) -> FileRules:
     release = release_of(library)
     found = FileRules(otherwise="Open MPI decides", before=partial(_before, library))
     if release and release < (json_rules.FIRST_MAJOR_VERSION,):
-        found.report(1, f"{library} silently ignores JSON rules")
+        found.report(1, f"{title_of(library)} silently ignores JSON rules")
     newest = library if release else f"{OPENMPI} {json_rules.FIRST_MAJOR_VERSION}.0"
     for name, entries in json_rules.parse(text, found.report, newest).items():
         for entry in entries:
@@ -90,8 +93,9 @@ def read_json(text: str, library: str) -> FileRules:
             box = narrowed(spread, RANKS, ((entry.min_ranks, entry.max_ranks),))
             _warn_of_split(found, name, ((one.line, one.number) for one in entry.messages))
             for one in entry.messages:
-                sizes = _sizes(name, ((one.min_bytes, one.max_bytes),))
-                _add(found, name, {**box, **sizes}, one.choice, (one.line, one.number))
+                own = {**box, **_sizes(name, ((one.min_bytes, one.max_bytes),))}
+                place = f"{one.place}: {describe(own) or 'all calls'}"
+                _add(found, name, own, one.choice, (one.line, one.number, place))
             found.rules.append(FileRule(entry.line, name, box, "", is_written=not entry.messages))
     return found
 
@@ -111,7 +115,7 @@ def read_han(text: str, library: str) -> FileRules:
     """Return the components to which `han` hands calls; the last bound it reaches counts."""
     found = FileRules(otherwise="han serves calls on several nodes, and tuned those on one")
     if release_of(library)[:1] not in ((), *((int(one),) for one in han.SUPPORTED_MAJOR_VERSIONS)):
-        found.report(1, f"{library} has another form of this file, or asks tuned first")
+        found.report(1, f"{title_of(library)} has another form of this file, or asks tuned first")
     for level in han.parse_levels(text, found.report):
         if level.name != han.TOPOLOGY_LEVEL:
             found.report(level.line, f"not explained: {level.name} is for communicators inside han")
@@ -144,18 +148,22 @@ def _choice(collective: Collective | None, row: RuleLine) -> AlgorithmChoice:
 
 
 def _add(
-    found: FileRules, name: str, box: Box, choice: AlgorithmChoice, place: tuple[int, int | str]
+    found: FileRules,
+    name: str,
+    box: Box,
+    choice: AlgorithmChoice,
+    place: tuple[int, int | str, str],
 ) -> None:
     """Add a rule, and report what is dangerous about it.
 
-    place   its line, and the library's number of the algorithm
+    place   its line, the library's number of the algorithm, and where it is besides its line
     """
-    line, number = place
+    line, number, path = place
     known = Collective(name) if name in COLLECTIVES else None
     told = humanize(str(choice))
     runs = told if str(choice).startswith("algorithm ") else f"{told}, algorithm {number}"
     runs = "" if choice.is_default else runs
-    found.rules.append(FileRule(line, name, box, runs, choice if known else None))
+    found.rules.append(FileRule(line, name, box, runs, choice if known else None, path))
     if known is None or not all(box.values()):
         return
     if not preserves_operand_order(known, choice):
