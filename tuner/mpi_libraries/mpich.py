@@ -60,47 +60,6 @@ def _pipeline(children: int) -> NativeAlgorithm:
 IN_PLACE, NOT_IN_PLACE = "is_sendbuf_inplace=yes", "is_sendbuf_inplace=no"
 POWER_OF_TWO = "comm_size=pow2"
 AUTO_ALGORITHM = 0  # the enumeration's value for the library's own decision
-ALGORITHMS = {
-    Collective.BCAST: {
-        "pipeline": _pipeline(1),
-        "binary": _pipeline(2),
-        "binomial": NativeAlgorithm("binomial"),
-        "scatter_allgather": NativeAlgorithm("scatter_recursive_doubling_allgather"),
-        "scatter_allgather_ring": NativeAlgorithm("scatter_ring_allgather"),
-    },
-    # Without `ring`, whose pieces are as long as the datatype of each rank says: ranks that write
-    # one signature with different datatypes would wait for ever (allgatherv_intra_ring.c).
-    Collective.ALLGATHERV: {
-        "bruck": NativeAlgorithm("brucks"),
-        "recursive_doubling": NativeAlgorithm("recursive_doubling", restrictions=(POWER_OF_TWO,)),
-    },
-    Collective.ALLREDUCE: {
-        "recursive_doubling": NativeAlgorithm("recursive_doubling"),
-        "ring": NativeAlgorithm("ring", restrictions=("is_commutative=yes",)),
-        "rabenseifner": NativeAlgorithm(
-            "reduce_scatter_allgather", restrictions=("is_op_built_in=yes", "count>=pow2")
-        ),
-    },
-    Collective.ALLTOALL: {
-        "bruck": NativeAlgorithm("brucks", restrictions=(NOT_IN_PLACE,)),
-        "pairwise_exchange": NativeAlgorithm("pairwise", restrictions=(NOT_IN_PLACE,)),
-        # In batches of THROTTLE_VARIABLE requests for the whole program.
-        "spread_out": NativeAlgorithm("scattered", restrictions=(NOT_IN_PLACE,)),
-    },
-    Collective.ALLTOALLV: {  # which no file of rules has, so each rule may have batches of its own
-        "spread_out": NativeAlgorithm("scattered", throttled=True, restrictions=(NOT_IN_PLACE,))
-    },
-    Collective.BARRIER: {
-        "dissemination": NativeAlgorithm(
-            "k_dissemination", {"k": 2}, variables={"k": "DISSEM_KVAL"}
-        ),
-        "recursive_doubling": NativeAlgorithm(
-            "recexch",
-            {"k": 2, "single_phase_recv": 0},
-            variables={"k": "RECEXCH_KVAL", "single_phase_recv": "RECEXCH_SINGLE_PHASE_RECV"},
-        ),
-    },
-}
 # All algorithms of blocking calls within a communicator, each with the conditions under which the
 # library's variables force it; files are not held to them (coll_algorithms.txt of MPICH 5.0). Those
 # of `smp` that MPICH's own file does not heed are left out: it was seen to be right without.
@@ -135,6 +94,60 @@ RESTRICTIONS = {
     "count": "count>=pow2",
     "in_place": IN_PLACE,
     "copied": NOT_IN_PLACE,
+}
+
+
+def intra_restrictions(collective: str) -> dict[str, tuple[str, ...]]:
+    """Return the library's algorithms of a collective, with the conditions of each."""
+    words = (word.split(":") for word in INTRA_ALGORITHMS.get(collective, "").split())
+    return {name: tuple(RESTRICTIONS[one] for one in asked) for name, *asked in words}
+
+
+_NAMED = {
+    Collective.BCAST: {
+        "pipeline": _pipeline(1),
+        "binary": _pipeline(2),
+        "binomial": NativeAlgorithm("binomial"),
+        "scatter_allgather": NativeAlgorithm("scatter_recursive_doubling_allgather"),
+        "scatter_allgather_ring": NativeAlgorithm("scatter_ring_allgather"),
+    },
+    # Without `ring`, whose pieces are as long as the datatype of each rank says: ranks that write
+    # one signature with different datatypes would wait for ever (allgatherv_intra_ring.c).
+    Collective.ALLGATHERV: {
+        "bruck": NativeAlgorithm("brucks"),
+        "recursive_doubling": NativeAlgorithm("recursive_doubling"),
+    },
+    Collective.ALLREDUCE: {
+        "recursive_doubling": NativeAlgorithm("recursive_doubling"),
+        "ring": NativeAlgorithm("ring"),
+        "rabenseifner": NativeAlgorithm("reduce_scatter_allgather"),
+    },
+    Collective.ALLTOALL: {
+        "bruck": NativeAlgorithm("brucks"),
+        "pairwise_exchange": NativeAlgorithm("pairwise"),
+        # In batches of THROTTLE_VARIABLE requests for the whole program.
+        "spread_out": NativeAlgorithm("scattered"),
+    },
+    Collective.ALLTOALLV: {  # which no file of rules has, so each rule may have batches of its own
+        "spread_out": NativeAlgorithm("scattered", throttled=True)
+    },
+    Collective.BARRIER: {
+        "dissemination": NativeAlgorithm(
+            "k_dissemination", {"k": 2}, variables={"k": "DISSEM_KVAL"}
+        ),
+        "recursive_doubling": NativeAlgorithm(
+            "recexch",
+            {"k": 2, "single_phase_recv": 0},
+            variables={"k": "RECEXCH_KVAL", "single_phase_recv": "RECEXCH_SINGLE_PHASE_RECV"},
+        ),
+    },
+}
+ALGORITHMS = {
+    collective: {
+        name: replace(one, restrictions=intra_restrictions(collective)[one.name])
+        for name, one in known.items()
+    }
+    for collective, known in _NAMED.items()
 }
 # The device layer (ch4: shared memory, network offload) answers a collective first where its own
 # variable MPIR_CVAR_<COLLECTIVE>_DEVICE_COLLECTIVE is 1, and every collective where this one is 0.
@@ -213,12 +226,6 @@ def native_algorithm(collective: Collective, choice: AlgorithmChoice) -> NativeA
     if not 0 <= choice.params.get("requests", 0) <= MAX_INT:
         raise InputError(f"{collective} {choice}: MPICH limits requests to 0 (none) to {MAX_INT}")
     return found
-
-
-def intra_restrictions(collective: str) -> dict[str, tuple[str, ...]]:
-    """Return the library's algorithms of a collective, with the conditions of each."""
-    words = (word.split(":") for word in INTRA_ALGORITHMS.get(collective, "").split())
-    return {name: tuple(RESTRICTIONS[one] for one in asked) for name, *asked in words}
 
 
 def guards(collective: Collective) -> tuple[Guard, ...]:

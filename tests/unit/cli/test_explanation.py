@@ -139,6 +139,7 @@ def test_what_was_assumed_of_a_call_is_said(rules: str, capsys: pytest.CaptureFi
     [
         (("--ranks", "8"), "of which collective? give --collective, too"),
         (("--library", "openmp@5"), "there is no library 'openmp' (did you mean 'openmpi'?)"),
+        (("--library", "openmpi@new"), "'new' is no version: write it like openmpi@4.1.4"),
         (("--library", "nccl"), "my.rules: this is no rules file that is known here (nccl)"),
         (("--collective", "allreduce", "--size", "8"), "decides by ranks: give --ranks"),
     ],

@@ -712,3 +712,15 @@ def test_a_damaged_line_is_named(case: Case) -> None:
 
 def test_every_format_is_tested() -> None:
     assert {case.name for case in CASES} == set(FORMATS)
+
+
+@every_case
+def test_damaged_files_are_explained_or_refused_in_one_sentence(case: Case) -> None:
+    first, *_, last = algorithms_of(case)
+    for text in damaged(case.emit(two_rules(case, first, last))):
+        try:
+            found = case.form.read(text, case.library)
+            said = [caution.text for caution in (*found.cautions, *unreached(found.rules))]
+        except InputError as reason:
+            said = [str(reason)]
+        assert all(sentence.isprintable() and len(sentence) < 600 for sentence in said)

@@ -68,6 +68,8 @@ def run(options: argparse.Namespace) -> None:
     name, _, version = options.library.partition("@")
     if name and name not in LIBRARIES:
         raise UsageError(f"--library: {unknown_name('library', name, LIBRARIES)}")
+    if version and not version[0].isdigit():
+        raise UsageError(f"--library: {version!r} is no version: write it like openmpi@4.1.4")
     shape = options.ranks, options.nodes, options.ppn
     call = _asked_call(options.collective, shape, options.size)
     text = read_text(options.file)
