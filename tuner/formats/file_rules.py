@@ -99,7 +99,8 @@ class AskedCall:
         told: dict[str, float | None] = {RANKS: p, NODES: self.nodes, PPN: self.ppn}
         told |= {BYTES: n if self.collective.has_data else 0, ELEMENTS: elements}
         told[ONE_NODE] = None if self.nodes is None else self.nodes == 1
-        told[SUBCOMMUNICATOR] = None if self.ppn is None else 0 if self.ppn > 1 else 3
+        kind = "flat" if self.ppn == 1 else "parent"
+        told[SUBCOMMUNICATOR] = None if self.ppn is None else KINDS.index(kind)
         if p is not None and n is not None and elements is not None:
             told[BLOCK_BYTES] = n // p if self.collective.moves_blocks else n
             told[SENT_BYTES] = n // self.collective.blocks(p)[0]

@@ -256,6 +256,18 @@ def test_mpich_takes_a_size_below_for_one_up_to_it_under_conditions_on_the_call(
         assert decided(text, AskedCall(ALLREDUCE, p))[1] == runs
 
 
+def test_mpich_counts_elements_of_a_gather_and_bytes_of_an_allgather() -> None:
+    for name, last in (("gather", 400), ("allgather", 100)):
+        few: Node = {f"algorithm=MPIR_{name.capitalize()}_intra_few": {}}
+        many: Node = {f"algorithm=MPIR_{name.capitalize()}_intra_many": {}}
+        sizes = {"total_msg_size<=100": few, "total_msg_size=any": many}
+        text = csel(**{name: {"comm_type=intra": sizes}})
+        ends = [
+            decided(text, AskedCall(Collective(name), 2, nbytes=n))[1] for n in (last, last + 4)
+        ]
+        assert [runs.rpartition("_")[2] for runs in ends] == ["few", "many"]
+
+
 def test_a_branch_after_the_last_one_of_mpich_is_without_effect() -> None:
     after = {"any": {"avg_msg_size<=9": BINOMIAL, "avg_msg_size=any": BINOMIAL}}
     text = csel(bcast={"comm_type=intra": {**after, "comm_size=any": BINOMIAL}})
@@ -339,9 +351,18 @@ def test_rows_of_nccl_are_read_as_the_plugin_does() -> None:
     assert "NCCL has no broadcast by tree Simple: the row would be passed over" in found[4][1]
     assert decided(text, AskedCall(ALLREDUCE, nbytes=60)) == (2, "tree, LL, 2 channels")
     call = AskedCall(ALLREDUCE, 8, 2, 4, 100)
-    assert decided(text, call) == (4, "ring, Simple, 1 channels")
+    assert decided(text, call) == (4, "ring, Simple, 1 channel")
     assert decided(text, AskedCall(ALLREDUCE, 8, 1, 8, 100)) == (0, "")
     assert "on one channel" in read(text, "nccl").otherwise
+
+
+def test_rccl_keeps_its_number_of_channels_where_a_row_names_none() -> None:
+    text = "allreduce,0,99,ring,ll,-1,-1,-1\n"
+    asked = AskedCall(ALLREDUCE, nbytes=8)
+    assert decided(text, asked, "rccl") == (1, "ring, LL, channels as the library has them")
+    assert decided(text, asked, "nccl") == (1, "ring, LL, 1 channel")
+    assert cautions(text, "rccl") == []
+    assert "-1 would mean one channel" in cautions(text, "nccl")[0][1]
 
 
 def test_sections_of_ucc_replace_what_stands_outside() -> None:

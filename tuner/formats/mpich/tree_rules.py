@@ -46,6 +46,7 @@ NUMBERS = {
     "total_msg_size": BYTES,
     "count": ELEMENTS,
 }
+COUNTED = ("gather", "scatter")  # whose total_msg_size is a number of elements (csel.c)
 CONDITIONS: dict[str, tuple[str, Ranges]] = {
     "comm_type=intra": ("intercommunicator", NO),
     "comm_type=inter": ("intercommunicator", YES),
@@ -109,7 +110,7 @@ def _walk(found: FileRules, node: Tree, collective: str, box: Box, path: str, la
             runs = " ".join((key.partition("=")[2], *sorted(below)))
             found.rules.append(FileRule(below.line, collective, box, runs, path=path))
             return
-        quantity, values = _condition(key, late)
+        quantity, values = _condition(collective, key, late)
         own = narrowed(box, quantity, values) if quantity else box
         later = late or not key.startswith(COMMUNICATOR_CONDITIONS)
         _walk(found, below, collective, own, f"{path}, {key}", later)
@@ -117,13 +118,15 @@ def _walk(found: FileRules, node: Tree, collective: str, box: Box, path: str, la
         box = {**box, quantity: rest}
 
 
-def _condition(key: str, late: bool) -> tuple[str, Ranges]:
+def _condition(collective: str, key: str, late: bool) -> tuple[str, Ranges]:
     """Return the quantity that a condition is on, and its values; "" for any call."""
     numeric = NUMERIC_CONDITION.fullmatch(key)
     if numeric is None:
         return CONDITIONS.get(key, ("", ()))
     strict = numeric[2] == "<" and not (late and numeric[1] == "comm_size")
     quantity = NUMBERS[numeric[1]]
+    if quantity == BYTES and collective.removeprefix("i") in COUNTED:
+        quantity = ELEMENTS
     values: Ranges = ((0, int(numeric[3]) - strict),)
     return quantity, both(values, every(quantity))
 

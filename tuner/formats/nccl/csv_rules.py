@@ -19,6 +19,7 @@ from functools import partial
 from typing import NoReturn
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice
 from tuner.formats import strict_parsing
@@ -126,7 +127,8 @@ def read(text: str, library: str) -> FileRules:
         told = zip(quantities, row.conditions, strict=True)
         box |= {quantity: ((value, value),) for quantity, value in told if value != ANY}
         choice = choice_of(row.algo_proto, max(row.channels, 0))
-        channels = f"{abs(row.channels)} channels" if row.channels else "NCCL's own channels"
+        set_to = abs(row.channels) if family == NCCL else max(row.channels, 0)
+        channels = plural(set_to, "channel") if set_to else "channels as the library has them"
         runs = f"{row.algo_proto.algorithm}, {row.algo_proto.protocol}, {channels}"
         found.rules.append(FileRule(row.line, row.collective, box, runs, choice))
     return found
