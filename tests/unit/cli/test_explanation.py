@@ -27,7 +27,7 @@ RULES = """2  # collectives
 0 6 0 0
 1024 8 0 0
 """
-HEAD = "my.rules: 5 rules in the format openmpi, as the newest Open MPI reads it\n"
+HEAD = "my.rules: 5 rules in the format openmpi, as Open MPI reads it\n"
 CAUTIONS = """\
 caution: line 7: communicator size 5 follows 16; sizes must ascend
 caution: line 10: segmented_ring is for operators that commute: others give wrong results, or run \

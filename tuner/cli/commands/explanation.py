@@ -131,10 +131,9 @@ def _decision(
 
 def _print(record: dict[str, Any], lines: list[str], call: AskedCall | None) -> None:
     title = title_of(record["library"])
-    newest = "" if " " in record["library"] else "the newest "
     print_text(
         f"{record['file']}: {plural(record['rules'], 'rule')} in the format {record['format']}, as"
-        f" {newest}{title} reads it"
+        f" {title} reads it"
     )
     if call is not None:
         _print_decision(record["decision"], lines, call)
