@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 def pci(kind: str, what: str, gp: int, inner: str = "", speed: float = 15.75) -> str:
     return (
@@ -129,3 +131,35 @@ GPU[1]\t\t: (Topology) Numa Node: 0
 GPU 2          : (Topology) Numa Node: 1
 =================== End of ROCm SMI Log ====================
 """
+
+
+BUSES = ("0000:03:00.0", "0000:0c:00.0", "0000:83:00.0")
+GPU_TABLES: Mapping[
+    tuple[str, str], tuple[tuple[str, ...], ...]
+] = {  # of amd-smi: title and key -> cells
+    ("ACCESS TABLE", "link_status"): (("ENABLED",) * 3,) * 3,
+    ("WEIGHT TABLE", "weight"): (("0", "15", "15"), ("15", "0", "30"), ("15", "30", "0")),
+    ("HOPS TABLE", "num_hops"): (("0", "1", "1"), ("1", "0", "1"), ("1", "1", "0")),
+    ("LINK TYPE TABLE", "link_type"): (
+        ("SELF", "XGMI", "XGMI"),
+        ("XGMI", "SELF", "XGMI"),
+        ("XGMI", "XGMI", "SELF"),
+    ),
+    ("NUMA BW TABLE", "bandwidth"): (
+        ("N/A", "50000-100000", "50000-50000"),
+        ("50000-100000", "N/A", "0-0"),
+        ("50000-50000", "0-0", "N/A"),
+    ),
+}
+
+
+def amd_smi(tables: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = GPU_TABLES) -> str:
+    """What `amd-smi topology` prints of three GPUs."""
+    lines = list[str]()
+    for (title, _), cells in tables.items():
+        lines += [f"{title}:", " " * 13 + " ".join(BUSES)]
+        lines += [
+            f"{bus} " + "".join(cell.ljust(13) for cell in row)
+            for bus, row in zip(BUSES, cells, strict=True)
+        ]
+    return "\n".join([*lines, "", "Legend:", "  SELF = Current GPU", ""])

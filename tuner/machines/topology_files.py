@@ -16,6 +16,7 @@ from tuner.machines.yaml_machines import (
 )
 from tuner.topology import Topology
 from tuner.topology.readers import safe_yaml
+from tuner.topology.readers.amd_smi import parse_amd_smi
 from tuner.topology.readers.combined import combine, combine_from_yaml
 from tuner.topology.readers.hwloc import parse_hwloc
 from tuner.topology.readers.ibnetdiscover import parse_ibnetdiscover
@@ -61,6 +62,7 @@ TOPOLOGY_FORMATS: dict[str, Callable[[str], Topology]] = {
     "hwloc": parse_hwloc,
     "nvidia-smi": parse_nvidia_smi,
     "rocm-smi": parse_rocm_smi,
+    "amd-smi": parse_amd_smi,
     "nccl": parse_nccl_xml,
     "ibnetdiscover": parse_ibnetdiscover,
     "slurm": parse_slurm,
@@ -71,6 +73,11 @@ TOPOLOGY_FORMATS: dict[str, Callable[[str], Topology]] = {
 FORMAT_PATTERNS = {
     "nvidia-smi": re.compile(r"^GPU[0-9]+[ \t]+(X|NV[0-9]|PIX|PXB|PHB|NODE|SYS|SOC)\b", re.M),
     "rocm-smi": re.compile(r"^=+ (ROCm System Management|Link Type between two GPUs)\b", re.M),
+    "amd-smi": re.compile(
+        r"^\ufeff?(?:(?:LINK TYPE|NUMA BW|ACCESS|HOPS|WEIGHT) TABLE:|gpu,(?:bdf,)?\w+_gpu_)"
+        r"|[{,\s]\"link_(?:type|status|accessibility)\"\s*:",
+        re.M,
+    ),
     "ibnetdiscover": re.compile(r'^(Switch|Ca|Rt)[ \t]+[0-9]+[ \t]+"[SHR]-', re.M),
     "slurm": re.compile(
         rf"^[ \t]*({'|'.join(KNOWN_KEYS)})[ \t]*=|{YAML_ENTRY.pattern}", re.M | re.I
@@ -83,9 +90,9 @@ FORMAT_PATTERNS = {
 }
 FOREIGN_TEXT = (
     "not recognised as a topology, which is hwloc's XML (`lstopo --of xml`), NCCL's or RCCL's XML"
-    " (NCCL_TOPO_DUMP_FILE), what `nvidia-smi topo -m`, `rocm-smi --showtopo`, `ibnetdiscover` or"
-    " `scontrol show topology` prints, Slurm's topology.conf or topology.yaml, or tuner's own YAML:"
-    " docs/how-to/describe-a-machine.md explains them"
+    " (NCCL_TOPO_DUMP_FILE), what `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology`,"
+    " `ibnetdiscover` or `scontrol show topology` prints, Slurm's topology.conf or topology.yaml, a"
+    " platform of SimGrid, or tuner's own YAML: docs/how-to/describe-a-machine.md explains them"
 )
 OWN_KIND = re.compile(r'\s*\{\s*"kind"\s*:\s*"([a-z ]+)"')  # at the start of tuner's own files
 OWN_TOPOLOGY = "topology"  # the kind of the format "tuner"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.combined import NODE
 from tests.support.fabrics import DOWN, NAMES, TREE, UP, fabric
-from tests.support.nodes import GPUS_OF_AMD, SWITCHED, computer, eight
+from tests.support.nodes import GPUS_OF_AMD, SWITCHED, amd_smi, computer, eight
 from tests.support.properties import examples
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import parse_topology
@@ -252,6 +252,7 @@ GOOD = {
     "nvidia-smi": eight(12, "PXB"),
     "slurm": TREE,
     "rocm-smi": GPUS_OF_AMD,
+    "amd-smi": amd_smi(),
     "nccl": NODE,
     "hwloc": computer(SWITCHED, ""),
     "yaml": "name: x\nnodes: [a]\nlinks: []\n",
