@@ -11,7 +11,7 @@ from tuner.base.progress import ProgressCallback, no_progress
 from tuner.base.spelling import unknown_name
 from tuner.base.units import plural
 from tuner.core.collective import Collective
-from tuner.importers import csv_table, imb, nccl_tests, osu, pico
+from tuner.importers import csv_table, imb, nccl_tests, osu, pico, ucc_perftest
 from tuner.importers.algorithm_names import check_algorithm_names
 from tuner.importers.exclusions import exclude_incomparable
 from tuner.importers.inspector_files import (
@@ -40,15 +40,22 @@ RESULT_FORMATS: dict[str, ResultParser] = {
     "osu": osu.parse_osu,
     "imb": imb.parse_imb,
     "nccl-tests": _parse_nccl,
+    "ucc_perftest": ucc_perftest.parse_ucc_perftest,
     "pico": pico.parse_pico,
     "csv": csv_table.parse_csv,
     INSPECTOR: parse_inspector,
 }
 # Lines that occur in one format only.
-_FORMAT_PATTERNS = {"osu": osu.TITLE, "imb": imb.TITLE, "nccl-tests": nccl_tests.HEADER}
+_FORMAT_PATTERNS = {
+    "osu": osu.TITLE,
+    "imb": imb.TITLE,
+    "nccl-tests": nccl_tests.HEADER,
+    "ucc_perftest": ucc_perftest.HEADER,
+}
 _TRUNCATED_RUN_PATTERNS = {
     "imb": re.compile(r"#\s*Intel\(R\) MPI Benchmarks"),
     "nccl-tests": nccl_tests.RUN_START,
+    "ucc_perftest": ucc_perftest.TITLE,
 }  # these also match a run that was cut off before its first table
 _TITLES = (*_FORMAT_PATTERNS.values(), *_TRUNCATED_RUN_PATTERNS.values())
 

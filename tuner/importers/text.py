@@ -20,6 +20,7 @@ INT64_LIMIT = 2**63  # integers of a measurement are smaller
 _LABEL = re.compile(
     r"\[[0-9]{1,9},[0-9]{1,9}\]<std(?:out|err)>: ?|\[[0-9]{1,9}\] |[ \t]*[0-9]{1,9}: "
 )
+_TITLE_BEGIN = re.compile(r"#|Collective:")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _WHOLE = re.compile(r"[0-9]+(?:\.0*)?")
 
@@ -71,15 +72,15 @@ def split_lines(text: str, source: str) -> TextLines:
 def remove_labels(lines: TextLines, titles: Sequence[re.Pattern[str]]) -> TextLines:
     """Return the lines without what a launcher or a job system puts before each of them.
 
-    titles      patterns of lines that begin with #, of which one ends the label of its line
+    titles      patterns of lines that begin as a title does, of which one ends its line's label
 
     The label of the first title counts if the next line has it, too; other labels may differ from
     it in numbers and spaces. Without such a title the lines are returned as they are.
     """
     for number, line in enumerate(lines.lines):
-        if find_title(line, titles) < 0:
+        if (start := find_title(line, titles)) < 0:
             continue
-        label = _label_pattern(line[: line.index("#")])
+        label = _label_pattern(line[:start])
         if label is None or not all(map(label.match, lines.lines[number + 1 : number + 2])):
             return lines
         found = ((label.match(each), each) for each in lines.lines)
@@ -89,9 +90,9 @@ def remove_labels(lines: TextLines, titles: Sequence[re.Pattern[str]]) -> TextLi
 
 def find_title(line: str, titles: Sequence[re.Pattern[str]]) -> int:
     """Return where a title begins in a line, after a label or none; -1 where there is none."""
-    start = line.find("#", 0, MAX_LABEL_CHARACTERS)
-    is_title = start >= 0 and any(title.match(line, start) for title in titles)
-    return start if is_title else -1
+    begin = _TITLE_BEGIN.search(line, 0, MAX_LABEL_CHARACTERS)
+    is_title = begin and any(title.match(line, begin.start()) for title in titles)
+    return begin.start() if begin and is_title else -1
 
 
 def _label_pattern(label: str) -> re.Pattern[str] | None:
@@ -181,8 +182,9 @@ def parse_seconds(text: str, what: str, line: int, units_per_second: float) -> f
 def is_row(words: Sequence[str], columns: int) -> bool:
     """Return whether a line within a table is one of its rows, even if damaged.
 
-    A row begins with a number. A damaged one has one field per column, and begins with a digit or
-    has numbers in all other fields. All other lines are output of launchers and programs.
+    A row begins with a number, or with N/A in its place. A damaged one has one field per column,
+    and begins with a digit or has numbers in all other fields. All other lines are output of
+    launchers and programs.
     """
     if _is_number(words[0]):
         return True
@@ -192,7 +194,7 @@ def is_row(words: Sequence[str], columns: int) -> bool:
 
 
 def _is_number(word: str) -> bool:
-    return _NUMBER.fullmatch(word[:MAX_NUMBER_CHARACTERS]) is not None
+    return word == "N/A" or _NUMBER.fullmatch(word[:MAX_NUMBER_CHARACTERS]) is not None
 
 
 def require_fields(words: Sequence[str], columns: int, line: int) -> None:

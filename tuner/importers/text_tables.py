@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,7 +14,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class BenchmarkTable(ABC):
+class BenchmarkTable:
     """A table with what its title and comments say about the rows.
 
     line        number of the title's line
@@ -29,9 +28,12 @@ class BenchmarkTable(ABC):
     columns: list[str] = field(default_factory=list)
     n_rows: int = 0
 
-    @abstractmethod
     def read_comment(self, line: str) -> None:
         """Read a line that begins with #, such as the header."""
+
+    def read_line(self, number: int, line: str) -> bool:
+        """Read a line that is neither comment nor row; return whether it belongs to the table."""
+        return False
 
     def check_not_empty(self) -> None:
         """Raise InputError for a table without rows."""
@@ -69,7 +71,7 @@ def iter_rows(
             lines.check_complete(number)
             table.n_rows += 1
             yield table, number, words
-        elif table.columns:
+        elif not table.read_line(number, line) and table.columns:
             lines.skipped.append(number)
     if table is None:
         raise InputError(f"line 1: there is no title such as `{missing}`")

@@ -21,6 +21,7 @@ from tests.support.nccl_tests_files import ROW as NCCL_ROW
 from tests.support.nccl_tests_files import record, table
 from tests.support.osu_files import ALLREDUCE, FULL
 from tests.support.properties import examples
+from tests.support.ucc_files import table as ucc_table
 from tuner.base.errors import InputError
 from tuner.importers import RESULT_FORMATS, UserMetadata, parse_results, read_results
 
@@ -33,6 +34,7 @@ TEXTS = (
     whole(block("Bcast", 2, ROW, ROW)),
     table(NCCL_ROW, NCCL_ROW),
     str(record()).replace("'", '"'),
+    ucc_table("Allgather", total=""),
     f"{HEAD}\n{TABLE_ROW}\n{TABLE_ROW}\n",
     f"{SUMMARY}\n{SUMMARIZED}\n",
     ITERATIONS,

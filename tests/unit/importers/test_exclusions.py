@@ -13,6 +13,8 @@ from tests.support.imb_files import ROW as IMB_ROW
 from tests.support.nccl_tests_files import BEGIN, FOOT, rank, record, table
 from tests.support.nccl_tests_files import ROW as NCCL_ROW
 from tests.support.osu_files import ALLREDUCE
+from tests.support.ucc_files import ROW as UCC_ROW
+from tests.support.ucc_files import table as ucc_table
 from tuner.base.errors import InputError
 from tuner.importers import BenchmarkResult, UserMetadata, as_measurements, parse_results, read_all
 
@@ -21,6 +23,7 @@ EXAMPLES = {  # reader -> a file of it, and what the user adds
     "osu": (ALLREDUCE, TOLD),
     "imb": (whole(block("Bcast", 2, IMB_ROW, IMB_ROW)), UserMetadata(ppn=2)),
     "nccl-tests": (table(NCCL_ROW, NCCL_ROW), UserMetadata()),
+    "ucc_perftest": (ucc_table("Bcast", UCC_ROW, UCC_ROW), TOLD),
 }
 
 

@@ -1,0 +1,211 @@
+"""Output of ucc_perftest, the benchmark that comes with UCC.
+
+    Collective:             Allreduce
+    Memory type:            cuda
+    Datatype:               float32
+    Reduction:              sum
+    ...
+           Count        Size                Time, us
+                                     avg         min         max
+             256        1024       12.50       11.25       14.75
+    Total time: 0.01475 ms
+
+Times are the means of each rank, of which the slowest rank's is used. Since version 1.5, which
+prints a total time, Size is that of the buffer a rank or the root gives; before it is that of one
+block where blocks go to or come from ranks. Bandwidths (option -F) are derived from sizes and
+times. Source: tools/perf of openucx/ucc, versions 1.0 to 1.9.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tuner.base.errors import InputError, shortened_repr
+from tuner.core.collective import Collective
+from tuner.importers import text
+from tuner.importers.reading import COLLECTIVE, Benchmark, BenchmarkResult, UserMetadata
+from tuner.importers.reading import collective_subject as subject_of
+from tuner.importers.text import TextLines
+from tuner.importers.text_tables import BenchmarkTable, iter_rows
+from tuner.topology import CUDA, HOST
+
+HEADER = re.compile(r"\s*Count\s+Size\s+Time, us\b")
+TITLE = re.compile(r"\s*Collective:\s+(\S.{0,79})")
+STATISTICS = re.compile(r"\s*avg\s+min\s+max\b(.*)")
+FACT = re.compile(r"\s*([A-Z][A-Za-z ]{0,30}):\s*(\S.{0,79})?")
+COUNTS = re.compile(r"\s+(small|large)\s+([0-9]{1,9})\s*")
+DATATYPE = re.compile(r"[a-z]+([0-9]{1,3})(_complex)?")
+LARGE_COUNT = 64 * 1024  # elements from which iterations are those for large calls
+NO_VALUE = "N/A"
+_SLOWEST, _FASTEST = "max", "min"
+_MEMORIES = {"host": HOST, "cuda": CUDA, "rocm": CUDA}
+_MANAGED = ("cuda-managed", "rocm-managed")
+_USED = (
+    *("Memory type", "Datatype", "Reduction", "Inplace", "Iteration mode"),
+    *("Warmup", "Iterations", "Total time"),
+)
+_NEW_FACTS = ("Total time", "Iteration mode")  # since 1.5, and since 1.9
+
+
+@dataclass(kw_only=True)
+class _Table(BenchmarkTable):
+    """A table with what the lines round it say.
+
+    facts       words by the names before colons
+    lines       numbers of the lines of these
+    """
+
+    name: str
+    facts: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    _section: str = ""
+
+    def read_line(self, number: int, line: str) -> bool:
+        if counts := COUNTS.fullmatch(line):
+            self.facts[f"{self._section} {counts[1]}"] = counts[2]
+            return True
+        if fact := FACT.fullmatch(line):
+            self._section = fact[1]
+            self.facts[fact[1]], self.lines[fact[1]] = (fact[2] or "").strip(), number
+            return True
+        if statistics := STATISTICS.match(line):
+            rates = [f"{name} rate" for name in statistics[1].split()]
+            self.columns = ["count", "size", "avg", _FASTEST, _SLOWEST, *rates]
+        return bool(statistics or HEADER.match(line))
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """Return the benchmark, without a kind for other operations than known collectives."""
+        name, subject = f"UCC {self.name}", subject_of(self.name)
+        return Benchmark(name, COLLECTIVE, subject) if subject else Benchmark(name)
+
+    @property
+    def operands(self) -> str:
+        """Return the datatype, and the operator of a reduction."""
+        names = self.facts.get("Datatype", ""), self.facts.get("Reduction", NO_VALUE)
+        return " ".join(name for name in names if name not in ("", NO_VALUE))
+
+    def nbytes(self, size: int, p: int) -> int:
+        """Return the bytes of the whole buffer."""
+        sent, received = Collective(self.benchmark.subject).blocks(p)
+        return size * max(sent, received) // (sent if self.is_new else 1)
+
+    @property
+    def is_new(self) -> bool:
+        """Return whether sizes are those of what is sent."""
+        return any(name in self.facts for name in _NEW_FACTS)
+
+    def iterations(self, count: int, largest_count: int) -> int | None:
+        """Return the iterations of a row, None where versions differ in what counts as large.
+
+        count           as printed
+        largest_count   of the whole buffer
+        """
+        kinds = {"large" if n >= LARGE_COUNT else "small" for n in (count, largest_count)}
+        told = {self.facts.get(f"Iterations {kind}") for kind in kinds}
+        found = told.pop() if len(told) == 1 else None
+        return int(found) if found else None
+
+
+def parse_ucc_perftest(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
+    """Yield one result per row; raise InputError with the line number."""
+    rows = list(iter_rows(lines, _begin, "Collective:  Allreduce"))  # a table ends with its version
+    for table in {table.line: table for table, _, _ in rows}.values():
+        lines.notes.extend(f"{lines.source}: {note}" for note in _notes(table))
+    for table, number, words in rows:
+        yield _reading(lines.source, number, words, table, metadata)
+
+
+def _begin(number: int, line: str) -> _Table | None:
+    found = TITLE.fullmatch(line)
+    name = found[1].strip() if found else ""
+    return _Table(number, f"`Collective: {name}`", name=name) if found else None
+
+
+def _notes(table: _Table) -> Iterator[str]:
+    """Yield sentences on what a table says and its results do not."""
+    for name, value in table.facts.items():
+        if name not in _USED and name in table.lines:
+            said = shortened_repr(f"{name}: {value}")
+            yield f"line {table.lines[name]}: not used: {said}"
+    subject = table.benchmark.subject
+    if subject and Collective(subject).blocks(2)[0] > 1 and not table.is_new:
+        yield (
+            f"line {table.line}: it ends without a total time, as before version 1.5, whose sizes"
+            " are of one block"
+        )
+    if table.facts.get("Inplace") == "1":
+        yield f"line {table.lines['Inplace']}: measured in place, with one buffer for both ways"
+
+
+def _reading(
+    source: str, line: int, words: list[str], table: _Table, metadata: UserMetadata
+) -> BenchmarkResult:
+    benchmark = table.benchmark
+    if not benchmark.kind:
+        return BenchmarkResult(source, line, benchmark)
+    if not table.columns:
+        raise InputError(f"line {line}: a row before the header `Count Size Time, us`")
+    text.require_fields(words, len(table.columns), line)
+    row = dict(zip(table.columns, words, strict=True))
+    shape = metadata.rank_counts(line)
+    count, size = _count_and_size(line, row, table)
+    nbytes = table.nbytes(size, shape.p)
+    low, high = (text.parse_microseconds(row[name], name, line) for name in (_FASTEST, _SLOWEST))
+    return BenchmarkResult(
+        source,
+        line,
+        benchmark,
+        nbytes,
+        (high,),
+        "slowest rank",
+        low,
+        high,
+        rank_counts=shape,
+        algorithm=metadata.algorithm or "default",
+        params=dict(metadata.params),
+        memory=metadata.memory or _memory(line, table.facts.get("Memory type", "")),
+        operands=table.operands,
+        iterations=table.iterations(count, count * nbytes // size if size else 0),
+        library="ucc",
+        exclusion_reason=_exclusion_reason(table),
+    )
+
+
+def _count_and_size(line: int, row: dict[str, str], table: _Table) -> tuple[int, int]:
+    """Return elements and bytes as printed, 0 of calls without data.
+
+    Raises InputError where they contradict each other.
+    """
+    if not Collective(table.benchmark.subject).has_data:
+        return 0, 0
+    count, size = (text.parse_int(row[name], f"the {name}", line) for name in ("count", "size"))
+    datatype = table.facts.get("Datatype", "")
+    if known := DATATYPE.fullmatch(datatype):
+        parts = 2 if known[2] else 1
+        if size != count * parts * int(known[1]) // 8:
+            raise InputError(
+                f"line {line}: {count} elements of {datatype} are not {size} bytes: the row or the"
+                " line `Datatype:` is damaged; measure again"
+            )
+    return count, size
+
+
+def _memory(line: int, said: str) -> str:
+    if said in _MANAGED:
+        return CUDA
+    if said not in _MEMORIES:
+        raise InputError(
+            f"line {line}: {shortened_repr(said)} is not a memory known here"
+            f" ({', '.join(_MEMORIES)}): add --memory"
+        )
+    return _MEMORIES[said]
+
+
+def _exclusion_reason(table: _Table) -> str:
+    mode = table.facts.get("Iteration mode", "isolated")
+    if mode != "isolated":
+        return f"calls follow one another without a barrier ({shortened_repr(mode)})"
+    return "in managed memory" if table.facts.get("Memory type") in _MANAGED else ""
