@@ -24,6 +24,7 @@ from tuner.topology.readers.nccl_xml import parse_nccl_xml
 from tuner.topology.readers.nvidia_smi import parse_nvidia_smi
 from tuner.topology.readers.rocm_smi import parse_rocm_smi
 from tuner.topology.readers.serialization import topology_from_record
+from tuner.topology.readers.simgrid import parse_simgrid
 from tuner.topology.readers.slurm import KNOWN_KEYS, YAML_ENTRY, parse_slurm
 
 MAX_CHARACTERS = 1 << 25  # of line-based formats: a fabric of 50,000 hosts; the others allow less
@@ -66,6 +67,7 @@ TOPOLOGY_FORMATS: dict[str, Callable[[str], Topology]] = {
     "nccl": parse_nccl_xml,
     "ibnetdiscover": parse_ibnetdiscover,
     "slurm": parse_slurm,
+    "simgrid": parse_simgrid,
     "tuner": _parse_own_record,
 }
 
@@ -88,6 +90,7 @@ FORMAT_PATTERNS = {
         re.M,
     ),
 }
+ROOT_ELEMENTS = {"system": "nccl", "platform": "simgrid"}  # of XML; hwloc's has others
 FOREIGN_TEXT = (
     "not recognised as a topology, which is hwloc's XML (`lstopo --of xml`), NCCL's or RCCL's XML"
     " (NCCL_TOPO_DUMP_FILE), what `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology`,"
@@ -192,7 +195,8 @@ def detect_topology_format(text: str) -> str:
         at = prologue.end()
     start = text[at:].lstrip("\ufeff \t\r\n")
     if start.startswith("<"):
-        return "nccl" if re.match(r"<system\b", start) else "hwloc"
+        root = re.match(r"<(\w+)", start)
+        return ROOT_ELEMENTS.get(root[1] if root else "", "hwloc")
     for name, line in FORMAT_PATTERNS.items():
         if line.search(text):
             return name

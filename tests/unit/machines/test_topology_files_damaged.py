@@ -254,6 +254,8 @@ GOOD = {
     "rocm-smi": GPUS_OF_AMD,
     "amd-smi": amd_smi(),
     "nccl": NODE,
+    "simgrid": '<platform version="4.1"><cluster id="c" radical="0-3" speed="1Gf" core="2"'
+    ' prefix=""\ntopology="TORUS" topo_parameters="2,2" bw="1GBps" lat="1us"/></platform>',
     "hwloc": computer(SWITCHED, ""),
     "yaml": "name: x\nnodes: [a]\nlinks: []\n",
 }

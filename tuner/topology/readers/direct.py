@@ -67,7 +67,7 @@ class Dragonfly:
         ]
         for group in names:
             links += self._local_links(group)
-        links += self._global_links(names)
+        links += self.global_links(names)
         return Cabling(tuple(routers), tuple(links))
 
     def _check_global_ports(self, groups: int, needed: int, size: int) -> None:
@@ -96,8 +96,11 @@ class Dragonfly:
                     there = (*place[:axis], other, *place[axis + 1 :])
                     yield from wire.links_between(group[number[place]], group[number[there]])
 
-    def _global_links(self, names: list[list[str]]) -> Iterator[Link]:
-        """Yield the cables between each pair of groups, distributed over the routers in turn."""
+    def global_links(self, names: list[list[str]]) -> Iterator[Link]:
+        """Yield the cables between each pair of groups, distributed over the routers in turn.
+
+        names   routers by group
+        """
         groups, size = len(names), len(names[0])
         cables = size * self.global_ports // max(groups - 1, 1)
         cables = min(cables, size)  # at most one per router and pair

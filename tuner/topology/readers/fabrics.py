@@ -101,6 +101,7 @@ class FatTree:
     rails           connect the NICs of a node to different leaves: the first NICs of `down[0]`
                     nodes share one leaf, the second NICs the next
     uplink_cable    cable between switches; None: as `node_cable`
+    uplink_counts   how many such cables each uplink has, level by level; empty: one
     """
 
     node_cable: NetworkCable
@@ -108,6 +109,7 @@ class FatTree:
     up: tuple[float, ...] = (16.0,)
     rails: bool = False
     uplink_cable: NetworkCable | None = None
+    uplink_counts: tuple[int, ...] = ()
 
     @property
     def taper(self) -> float:
@@ -175,7 +177,8 @@ class FatTree:
         """
         whole = math.ceil(up)
         trunk = self.uplink_cable or self.node_cable
-        cable = NetworkCable(trunk.capacity * up / whole, trunk.latency)
+        count = self.uplink_counts[level - 1] if self.uplink_counts else 1
+        cable = NetworkCable(trunk.capacity * count * up / whole, trunk.latency)
         top = level == len(self.up)
         joined, new = [], []
         for number, first in enumerate(range(0, len(pods), width)):

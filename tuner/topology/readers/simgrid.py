@@ -1,0 +1,279 @@
+"""Reads a platform of SimGrid: a `<cluster>`, or a zone with hosts, links and all their routes.
+
+    <platform version="4.1"> <zone id="world" routing="Full">
+      <cluster id="c" prefix="node-" radical="0-15" suffix="" speed="1Gf" bw="125MBps" lat="50us"
+               topology="FAT_TREE" topo_parameters="2;4,4;1,2;1,2"/>
+    </zone> </platform>
+
+Numbers are taken as they are written; factors of SimGrid's network models, such as the share of a
+bandwidth that TCP reaches, are no part of a platform. Nor are the speeds of hosts part of a
+topology. Parallel cables become one link with their total bandwidth. A link without an end of its
+own, such as a backbone, joins two switches. Source: simgrid.dtd, src/kernel/xml/sg_platf.cpp and
+src/kernel/routing of SimGrid 4.1.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+from tuner.base.errors import InputError, shortened_repr
+from tuner.topology import Link, Node, Topology
+from tuner.topology.readers.cabling import Cabling, NetworkCable, ports_of_nodes
+from tuner.topology.readers.direct import Dragonfly, Torus
+from tuner.topology.readers.fabrics import FatTree, OneSwitch
+from tuner.topology.readers.safe_xml import XmlElement, parse_xml
+from tuner.topology.readers.simgrid_routes import routed_topology
+from tuner.topology.readers.simgrid_units import MAX_CORES, bandwidth, seconds
+from tuner.topology.readers.yaml_fields import MAX_NODES
+
+VERSIONS = ("4", "4.1")
+ZONES = ("zone", "AS", "cluster")
+CLUSTER_ATTRIBUTES = (
+    *("id", "prefix", "suffix", "radical", "speed", "core", "bw", "lat", "sharing_policy"),
+    *("topology", "topo_parameters", "bb_bw", "bb_lat", "bb_sharing_policy", "router_id"),
+    *("limiter_link", "loopback_bw", "loopback_lat"),
+)
+ATTRIBUTES = {  # of the elements that are read
+    "platform": ("version",),
+    "zone": ("id", "routing"),
+    "AS": ("id", "routing"),
+    "cluster": CLUSTER_ATTRIBUTES,
+    "host": ("id", "speed", "core", "pstate"),
+    "link": ("id", "bandwidth", "latency", "sharing_policy"),
+    "route": ("src", "dst", "symmetrical"),
+    "link_ctn": ("id", "direction"),
+}
+UNREAD = ("prop", "config", "process", "actor", "disk", "storage_type", "storage", "mount")
+DUPLEX = ("SPLITDUPLEX", "FULLDUPLEX")  # the second is its former name
+NUMBERS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+PARAMETER = re.compile(r"[1-9][0-9]{0,5}")
+
+
+def parse_simgrid(text: str) -> Topology:
+    """Return a topology; raise InputError naming line and element of what is not represented."""
+    root = parse_xml(text)
+    if root.name != "platform" or root.attributes.get("version") not in VERSIONS:
+        raise InputError(
+            f"{root}: SimGrid's XML begins with <platform version=...>, of which"
+            f" {' and '.join(VERSIONS)} are read"
+        )
+    unread = tuple(_check_elements(root))
+    zone = _only_zone(root)
+    cautions = [f"not read, as topologies have none: {', '.join(unread)}"] if unread else []
+    if zone.name == "cluster":
+        return _cluster(zone, tuple(cautions))
+    return routed_topology(zone, tuple(cautions))
+
+
+def _check_elements(element: XmlElement) -> Iterator[str]:
+    """Yield the places of unread elements, the first of each name.
+
+    Raises InputError for elements and attributes that change a topology and are not read.
+    """
+    waiting, seen = [element], set[str]()
+    while waiting:
+        element = waiting.pop()
+        if element.name in UNREAD:
+            if element.name not in seen:
+                yield f"<{element.name}> (line {element.line})"
+            seen.add(element.name)
+            continue
+        if element.name not in ATTRIBUTES:
+            raise InputError(f"{element}: not read: known are {', '.join(ATTRIBUTES)}")
+        for key, value in element.attributes.items():
+            if key not in ATTRIBUTES[element.name] and value:
+                raise InputError(f"{element}: {key}={shortened_repr(value)} is not read: remove it")
+        waiting += reversed(element.children)
+
+
+def _only_zone(element: XmlElement) -> XmlElement:
+    """Return the cluster or the zone of hosts; raise InputError for more than one."""
+    while True:
+        inner = [child for child in element.children if child.name in ZONES]
+        beside = [child for child in element.children if child.name not in (*ZONES, *UNREAD)]
+        if not inner and element.name != "platform":
+            return element
+        if not inner:
+            raise InputError(f"{element}: there is neither a zone nor a cluster in it")
+        if len(inner) > 1 or beside:
+            other = next(child for child in element.children if child in (*inner[1:], *beside))
+            raise InputError(
+                f"{other}: several zones with routes between them are not read: leave one zone"
+            )
+        element = inner[0]
+
+
+@dataclass(frozen=True)
+class _RoutersByGroup(Dragonfly):
+    """SimGrid's dragonfly: of each group, router n of the first chassis leads to group n."""
+
+    def global_links(self, names: list[list[str]]) -> Iterator[Link]:
+        wire = self.global_cable or self.node_cable
+        for a, b in combinations(range(len(names)), 2):
+            yield from wire.links_between(names[a][b], names[b][a])
+
+
+def _cluster(cluster: XmlElement, cautions: tuple[str, ...]) -> Topology:
+    shape = cluster.attributes.get("topology", "FLAT")
+    makers = {"FLAT": _flat, "FAT_TREE": _fat_tree, "TORUS": _torus, "DRAGONFLY": _dragonfly}
+    if shape not in makers:
+        known = ", ".join(makers)
+        raise InputError(f"{cluster}: topology {shortened_repr(shape)} is none of {known}")
+    _check_policies(cluster, shape)
+    nodes = _nodes(cluster)
+    wiring = makers[shape](cluster, nodes, _cable(cluster))
+    return Topology(
+        cluster.attributes.get("id", "cluster"),
+        tuple(nodes),
+        wiring.switches,
+        wiring.links,
+        routing=wiring.routing,
+        cautions=cautions,
+        **_loopback(cluster),
+    )
+
+
+def _check_policies(cluster: XmlElement, shape: str) -> None:
+    """Raise InputError for links that both directions share, and for those of another shape."""
+    policy = cluster.attributes.get("sharing_policy", DUPLEX[0])
+    if policy not in DUPLEX:
+        raise InputError(
+            f"{cluster}: sharing_policy {shortened_repr(policy)} is not read, only {DUPLEX[0]}: a"
+            " cable carries both directions at once"
+        )
+    wrong = ["limiter_link"] if shape == "FLAT" else ["limiter_link", "bb_bw"]
+    for key in wrong:
+        if cluster.attributes.get(key, "0") not in ("", "0"):
+            raise InputError(f"{cluster}: {key} of a {shape} cluster is not read: remove it")
+
+
+def _nodes(cluster: XmlElement) -> list[Node]:
+    told = cluster.attributes
+    numbers = [NUMBERS.fullmatch(part.strip()) for part in told.get("radical", "").split(",")]
+    spans = [(int(one[1]), int(one[2] or one[1])) for one in numbers if one]
+    number = sum(max(0, last - first + 1) for first, last in spans)
+    if None in numbers or not 1 <= number <= MAX_NODES:
+        raise InputError(
+            f"{cluster}: radical is like 0-15,20 and means 1 to {MAX_NODES} hosts, not"
+            f" {shortened_repr(told.get('radical', ''))}"
+        )
+    cores = max(1, cluster.int_attribute("core", 1, MAX_CORES))
+    prefix, suffix = told.get("prefix", ""), told.get("suffix", "")
+    return [
+        Node(f"{prefix}{n}{suffix}", cores) for first, last in spans for n in range(first, last + 1)
+    ]
+
+
+def _cable(cluster: XmlElement, count: int = 1) -> NetworkCable:
+    return NetworkCable(bandwidth(cluster, "bw", count), seconds(cluster, "lat"))
+
+
+def _loopback(cluster: XmlElement) -> dict[str, Any]:
+    """Return the fields of a topology on messages within a node."""
+    if not any(cluster.attributes.get(key) for key in ("loopback_bw", "loopback_lat")):
+        return {}
+    return {
+        "local_latency": seconds(cluster, "loopback_lat"),
+        "local_bandwidth": bandwidth(cluster, "loopback_bw"),
+    }
+
+
+def _flat(cluster: XmlElement, nodes: list[Node], cable: NetworkCable) -> Cabling:
+    """Return one switch or, with a backbone that all messages cross, one at each of its ends."""
+    ports = ports_of_nodes(nodes)
+    if not cluster.attributes.get("bb_bw"):
+        return OneSwitch(cable).cabling(ports)
+    policy = cluster.attributes.get("bb_sharing_policy", "SHARED")
+    width = bandwidth(cluster, "bb_bw")
+    if policy == "FATPIPE" and width >= cable.capacity:
+        width *= len(nodes)  # each message has it to itself
+    elif policy != "SHARED":
+        raise InputError(
+            f"{cluster}: bb_sharing_policy {shortened_repr(policy)} of a backbone of"
+            f" {cluster.attributes['bb_bw']} is not read: it limits each message alone"
+        )
+    switches = ("switch_up", "switch_down")
+    backbone = Link(*switches, width, seconds(cluster, "bb_lat"))
+    ends = [end for of_node in ports for end in of_node]
+    up = [Link(end, switches[0], cable.capacity, cable.latency) for end in ends]
+    down = [Link(switches[1], end, cable.capacity, cable.latency) for end in ends]
+    return Cabling(switches, (*up, backbone, *down))
+
+
+def _fat_tree(cluster: XmlElement, nodes: list[Node], cable: NetworkCable) -> Cabling:
+    (levels, *_), down, up, cables = _parameters(cluster, 4, "2;4,4;1,2;1,2")
+    if not len(down) == len(up) == len(cables) == levels:
+        raise _parameters_error(cluster, "2;4,4;1,2;1,2")
+    if up[0] > 1:
+        raise InputError(f"{cluster}: hosts below {up[0]} switches each are not read, only below 1")
+    _check_number(cluster, nodes, math.prod(down))
+    tree = FatTree(
+        _cable(cluster, cables[0]), down, up[1:], uplink_cable=cable, uplink_counts=cables[1:]
+    )
+    return tree.cabling(ports_of_nodes(nodes))
+
+
+def _torus(cluster: XmlElement, nodes: list[Node], cable: NetworkCable) -> Cabling:
+    """Return routers that the hosts are part of, so that the way to them takes no time."""
+    (shape,) = _parameters(cluster, 1, "4,4,2")
+    _check_number(cluster, nodes, math.prod(shape))
+    ports = ports_of_nodes(nodes)
+    step = [math.prod(shape[:axis]) for axis in range(len(shape))]  # the first dimension is fastest
+    places = product(*map(range, shape))
+    ordered = [
+        ports[sum(n * size for n, size in zip(place, step, strict=True))] for place in places
+    ]
+    within = NetworkCable(2 * len(shape) * cable.capacity)
+    return Torus(within, shape, router_cable=cable).cabling(ordered)
+
+
+def _dragonfly(cluster: XmlElement, nodes: list[Node], cable: NetworkCable) -> Cabling:
+    example = "3,4;4,3;5,1;2"
+    parameters = _parameters(cluster, 4, example)
+    if [len(part) for part in parameters] != [2, 2, 2, 1]:
+        raise _parameters_error(cluster, example)
+    (groups, between), (chassis, black), (blades, green), (per_router,) = parameters
+    if groups > blades:
+        raise InputError(
+            f"{cluster}: {groups} groups of a dragonfly need {groups} blades in a chassis, of which"
+            f" each leads to one group, not {blades}"
+        )
+    _check_number(cluster, nodes, groups * chassis * blades * per_router)
+    fabric = _RoutersByGroup(
+        cable,
+        (blades, chassis),
+        per_router,
+        1,
+        (_cable(cluster, green), _cable(cluster, black)),
+        _cable(cluster, between),
+        groups,
+    )
+    return fabric.cabling(ports_of_nodes(nodes))
+
+
+def _parameters(cluster: XmlElement, parts: int, example: str) -> list[tuple[int, ...]]:
+    """Return the numbers of `topo_parameters`, part by part."""
+    text = cluster.attributes.get("topo_parameters", "")
+    words = [[word.strip() for word in part.split(",")] for part in text.split(";")]
+    if len(words) != parts or not all(PARAMETER.fullmatch(w) for part in words for w in part):
+        raise _parameters_error(cluster, example)
+    return [tuple(map(int, part)) for part in words]
+
+
+def _parameters_error(cluster: XmlElement, example: str) -> InputError:
+    return InputError(
+        f"{cluster}: topo_parameters of a {cluster.attributes.get('topology')} are like {example},"
+        f" not {shortened_repr(cluster.attributes.get('topo_parameters', ''))}"
+    )
+
+
+def _check_number(cluster: XmlElement, nodes: Sequence[Node], wanted: int) -> None:
+    if len(nodes) != wanted:
+        raise InputError(
+            f"{cluster}: topo_parameters are of {wanted} hosts, but radical names {len(nodes)}"
+        )

@@ -1,0 +1,231 @@
+"""Builds a topology from the routes between all hosts of a zone of SimGrid.
+
+Routes list links, which have no ends of their own. The ends follow from the routes: where one link
+of a route ends, the next one begins. A link that is SHARED by both directions is one way between
+two switches, which its neighbours in routes lead to and from, over links that take no time. What
+results is refused unless its shortest routes are those of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain, permutations
+from typing import Any
+
+import numpy as np
+
+from tuner.base.errors import InputError, shortened_repr
+from tuner.topology import Link, Node, Topology
+from tuner.topology.readers.safe_xml import XmlElement
+from tuner.topology.readers.simgrid_units import MAX_CORES, bandwidth, seconds
+from tuner.topology.readers.yaml_fields import MAX_NODES
+
+FULL = "Full"
+SHARED, DUPLEX = "SHARED", ("SPLITDUPLEX", "FULLDUPLEX")
+OPPOSITE = {"UP": "DOWN", "DOWN": "UP", "": ""}
+
+BEGIN, END = "begin", "end"
+MAX_NAMED = 8  # links in a message
+
+Channel = tuple[str, str]  # a link and its direction, "" of a link that both directions share
+Vertex = tuple[str, ...]  # a host, or the begin or end of a channel
+Pair = tuple[str, str]  # hosts
+
+
+@dataclass
+class _Zone:
+    """What a zone holds, and the ends of its links as far as they are known.
+
+    routes      source and target -> element and links
+    loopbacks   bandwidth and latency of the routes from hosts to themselves
+    gaps        ends of one link and begins of the next that are joined by a link of their own
+    named       links in routes
+    """
+
+    hosts: dict[str, XmlElement]
+    links: dict[str, XmlElement]
+    routes: dict[Pair, tuple[XmlElement, list[Channel]]] = field(default_factory=dict)
+    loopbacks: dict[tuple[float, float], XmlElement] = field(default_factory=dict)
+    gaps: dict[tuple[Vertex, Vertex], None] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    _same: dict[Vertex, Vertex] = field(default_factory=dict)
+
+    def root(self, vertex: Vertex) -> Vertex:
+        """Return the vertex that stands for all that are known to be the same, hosts first."""
+        while (other := self._same.get(vertex, vertex)) != vertex:
+            self._same[vertex] = self._same.get(other, other)  # so that chains stay short
+            vertex = other
+        return vertex
+
+    def join(self, a: Vertex, b: Vertex, route: XmlElement) -> None:
+        """Note that one link ends where the next one begins; raise InputError for two hosts."""
+        a, b = sorted((self.root(a), self.root(b)), key=len)
+        if len(a) == len(b) == 1 and a != b:
+            raise InputError(
+                f"{route}: by this and other routes its links would join hosts {a[0]} and {b[0]}"
+                " without any link between them"
+            )
+        if a != b:
+            self._same[b] = a
+
+    def policy(self, link: str) -> str:
+        return self.links[link].attributes.get("sharing_policy", SHARED)
+
+
+def routed_topology(element: XmlElement, cautions: tuple[str, ...]) -> Topology:
+    """Return the topology of a zone; raise InputError naming line and element."""
+    if element.attributes.get("routing") != FULL:
+        said = shortened_repr(element.attributes.get("routing", ""))
+        raise InputError(f"{element}: routing {said} is not read, only {FULL}")
+    zone = _Zone(_by_id(element, "host"), _by_id(element, "link"))
+    if not 1 <= len(zone.hosts) <= MAX_NODES:
+        raise InputError(f"{element}: it has {len(zone.hosts)} hosts, not 1 to {MAX_NODES}")
+    for route in (child for child in element.children if child.name == "route"):
+        _add_route(zone, route)
+    missing = next((pair for pair in permutations(zone.hosts, 2) if pair not in zone.routes), None)
+    if missing:
+        raise InputError(f"{element}: there is no <route> from {missing[0]} to {missing[1]}")
+    for pair, (route, channels) in zone.routes.items():
+        _join_ends(zone, pair, route, channels)
+    return _topology(element, zone, cautions)
+
+
+def _by_id(element: XmlElement, name: str) -> dict[str, XmlElement]:
+    found = dict[str, XmlElement]()
+    for child in (each for each in element.children if each.name == name):
+        key = child.attributes.get("id", "")
+        if not key or key in found:
+            raise InputError(f"{child}: id {shortened_repr(key)} must be there, and once")
+        found[key] = child
+    return found
+
+
+def _add_route(zone: _Zone, route: XmlElement) -> None:
+    """Add a route and, unless it says otherwise, the way back."""
+    source, target = (route.attributes.get(key, "") for key in ("src", "dst"))
+    for end in (source, target):
+        if end not in zone.hosts:
+            raise InputError(f"{route}: there is no host {shortened_repr(end)} in its zone")
+    channels = [_channel(zone, child, source == target) for child in route.children]
+    if not channels:
+        raise InputError(f"{route}: a route without links is not read")
+    if source == target:
+        links = [zone.links[link] for link, _ in channels]
+        rate = min(bandwidth(link, "bandwidth") for link in links)
+        zone.loopbacks[rate, sum(seconds(link, "latency") for link in links)] = route
+        return
+    routes = {(source, target): channels}
+    if route.attributes.get("symmetrical", "YES").upper() == "YES":
+        routes[target, source] = [(link, OPPOSITE[way]) for link, way in reversed(channels)]
+    for pair, way in routes.items():
+        if pair in zone.routes:
+            raise InputError(
+                f"{route}: the route from {pair[0]} to {pair[1]} is already on line"
+                f" {zone.routes[pair][0].line}"
+            )
+        zone.routes[pair] = route, way
+
+
+def _channel(zone: _Zone, step: XmlElement, is_loopback: bool) -> Channel:
+    link, way = (step.attributes.get(key, "") for key in ("id", "direction"))
+    if link not in zone.links:
+        raise InputError(f"{step}: there is no link {shortened_repr(link)} in its zone")
+    zone.named.add(link)
+    policy = zone.policy(link)
+    if policy in DUPLEX and way not in ("UP", "DOWN"):
+        raise InputError(f"{step}: a link that is {policy} is used in direction UP or DOWN")
+    if policy not in (SHARED, *DUPLEX) and not is_loopback:
+        raise InputError(
+            f"{zone.links[link]}: sharing_policy {shortened_repr(policy)} is read only of links"
+            " from a host to itself"
+        )
+    return link, way if policy in DUPLEX else ""
+
+
+def _join_ends(zone: _Zone, pair: Pair, route: XmlElement, channels: list[Channel]) -> None:
+    """Note what the links of a route have in common with each other and with its hosts."""
+    ends: list[Vertex] = [(pair[0],), *((*channel, END) for channel in channels)]
+    begins: list[Vertex] = [*((*channel, BEGIN) for channel in channels), (pair[1],)]
+    for one, other in zip(ends, begins, strict=True):
+        if "" in (*one[1:], *other[1:]):
+            zone.gaps[one, other] = None
+        else:
+            zone.join(one, other, route)
+    for link, way in channels:
+        if way:  # both directions have the same ends
+            zone.join((link, way, BEGIN), (link, OPPOSITE[way], END), route)
+            zone.join((link, way, END), (link, OPPOSITE[way], BEGIN), route)
+
+
+def _topology(element: XmlElement, zone: _Zone, cautions: tuple[str, ...]) -> Topology:
+    used = list(dict.fromkeys(chain.from_iterable(way for _, way in zone.routes.values())))
+    if unused := [link for link in zone.links if link not in zone.named]:
+        more = ", ..." if len(unused) > MAX_NAMED else ""
+        cautions += (f"no route uses the links {', '.join(unused[:MAX_NAMED])}{more}",)
+    links = tuple(_links(zone, used))
+    ends = dict.fromkeys(chain.from_iterable((link.source, link.target) for link in links))
+    topology = Topology(
+        element.attributes.get("id", "zone"),
+        tuple(
+            Node(name, max(1, host.int_attribute("core", 1, MAX_CORES)))
+            for name, host in zone.hosts.items()
+        ),
+        tuple(end for end in ends if end not in zone.hosts),
+        links,
+        routing="first",
+        cautions=cautions,
+        **_loopback(zone),
+    )
+    _check_routes(topology, zone, used)
+    return topology
+
+
+def _links(zone: _Zone, used: list[Channel]) -> Iterator[Link]:
+    """Yield the links of the channels, in their order, and then those over gaps."""
+    names = dict[Vertex, str]()
+
+    def name(vertex: Vertex) -> str:
+        root = zone.root(vertex)
+        return root[0] if len(root) == 1 else names.setdefault(root, f"switch{len(names)}")
+
+    seen = dict[tuple[str, str], str]()
+    for channel in used:
+        link = zone.links[channel[0]]
+        ends = name((*channel, BEGIN)), name((*channel, END))
+        if ends[0] == ends[1] or ends in seen:
+            what = f"beside link {seen[ends]}" if ends in seen else "from an end to the same end"
+            raise InputError(f"{link}: by the routes it leads {what}, which is not read")
+        seen[ends] = channel[0]
+        yield Link(*ends, bandwidth(link, "bandwidth"), seconds(link, "latency"))
+    plenty = sum(bandwidth(zone.links[link], "bandwidth") for link, _ in used)
+    for ends in dict.fromkeys((name(one), name(other)) for one, other in zone.gaps):
+        yield Link(*ends, plenty, 0.0)
+
+
+def _loopback(zone: _Zone) -> dict[str, Any]:
+    """Return the fields of a topology on messages within a node."""
+    if len(zone.loopbacks) > 1:
+        raise InputError(
+            f"{list(zone.loopbacks.values())[1]}: another link to itself than that of other hosts"
+        )
+    return {
+        name: value
+        for told in zone.loopbacks
+        for name, value in zip(("local_bandwidth", "local_latency"), told, strict=True)
+    }
+
+
+def _check_routes(topology: Topology, zone: _Zone, used: list[Channel]) -> None:
+    """Raise InputError where a route of the file is not the shortest one."""
+    number = {name: i for i, name in enumerate(zone.hosts)}
+    ends = np.array([[number[a], number[b]] for a, b in zone.routes], dtype=np.int64).reshape(-1, 2)
+    found = topology.graph.routes(ends[:, 0], ends[:, 1])
+    for row, (pair, (route, channels)) in zip(found.tolist(), zone.routes.items(), strict=True):
+        shortest = [used[link] for link in row if 0 <= link < len(used)]
+        if shortest != channels:
+            raise InputError(
+                f"{route}: from {pair[0]} to {pair[1]} the links of all routes also lead over"
+                f" {', '.join(link for link, _ in shortest[:MAX_NAMED])}, and only routes over the"
+                " fewest links are read"
+            )
