@@ -136,12 +136,8 @@ def _note_unused_columns(lines: TextLines, header: CsvHeader) -> None:
         suffix = re.sub(r".*?(_us|_ms|_ns|_s|)$", r"\1", header.time_column[0])
         used = {*header.column_of.values(), header.time_column[0]}
         used |= {f"{stem}{suffix}" for stem in _SPREADS}
-    unused = [shortened_repr(name) for name in header.column_names if name not in used]
-    if unused:
-        lines.notes.append(
-            f"{lines.source}: line {header.line}: columns not used:"
-            f" {', '.join(unused[:8])}{', ...' if len(unused) > 8 else ''}"
-        )
+    unused = [name for name in header.column_names if name not in used]
+    lines.note_unused_columns(header.line, unused)
 
 
 def _check_single_unit(header: CsvHeader) -> None:

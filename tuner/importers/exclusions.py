@@ -16,12 +16,12 @@ def exclude_incomparable(readings: Sequence[BenchmarkResult]) -> list[BenchmarkR
 
     A collective on one rank is a copy. Reductions take different times with other datatypes and
     operators: of those of one call, sums of floats, which probes measure, are kept where there are
-    any, else those of which there are most results.
+    any, else those of which there are most results. Those of unknown datatypes are kept alone.
     """
     readings = [_without_copies(reading) for reading in readings]
     operands = defaultdict[tuple[object, ...], Counter[str]](Counter)
     for reading in readings:
-        if reading.operands and reading.benchmark.reduces and not reading.exclusion_reason:
+        if _plain(reading.operands) and reading.benchmark.reduces and not reading.exclusion_reason:
             operands[_call(reading)][_plain(reading.operands)] += 1
     kept = {
         call: _PROBED if _PROBED in counts else counts.most_common(1)[0][0]
@@ -50,6 +50,7 @@ def _plain(operands: str) -> str:
 
 
 def _with_reason(reading: BenchmarkResult, kept: str) -> BenchmarkResult:
-    if not kept or reading.exclusion_reason or _plain(reading.operands) in ("", kept):
+    if not kept or reading.exclusion_reason or _plain(reading.operands) == kept:
         return reading
-    return replace(reading, exclusion_reason=f"of {reading.operands}; {kept} was measured too")
+    said = reading.operands if _plain(reading.operands) else "a datatype that is not stated"
+    return replace(reading, exclusion_reason=f"of {said}; {kept} was measured too")

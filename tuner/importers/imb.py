@@ -39,7 +39,7 @@ from tuner.topology import CUDA, HOST
 
 TITLE = re.compile(r"\s*#\s*Benchmarking\s+(\S{1,80})")
 PROCESSES = re.compile(r"#processes = ([1-9][0-9]{0,8})\b")
-WAITING = re.compile(r"\( ([0-9]{1,9}) additional process(?:es)? waiting")
+WAITING = re.compile(r"\( ([0-9]{1,9}) additional process(?:es)? waiting\b")
 GROUPS = re.compile(r"\( [0-9]+ groups of [0-9]+ processes each running simultaneous")
 RUN_START = re.compile(r"#\s+Intel\(R\) MPI Benchmarks|#\s*List of Benchmarks to run")
 RUN_END = re.compile(r"#\s*All processes entering MPI_Finalize")

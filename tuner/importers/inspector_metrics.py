@@ -92,6 +92,8 @@ def _record(number: int, labels: Mapping[str, str], value: str) -> InspectorReco
             SIZE_RANGE_REASON,
         )
     rank = _label(number, labels, 0, "rank")
+    if rank >= p:
+        raise InputError(f"line {number}: there is no rank {rank} among {p}")
     communicator = Communicator(labels.get("comm_id", ""), p, nodes)
     return InspectorRecord(
         number,

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, shortened_repr
 from tuner.importers import text
 from tuner.importers.reading import (
     COLLECTIVE,
@@ -38,6 +38,7 @@ RANK = re.compile(
 RCCL_TESTS = re.compile(r"\s*#?\s*rccl-tests\b")
 AMD_GPU = re.compile(r"\b(AMD|Instinct|Radeon)\b")
 HEADER = re.compile(r"\s*#\s*size\s+count\s+type\b")
+UNITS = re.compile(r"\s*#\s*\(\w+\)\s+\(\w+\)\s+\(")
 VERSION = re.compile(r"\b([nr]ccl)-library=([0-9]{4,6})\b")
 RUN_END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
 FAILED = re.compile(r"\s*#\s*Out of bounds values\s*:\s*[1-9][0-9]*\s+FAILED")
@@ -45,6 +46,11 @@ MISSING_VALUES = ("n/a", "nan", "-nan")
 
 _OTHERS = ("sendrecv", "hypercube", "alltoallv")
 _PROGRAM = re.compile(r"\b([a-z_]{1,40}?)_perf(?:_mpi)?\b")
+_KNOWN_UNITS = ("B", "elements", "us", "GB/s")
+_KNOWN_COLUMNS = (
+    *("size", "count", "type", "redop", "root", "time", "cputime", "algbw", "busbw"),
+    *("#wrong", "error", "timestamp"),
+)
 _OPTIONAL_COLUMNS = ("redop", "root")  # columns that some versions leave blank
 
 
@@ -55,7 +61,9 @@ class NcclTestsRun:
     hosts           host of each rank of group 0
     is_cpu_time     whether the times are those of the CPU alone
     is_rccl         whether the program or a GPU is AMD's
-    is_doubled      whether a rank is listed twice: several processes ran alone, without MPI
+    is_doubled      whether a rank is listed twice, or two headers follow one another: several
+                    processes ran alone, without MPI
+    is_split        whether ranks are listed of several groups
     """
 
     program: str = ""
@@ -64,6 +72,7 @@ class NcclTestsRun:
     is_cpu_time: bool = False
     is_rccl: bool = False
     is_doubled: bool = False
+    is_split: bool = False
 
     @property
     def library_name(self) -> str:
@@ -90,6 +99,11 @@ class NcclTestsRun:
         """Return the counts of the listed ranks, or those of the user where none are listed."""
         if not self.hosts:
             return metadata.rank_counts(line)
+        if not self.is_split and max(self.hosts) >= len(self.hosts):
+            raise InputError(
+                f"line {line}: of the ranks up to {max(self.hosts)} only {len(self.hosts)} are"
+                " listed before it: lines are missing; measure again"
+            )
         each = Counter(self.hosts.values())
         if len(set(each.values())) > 1:
             return RankCounts(len(self.hosts), len(each), 0)
@@ -98,6 +112,7 @@ class NcclTestsRun:
     def add_rank(self, rank: int, group: int, host: str, gpu: str) -> None:
         """Add a rank of group 0; other groups run at the same time and are alike."""
         self.is_rccl = self.is_rccl or bool(AMD_GPU.search(gpu))
+        self.is_split = self.is_split or group > 0
         if group == 0:
             self.is_doubled = self.is_doubled or rank in self.hosts
             self.hosts[rank] = host
@@ -118,23 +133,28 @@ def format_version(code: int, library: str = "nccl") -> str:
 
 def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
     """Yield one result per row; raise InputError with the line number."""
-    run, columns = NcclTestsRun(), list[str]()
+    run, columns, ended = NcclTestsRun(), list[str](), list[str]()
     rows = list[BenchmarkResult]()
     begun = count = 0
     for number, line in lines.numbered():
         if HEADER.match(line):
-            columns = line.split()[1:] if line.split()[0] == "#" else line.strip()[1:].split()
+            columns, ended = _columns(lines, number, line), []
             run.is_cpu_time = "cputime" in columns
+        elif UNITS.match(line):
+            _check_units(number, line)
         elif RUN_START.match(line):
             yield from rows
             is_rccl = run.is_rccl and not run.hosts  # the program's name stands before or after
-            run = NcclTestsRun(run.program, run.library, is_rccl=is_rccl)
-            columns, begun, rows = [], number, []
+            alone = bool(begun) and _has_comments_alone(lines.lines[begun : number - 1])
+            run = NcclTestsRun(run.program, run.library, is_rccl=is_rccl, is_doubled=alone)
+            columns, begun, rows, ended = [], number, [], []
         elif RUN_END.match(line):
             yield from _with_verdict(rows, line, columns)
-            begun, columns, rows, run = 0, [], [], NcclTestsRun(run.program, run.library)
+            begun, columns, rows, ended = 0, [], [], columns or ended
+            run = NcclTestsRun(run.program, run.library)
         elif line.lstrip().startswith("#") or not columns:
             _read_comment(run, line)
+            _check_ended(number, line.split(), ended)
         elif line.strip() and text.is_row(line.split(), len(columns)):
             lines.check_complete(number)
             count += 1
@@ -149,6 +169,40 @@ def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
         )
     if not count:
         raise InputError("line 1: there is no table below `# size count type redop root time ...`")
+
+
+def _columns(lines: TextLines, number: int, line: str) -> list[str]:
+    """Return the names in a header, and note those that are not known."""
+    names = line.replace("#", "", 1).split()
+    lines.note_unused_columns(number, [name for name in names if name not in _KNOWN_COLUMNS])
+    return names
+
+
+def _check_units(number: int, line: str) -> None:
+    """Raise InputError for a unit that is not that of all versions."""
+    for unit in re.findall(r"\((.{0,40}?)\)", line):
+        if unit not in _KNOWN_UNITS:
+            raise InputError(
+                f"line {number}: the unit {shortened_repr(unit)} is none of"
+                f" {', '.join(_KNOWN_UNITS)}, in which nccl-tests writes"
+            )
+
+
+def _has_comments_alone(lines: Sequence[str]) -> bool:
+    """Return whether there is nothing but comments and what the program says of itself."""
+    return all(
+        not line.strip() or line.lstrip().startswith("#") or RCCL_TESTS.match(line)
+        for line in lines
+    )
+
+
+def _check_ended(number: int, words: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise InputError for a row with these columns after the end of its run."""
+    if columns and len(words) == len(columns) and text.is_row(words, len(columns)):
+        raise InputError(
+            f"line {number}: a row after the end of its run: several processes wrote into one"
+            " file, as where the program was built without MPI"
+        )
 
 
 def _with_verdict(

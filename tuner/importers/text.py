@@ -44,6 +44,13 @@ class TextLines:
         """Return the lines with their numbers, from 1."""
         return enumerate(self.lines, 1)
 
+    def note_unused_columns(self, number: int, names: Sequence[str]) -> None:
+        """Note that the columns of these names, in the header at this line, are not used."""
+        if names:
+            named = ", ".join(map(shortened_repr, names[:8]))
+            more = ", ..." if len(names) > 8 else ""
+            self.notes.append(f"{self.source}: line {number}: columns not used: {named}{more}")
+
     def check_complete(self, number: int) -> None:
         """Raise InputError where the row at this line is truncated."""
         if self.truncated and number == len(self.lines):

@@ -55,11 +55,13 @@ class _Table(BenchmarkTable):
 
     facts       words by the names before colons
     lines       numbers of the lines of these
+    has_header  whether the first line of the header, with the unit of times, was read
     """
 
     name: str
     facts: dict[str, str] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
+    has_header: bool = False
     _section: str = ""
 
     def read_line(self, number: int, line: str) -> bool:
@@ -70,10 +72,12 @@ class _Table(BenchmarkTable):
             self._section = fact[1]
             self.facts[fact[1]], self.lines[fact[1]] = (fact[2] or "").strip(), number
             return True
-        if statistics := STATISTICS.match(line):
+        if self.has_header and (statistics := STATISTICS.match(line)):
             rates = [f"{name} rate" for name in statistics[1].split()]
             self.columns = ["count", "size", "avg", _FASTEST, _SLOWEST, *rates]
-        return bool(statistics or HEADER.match(line))
+            return True
+        self.has_header = self.has_header or bool(HEADER.match(line))
+        return self.has_header and not self.columns
 
     @property
     def benchmark(self) -> Benchmark:
@@ -125,7 +129,7 @@ def _begin(number: int, line: str) -> _Table | None:
 
 
 def _notes(table: _Table) -> Iterator[str]:
-    """Yield sentences on what a table says and its results do not."""
+    """Yield sentences on what a table says and its results do not; raise InputError."""
     for name, value in table.facts.items():
         if name not in _USED and name in table.lines:
             said = shortened_repr(f"{name}: {value}")
@@ -136,7 +140,11 @@ def _notes(table: _Table) -> Iterator[str]:
             f"line {table.line}: it ends without a total time, as before version 1.5, whose sizes"
             " are of one block"
         )
-    if table.facts.get("Inplace") == "1":
+    place = table.facts.get("Inplace", NO_VALUE)
+    if place not in ("0", "1", NO_VALUE):
+        line = table.lines["Inplace"]
+        raise InputError(f"line {line}: Inplace is 0, 1 or N/A, not {shortened_repr(place)}")
+    if place == "1":
         yield f"line {table.lines['Inplace']}: measured in place, with one buffer for both ways"
 
 

@@ -253,3 +253,40 @@ def test_a_run_of_old_nccl_tests_with_wrong_results_is_left_out() -> None:
     assert kept(failed + BEGIN + good, UserMetadata())[0] == [20.5]
     counted = table(NCCL_ROW).replace(FOOT, FOOT.replace("0 OK", "3 FAILED"))
     assert kept(counted, UserMetadata()) == ([20.5], [])
+
+
+FOUR_OF_ONE = [rank(n, "node0") for n in range(4)]
+
+
+def test_processes_whose_headers_follow_one_another_ran_alone() -> None:
+    """Two programs without MPI of four GPUs each: headers, then tables, then footers."""
+    one = table("ROW", ranks=FOUR_OF_ONE)
+    head, foot = one.split("ROW\n")
+    mixed = head + head + f"{NCCL_ROW}\n" * 2 + foot * 2
+    assert {"built without MPI" in each.exclusion_reason for each in parse_results(mixed)} == {True}
+    times, reasons = kept(head.partition("# nThread")[0] + table(NCCL_ROW) * 2, UserMetadata())
+    assert (times, reasons) == ([20.5, 20.5], [])
+
+
+def test_a_run_that_failed_before_another_does_it_no_harm() -> None:
+    failed = table(NCCL_ROW, ranks=FOUR_OF_ONE).partition("#       size")[0]
+    text = f"{failed}node0: Test NCCL failure common.cu:958\n{table(NCCL_ROW)}"
+    assert kept(text, UserMetadata()) == ([20.5], [])
+
+
+def test_a_row_after_the_end_of_its_run_is_refused() -> None:
+    text = table(NCCL_ROW) + f"{NCCL_ROW}\n{FOOT}"
+    with pytest.raises(InputError, match="line 17: a row after the end of its run"):
+        parse_results(text)
+    assert kept(table(NCCL_ROW) + "real 0m3.21s\n", UserMetadata())[1] == []
+
+
+def test_results_of_an_unknown_datatype_are_not_mixed_with_others() -> None:
+    head = "collective,nodes,ppn,size_bytes,time_us,dtype,op\n"
+    both = "allreduce,2,4,64,5,,sum\nallreduce,2,4,64,3,float,sum\n"
+    assert kept(head + both, UserMetadata()) == (
+        [3.0],
+        ["of a datatype that is not stated; float was measured too"],
+    )
+    alone = "allreduce,2,4,64,5,,sum\nbcast,2,4,64,3,float,\n"
+    assert kept(head + alone, UserMetadata())[1] == []

@@ -550,6 +550,7 @@ def test_other_metrics_of_a_node_pass_by() -> None:
         (metric("NaN"), "the time cannot be 'NaN'"),
         (metric(coll_sn="-1"), "coll_sn cannot be '-1'"),
         (metric(rank=""), "rank cannot be ''"),
+        (metric(rank="4"), "line 2: there is no rank 4 among 4"),
         (metric().replace("} 61", "}61"), "line 2: damaged: no metric"),
         (metric().replace('"4"', '4"'), "line 2: damaged: no metric"),
     ],

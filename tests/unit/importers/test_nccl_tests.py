@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.support.nccl_tests_files import (
     table,
 )
 from tuner.base.errors import InputError
-from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results
+from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results, read_all
 
 
 def only(text: str, told: UserMetadata | None = None) -> BenchmarkResult:
@@ -115,7 +116,8 @@ def test_what_is_no_measurement_is_read_all_the_same() -> None:
     assert "CPU" in host.exclusion_reason
     assert only(table(ROW, program="hypercube_perf")).benchmark.kind == ""
     assert only(table(ROW, program="sendrecv_perf")).benchmark.kind == ""
-    assert only(table(ROW, program="sendrecv_perf", ranks=FOUR[1:3])).benchmark.kind == "exchange"
+    pair = [rank(0, "node0"), rank(1, "node1")]
+    assert only(table(ROW, program="sendrecv_perf", ranks=pair)).benchmark.kind == "exchange"
 
 
 def test_versions_of_libraries() -> None:
@@ -253,3 +255,24 @@ def test_json_on_many_lines_names_the_line() -> None:
     text = json.dumps(whole, indent=1)
     line = 1 + [i for i, words in enumerate(text.split("\n")) if '"size":' in words][1]
     assert f"line {line}: result 2: the time cannot be 'x'" in complaint(text)
+
+
+def test_another_unit_is_refused() -> None:
+    with pytest.raises(InputError, match=r"line 12: the unit 'ms' is none of B, elements, us"):
+        parse_results(table(ROW).replace("(us)", "(ms)", 1))
+
+
+def test_a_column_that_is_not_known_is_named(tmp_path: Path) -> None:
+    (tmp_path / "n.txt").write_text(table(f"{ROW} 7", columns=f"{COLUMNS} p99"))
+    readings, notes = read_all([tmp_path / "n.txt"])
+    assert readings[0].samples == pytest.approx((20.5e-6,))
+    assert notes == [f"{tmp_path / 'n.txt'}: line 11: columns not used: 'p99'"]
+
+
+def test_ranks_whose_lines_are_missing_are_refused() -> None:
+    said = "line 12: of the ranks up to 3 only 3 are listed before it"
+    with pytest.raises(InputError, match=said):
+        parse_results(table(ROW, ranks=[FOUR[0], *FOUR[2:]]))
+    devices = [{"rank": rank, "hostname": "a"} for rank in (0, 2)]
+    with pytest.raises(InputError, match="of the ranks up to 2 only 2 are listed"):
+        parse_results(json.dumps(record(config={"devices": devices})))

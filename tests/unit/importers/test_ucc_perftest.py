@@ -131,6 +131,8 @@ def test_memory_of_gpus_is_cuda() -> None:
         (table("Allreduce", "Total"), "line 1: no row follows `Collective: Allreduce`"),
         (table().partition("Warmup")[0], "line 1: no row follows `Collective: Allreduce`"),
         (table().replace("avg", "mean"), "line 15: a row before the header"),
+        (table().replace("Time, us", "Time, ms"), "line 15: a row before the header"),
+        (table(Inplace="2"), "line 5: Inplace is 0, 1 or N/A, not '2'"),
     ],
 )
 def test_damaged_tables_are_named(text: str, sentence: str) -> None:
