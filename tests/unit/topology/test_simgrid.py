@@ -154,6 +154,7 @@ def route(source: str, target: str, *steps: str, symmetrical: str = "YES") -> st
 
 STAR = route("a", "b", "l1+", "l2-") + route("a", "c", "l1+", "l3-") + route("b", "c", "l2+", "l3-")
 DUPLEX = "".join(LINK.format(f"l{n}", n) for n in (1, 2, 3))
+OWN = LINK.format("l9", 9).replace("SPLITDUPLEX", "FATPIPE")
 SHARED = DUPLEX.replace("SPLITDUPLEX", "SHARED")
 
 
@@ -162,6 +163,12 @@ def test_links_of_routes_meet_in_a_switch() -> None:
     assert (len(topology.switches), len(topology.links)) == (1, 6)
     assert path(topology, 2, 0) == [(125e6, 3e-6), (125e6, 1e-6)]
     assert [(node.name, node.cores) for node in topology.nodes] == [("a", 2), ("b", 2), ("c", 2)]
+
+
+def test_a_switch_has_another_name_than_hosts() -> None:
+    """Check that the zone is the same whatever its hosts are called."""
+    text = zone(DUPLEX, STAR).replace('"a"', '"switch0"')
+    assert read(text).switches == ("switch1",)
 
 
 def test_hosts_may_be_joined_without_a_switch() -> None:
@@ -179,8 +186,7 @@ def test_both_directions_cross_a_shared_link_the_same_way() -> None:
 
 
 def test_a_link_to_oneself_is_that_of_messages_within_a_node() -> None:
-    own = LINK.format("l9", 9).replace("SPLITDUPLEX", "FATPIPE")
-    topology = read(zone(DUPLEX + own, STAR + route("a", "a", "l9")))
+    topology = read(zone(DUPLEX + OWN, STAR + route("a", "a", "l9")))
     assert (topology.local_bandwidth, topology.local_latency) == (125e6, 9e-6)
 
 
@@ -231,7 +237,8 @@ TREE = {"topology": "FAT_TREE", "topo_parameters": "2;4,4;1,2;1,2"}
         (zone(DUPLEX, STAR + route("b", "a", "l2+", "l1-")), "from b to a is already on line 11"),
         (zone(DUPLEX, STAR.replace("UP", "NONE")), "is used in direction UP or DOWN"),
         (zone(DUPLEX, route("a", "b"), "ab"), "a route without links is not read"),
-        (zone(DUPLEX.replace("SPLITDUPLEX", "FATPIPE"), STAR), "sharing_policy 'FATPIPE' is read"),
+        (zone(DUPLEX.replace("SPLITDUPLEX", "FATPIPE"), STAR), "'FATPIPE' of a link between hosts"),
+        (zone(DUPLEX, STAR + route("a", "a", "l1+")), "'SPLITDUPLEX' of a link from a host to"),
         (
             zone(DUPLEX, route("a", "b", "l1+") + route("a", "c", "l1+") + route("b", "c", "l2+")),
             "would join hosts b and c without any link",
@@ -247,7 +254,10 @@ TREE = {"topology": "FAT_TREE", "topo_parameters": "2;4,4;1,2;1,2"}
         ),
         (zone(DUPLEX, route("a", "b", "l1+", "l1-"), "ab"), "would join hosts|same end"),
         (
-            zone(DUPLEX, STAR + route("a", "a", "l1+") + route("b", "b", "l2+")),
+            zone(
+                OWN + OWN.replace("l9", "l8").replace("9us", "8us") + DUPLEX,
+                STAR + route("a", "a", "l9") + route("b", "b", "l8"),
+            ),
             "another link to itself than that of other hosts",
         ),
     ],

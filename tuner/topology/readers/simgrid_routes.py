@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, permutations
+from itertools import chain, count, permutations
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from tuner.topology.readers.yaml_fields import MAX_NODES
 
 FULL = "Full"
 SHARED, DUPLEX = "SHARED", ("SPLITDUPLEX", "FULLDUPLEX")
+FAT_PIPE = "FATPIPE"  # messages do not share it
 OPPOSITE = {"UP": "DOWN", "DOWN": "UP", "": ""}
 
 BEGIN, END = "begin", "end"
@@ -133,13 +134,15 @@ def _channel(zone: _Zone, step: XmlElement, is_loopback: bool) -> Channel:
         raise InputError(f"{step}: there is no link {shortened_repr(link)} in its zone")
     zone.named.add(link)
     policy = zone.policy(link)
+    known = (FAT_PIPE,) if is_loopback else (SHARED, *DUPLEX)
+    if policy not in known:
+        where = "from a host to itself" if is_loopback else "between hosts"
+        raise InputError(
+            f"{zone.links[link]}: sharing_policy {shortened_repr(policy)} of a link {where} is not"
+            f" read, only {', '.join(known)}"
+        )
     if policy in DUPLEX and way not in ("UP", "DOWN"):
         raise InputError(f"{step}: a link that is {policy} is used in direction UP or DOWN")
-    if policy not in (SHARED, *DUPLEX) and not is_loopback:
-        raise InputError(
-            f"{zone.links[link]}: sharing_policy {shortened_repr(policy)} is read only of links"
-            " from a host to itself"
-        )
     return link, way if policy in DUPLEX else ""
 
 
@@ -184,10 +187,15 @@ def _topology(element: XmlElement, zone: _Zone, cautions: tuple[str, ...]) -> To
 def _links(zone: _Zone, used: list[Channel]) -> Iterator[Link]:
     """Yield the links of the channels, in their order, and then those over gaps."""
     names = dict[Vertex, str]()
+    free = (one for one in map("switch{}".format, count()) if one not in zone.hosts)
 
     def name(vertex: Vertex) -> str:
         root = zone.root(vertex)
-        return root[0] if len(root) == 1 else names.setdefault(root, f"switch{len(names)}")
+        if len(root) == 1:
+            return root[0]
+        if root not in names:
+            names[root] = next(free)
+        return names[root]
 
     seen = dict[tuple[str, str], str]()
     for channel in used:
