@@ -113,6 +113,15 @@ def test_a_dragonfly_has_one_router_for_each_other_group() -> None:
     assert sorted(path(topology, 8, 31)[1:-1]) == sorted([green, black, blue, green, black])
 
 
+def test_routes_of_a_dragonfly_cross_one_cable_between_groups() -> None:
+    """Check that no route leads over a third group, although as many links may do so."""
+    topology = read(cluster("0-31", topology="DRAGONFLY", topo_parameters="4,9;1,1;4,1;2"))
+    source, target = np.divmod(np.arange(32 * 32), 32)
+    routes = topology.graph.routes(source, target)
+    capacity = np.array([*(link.capacity for link in topology.links), 0.0])
+    assert set((capacity[routes] == 9 * 125e6).sum(axis=1).tolist()) == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("key", "text", "value"),
     [

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any
 
@@ -253,7 +253,8 @@ def _dragonfly(cluster: XmlElement, nodes: list[Node], cable: NetworkCable) -> C
         _cable(cluster, between),
         groups,
     )
-    return fabric.cabling(ports_of_nodes(nodes))
+    wiring = fabric.cabling(ports_of_nodes(nodes))
+    return replace(wiring, routing="first")  # over one cable between groups, not over two
 
 
 def _parameters(cluster: XmlElement, parts: int, example: str) -> list[tuple[int, ...]]:
