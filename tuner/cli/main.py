@@ -29,7 +29,7 @@ COMMANDS = {
     "open": "say what a file holds, what is slow in it, and which commands take it",
     "doctor": "say which MPI is here, what works with it and what to type where it does not",
     "probe": "measure point-to-point messages and every collective algorithm of an MPI library",
-    "import-results": "read results of OSU, IMB, nccl-tests or PICO as measurements",
+    "import-results": "read results of OSU, IMB, nccl-tests, UCC or PICO as measurements",
     "calibrate": "fit alpha, beta and gamma with their uncertainties to measurements",
     "simulate": "predict how long an algorithm takes on a topology",
     "tune": "make a tuning table from measurements",

@@ -1,5 +1,5 @@
-"""Read results that you already have, of OSU micro-benchmarks, IMB, nccl-tests, PICO or tables, and
-what NCCL's Inspector recorded of production jobs, as measurements."""
+"""Read results that you already have, of OSU micro-benchmarks, IMB, nccl-tests, ucc_perftest, PICO
+or tables, and what NCCL's Inspector recorded of production jobs, as measurements."""
 
 from __future__ import annotations
 

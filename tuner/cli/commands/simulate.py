@@ -89,8 +89,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     file_option(
         parser,
         "--topology",
-        "topology: preset:NAME, YAML, or a file of lstopo, NCCL, nvidia-smi, ibnetdiscover or"
-        " Slurm",
+        "topology: preset:NAME, YAML, or a file of lstopo, NCCL, nvidia-smi, amd-smi,"
+        " ibnetdiscover, Slurm or SimGrid",
         required=True,
     )
     file_option(
