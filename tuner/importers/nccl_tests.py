@@ -42,6 +42,7 @@ UNITS = re.compile(r"\s*#\s*\(\w+\)\s+\(\w+\)\s+\(")
 VERSION = re.compile(r"\b([nr]ccl)-library=([0-9]{4,6})\b")
 RUN_END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
 FAILED = re.compile(r"\s*#\s*Out of bounds values\s*:\s*[1-9][0-9]*\s+FAILED")
+FAILURE = re.compile(r"fail|error|abort|kill|fault|signal|cancel", re.IGNORECASE)
 MISSING_VALUES = ("n/a", "nan", "-nan")
 
 _OTHERS = ("sendrecv", "hypercube", "alltoallv")
@@ -145,7 +146,8 @@ def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
         elif RUN_START.match(line):
             yield from rows
             is_rccl = run.is_rccl and not run.hosts  # the program's name stands before or after
-            alone = bool(begun) and _has_comments_alone(lines.lines[begun : number - 1])
+            before = lines.lines[begun : number - 1]
+            alone = bool(begun) and not rows and not any(map(FAILURE.search, before))
             run = NcclTestsRun(run.program, run.library, is_rccl=is_rccl, is_doubled=alone)
             columns, begun, rows, ended = [], number, [], []
         elif RUN_END.match(line):
@@ -186,14 +188,6 @@ def _check_units(number: int, line: str) -> None:
                 f"line {number}: the unit {shortened_repr(unit)} is none of"
                 f" {', '.join(_KNOWN_UNITS)}, in which nccl-tests writes"
             )
-
-
-def _has_comments_alone(lines: Sequence[str]) -> bool:
-    """Return whether there is nothing but comments and what the program says of itself."""
-    return all(
-        not line.strip() or line.lstrip().startswith("#") or RCCL_TESTS.match(line)
-        for line in lines
-    )
 
 
 def _check_ended(number: int, words: Sequence[str], columns: Sequence[str]) -> None:

@@ -25,8 +25,13 @@ from dataclasses import dataclass, field
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.importers import text
-from tuner.importers.reading import COLLECTIVE, Benchmark, BenchmarkResult, UserMetadata
-from tuner.importers.reading import collective_subject as subject_of
+from tuner.importers.reading import (
+    COLLECTIVE,
+    Benchmark,
+    BenchmarkResult,
+    UserMetadata,
+    collective_subject,
+)
 from tuner.importers.text import TextLines
 from tuner.importers.text_tables import BenchmarkTable, iter_rows
 from tuner.topology import CUDA, HOST
@@ -82,7 +87,7 @@ class _Table(BenchmarkTable):
     @property
     def benchmark(self) -> Benchmark:
         """Return the benchmark, without a kind for other operations than known collectives."""
-        name, subject = f"UCC {self.name}", subject_of(self.name)
+        name, subject = f"UCC {self.name}", collective_subject(self.name)
         return Benchmark(name, COLLECTIVE, subject) if subject else Benchmark(name)
 
     @property

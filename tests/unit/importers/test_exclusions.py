@@ -262,7 +262,8 @@ def test_processes_whose_headers_follow_one_another_ran_alone() -> None:
     """Two programs without MPI of four GPUs each: headers, then tables, then footers."""
     one = table("ROW", ranks=FOUR_OF_ONE)
     head, foot = one.split("ROW\n")
-    mixed = head + head + f"{NCCL_ROW}\n" * 2 + foot * 2
+    version = "NCCL version 2.18.3+cuda12.2\n"
+    mixed = head + version + head + f"{NCCL_ROW}\n" * 2 + foot * 2
     assert {"built without MPI" in each.exclusion_reason for each in parse_results(mixed)} == {True}
     times, reasons = kept(head.partition("# nThread")[0] + table(NCCL_ROW) * 2, UserMetadata())
     assert (times, reasons) == ([20.5, 20.5], [])
