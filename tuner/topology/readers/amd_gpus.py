@@ -75,16 +75,15 @@ class GpuPairs:
 
         Some drivers say 0 of all weights or bandwidths, which says nothing.
         """
-        stated = {pair: self.bandwidth(pair) for pair in self.types}
+        stated = {pair: self.bandwidth(pair) for pair in self.types if self.types[pair] == XGMI}
         says_bandwidths = any(rate for rate, _ in stated.values())
         linked = {
-            pair: stated[pair]
-            for pair, kind in self.types.items()
-            if kind == XGMI
-            and self.number("hops", pair) <= 1
+            pair: link
+            for pair, link in stated.items()
+            if self.number("hops", pair) <= 1
             and self.number("weights", pair) <= XGMI_HOP_WEIGHT
             and self.accesses.get(pair) != DISABLED
-            and (stated[pair][0] or not says_bandwidths)
+            and (link[0] or not says_bandwidths)
         }
         for (a, b), link in linked.items():
             if linked.get((b, a)) != link:

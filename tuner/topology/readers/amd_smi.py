@@ -5,7 +5,7 @@
     0000:0c:00.0 SELF         XGMI                0000:0c:00.0 N/A          50000-100000
     0000:22:00.0 XGMI         SELF                0000:22:00.0 50000-100000 N/A
 
-The same is read from its options `--json`, in the forms before and since ROCm 6.2, and `--csv`.
+The same is read from its options `--json`, in the forms before and since ROCm 6.1.1, and `--csv`.
 Bandwidths are those of one link and of all links of a pair, in MB/s and one direction. Tables on
 coherency, atomics and DMA say nothing of links. There are no products and no NUMA nodes.
 """
