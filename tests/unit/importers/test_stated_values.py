@@ -319,6 +319,21 @@ def test_another_encoding_is_refused_or_does_no_harm(
         assert readings == outcome(path, seed.text.encode(), seed.told)[0]
 
 
+@pytest.mark.parametrize("name", ["513_ring", "512_tree", "512_ring_int64", "ring"])
+def test_the_name_of_a_file_of_iterations_states_values(name: str, tmp_path: Path) -> None:
+    seed = next(seed for seed in SEEDS if seed.reader == "pico")
+    other = seed.name.replace("512_ring" if "int" not in name else "512_ring_int32", name)
+    results = [
+        outcome(tmp_path / each, seed.text.encode(), seed.told)[0] for each in (seed.name, other)
+    ]
+    stated = [
+        [(one.nbytes, one.algorithm) for one in readings] if isinstance(readings, list) else None
+        for readings in results
+    ]
+    assert stated[0] is not None
+    assert stated[0] != stated[1]
+
+
 def test_a_cut_file_is_read_or_refused(tmp_path: Path) -> None:
     for number in range(FILES):
         seed, chance = SEEDS[number % len(SEEDS)], random.Random(number)

@@ -125,7 +125,7 @@ def amd_topology(pairs: GpuPairs, numa_nodes: Mapping[str, str]) -> Topology:
         plan.connect(gpus[a], gpus[b], rate or DEFAULT_XGMI_BANDWIDTH, "nvlink", count or 1)
     node = Node(UNNAMED_NODE, node_topology=plan.build())
     assumes_rates = any(not rate for rate, _ in links.values())
-    assumes_cpus = len(cpus) < 2 and not numa_nodes
+    assumes_cpus = len(cpus) < 2 <= len(names) and not numa_nodes
     cautions = [UNNAMED_GPUS] * assumes_rates + [UNKNOWN_CPUS] * assumes_cpus
     return Topology(UNNAMED_NODE, (node,), (), (), cautions=tuple(cautions))
 
