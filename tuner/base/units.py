@@ -14,6 +14,7 @@ SIZE_UNITS = {
     "": 1,
     "B": 1,
     "KiB": 2**10,
+    "KB": 2**10,  # as benchmarks of MPI and NCCL mean it
     "MiB": 2**20,
     "GiB": 2**30,
     "TiB": 2**40,
@@ -26,7 +27,7 @@ TIME_UNITS = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 DURATION_UNITS = TIME_UNITS | {"h": 3600.0, "d": 86400.0}
 BIT_RATE_UNITS = {"Mb/s": 1e6 / 8, "Gb/s": 1e9 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8}
 BANDWIDTH_UNITS = {
-    f"{unit}/s": factor for unit, factor in SIZE_UNITS.items() if unit
+    f"{unit}/s": factor for unit, factor in SIZE_UNITS.items() if unit not in ("", "KB")
 } | BIT_RATE_UNITS
 FLOAT_BYTES = 4  # parsed rounded sizes are multiples of this
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z/]*)\s*")

@@ -127,6 +127,13 @@ class FileRules:
         """Add a caution."""
         self.cautions.append(Caution(line, text))
 
+    def all_cautions(self) -> dict[str, list[int]]:
+        """Return the cautions and those on rules that no call reaches, with their lines."""
+        lines: dict[str, set[int]] = {}
+        for line, text in sorted([*self.cautions, *unreached(self.rules)]):
+            lines.setdefault(text, set()).add(line)
+        return {text: sorted(told) for text, told in lines.items()}
+
 
 def every(quantity: str) -> Ranges:
     """Return all values of a quantity."""

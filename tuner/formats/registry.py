@@ -59,6 +59,7 @@ class Format:
                             if it is known
     signature               pattern of a text found only in its files, if the formats before it and
                             those of other libraries do not have it
+    mark                    text that only its files have of those with its signature; "" for none
     fallback_rule_count     returns how many default rules the fallback replaces in the file
     further_file_note       returns a sentence on a second file that this one needs to have an
                             effect; "" if it needs none
@@ -75,6 +76,7 @@ class Format:
     usage: str
     read: Callable[[str, str], FileRules]
     signature: str
+    mark: str = ""
     affects_other_shapes: bool = False
     fallback_rule_count: Callable[[TuningTable, ExportOptions], int] = lambda *_: 0
     further_file_note: Callable[[TuningTable], str] = lambda _: ""
@@ -306,6 +308,7 @@ _FORMATS = (
         _MVAPICH_USAGE,
         mpich.read,
         _CSEL,
+        mark="_intra_osu_",
         affects_other_shapes=True,
         not_validated=_MVAPICH_NOT_VALIDATED,
     ),
@@ -320,7 +323,7 @@ _FORMATS = (
         ),
         _PLUGIN_USAGE,
         nccl.read,
-        r"(?m)^[^#\n,]+(,[^,\n]*){7,9}$",
+        rf"\A(?:\s*(?:#.*)?\n)*\s*({'|'.join(nccl.COLLECTIVES)})\s*,",
         fallback_rule_count=lambda table, _: nccl.fallback_rule_count(table),
         not_validated=_NCCL_NOT_VALIDATED,
     ),
@@ -409,7 +412,9 @@ def recognise_format(text: str, library: str = "") -> Format:
     Raises InputError where none fits.
     """
     offered = [form for form in _FORMATS if library in ("", *form.libraries)]
-    found = next((form for form in offered if re.search(form.signature, text)), None)
+    fitting = [form for form in offered if re.search(form.signature, text)]
+    found = next((form for form in fitting if form.mark and form.mark in text), None)
+    found = found or next(iter(fitting), None)
     if found is None:
         names = ", ".join(form.name for form in offered)
         raise InputError(f"this is no rules file that is known here ({names})")

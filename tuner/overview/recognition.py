@@ -10,7 +10,9 @@ from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.file_settings import required_settings
-from tuner.base.units import format_size, format_time, plural
+from tuner.base.units import format_size, format_time, humanize, plural
+from tuner.formats.file_rules import join_lines
+from tuner.formats.registry import Format, recognise_format
 from tuner.importers import INSPECTOR, UserMetadata, detect_results
 from tuner.importers.inspector_files import is_inspector_file
 from tuner.machines.loader import load_machine, machine_from_text, machine_warnings
@@ -73,6 +75,8 @@ def _open_text(path: Path, text: str, told: UserMetadata, is_trusted: bool) -> O
         return found
     if _is_topology(text):
         return machine_overview(path, "" if is_trusted else text)
+    if (rules := _rules_format(text)) is not None:
+        return rules_overview(path, rules, text)
     if is_workload(text.encode()):
         return trace_overview(path)
     first = next(line for line in text.splitlines() if line.strip())
@@ -122,6 +126,47 @@ def _is_topology(text: str) -> bool:
         return bool(detect_topology_format(text))
     except InputError:
         return False
+
+
+def _rules_format(text: str) -> Format | None:
+    try:
+        return recognise_format(text)
+    except InputError:
+        return None
+
+
+def rules_overview(path: Path, form: Format, text: str) -> Overview:
+    """Return the overview of a rules file of a library; raise InputError for a damaged one."""
+    try:
+        found = form.read(text, form.libraries[0])
+    except InputError as reason:
+        raise InputError(f"{path}: {reason}") from None
+    rules = [rule for rule in found.rules if rule.is_written]
+    cautions = found.all_cautions().items()
+    return Overview(
+        str(path),
+        f"a rules file ({form.name})",
+        [
+            f"{plural(len(rules), 'rule')} for"
+            f" {', '.join(dict.fromkeys(rule.collective for rule in rules)) or 'no collective'}",
+            *(f"caution: {join_lines(lines)}: {humanize(each)}" for each, lines in cautions),
+        ],
+        commands=[
+            command(
+                "explain a call:",
+                "tuner",
+                "table",
+                "explain",
+                path,
+                "--collective",
+                "allreduce",
+                "--ranks",
+                "64",
+                "--size",
+                "256KiB",
+            )
+        ],
+    )
 
 
 def machine_overview(path: Path, text: str = "") -> Overview:

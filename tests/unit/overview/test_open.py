@@ -32,6 +32,7 @@ TRACE = {
     ],
 }  # fmt: skip
 CLUSTER = Cluster("one", 8, 1, "", 0)
+RULES = "a rules file ({})"
 KEY = RuleKey(Collective.BCAST, 8, 1)
 
 
@@ -93,6 +94,12 @@ def test_damaged_results_are_refused(tmp_path: Path) -> None:
             "recorded.yaml",
             "recorded: t.json\ntopology: preset:summit\nranks: 6\n",
             "a training workload of a recorded iteration",
+        ),
+        ("my.rules", "1 # collectives\n7\n1\n2\n1\n0 3 0 0\n", RULES.format("openmpi")),
+        (
+            "rules.json",
+            '{"rule_file_version": 3, "module": "tuned", "collectives": {"bcast": []}}',
+            RULES.format("openmpi-json"),
         ),
         ("layers.csv", "name,forward_ms,backward_ms,elements\nfc,1,2,1000\n", "a model"),
     ],

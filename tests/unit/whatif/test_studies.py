@@ -680,7 +680,7 @@ def test_a_candidate_that_is_too_much_is_left_out_by_name(monkeypatch: pytest.Mo
         ({"collectives": []}, "collectives must be a list of names"),
         ({"collectives": ["gossip"]}, "there is no collective 'gossip'; known: bcast"),
         ({"sizes": []}, "sizes must be a list such as"),
-        ({"sizes": ["1KB"]}, "'1KB' is not a size"),
+        ({"sizes": ["1kb"]}, "'1kb' is not a size"),
         ({"sizes": [2**61]}, "a message has 0 to"),
         ({"algorithms": ["ring"]}, "none of the algorithms is one of bcast; it has: linear"),
         ({"algorithms": ["ring", "pipeline", "quantum"]}, "has an algorithm 'quantum'"),

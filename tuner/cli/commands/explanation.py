@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from tuner.formats.file_rules import (
     deciding_rule,
     describe,
     join_lines,
-    unreached,
 )
 from tuner.formats.registry import LIBRARIES, recognise_format
 from tuner.mpi_libraries import LIBRARY_MODULES
@@ -80,11 +78,11 @@ def run(options: argparse.Namespace) -> None:
     except InputError as reason:
         raise InputError(f"{options.file}: {reason}") from None
     decided = deciding_rule(found.rules, call) if call else None
-    cautions = _grouped([*found.cautions, *unreached(found.rules)])
+    cautions = found.all_cautions()
     record: dict[str, Any] = {"file": str(options.file), "format": form.name, "library": library}
     record |= {"rules": sum(rule.is_written for rule in found.rules)}
     record |= {"decision": _decision(found, decided, call, library)} if call else {}
-    record |= {"cautions": cautions}
+    record |= {"cautions": [{"lines": lines, "text": text} for text, lines in cautions.items()]}
     print_result(options.json, record, lambda: _print(record, text.split("\n"), call))
 
 
@@ -101,14 +99,6 @@ def _asked_call(
         return AskedCall(collective, *shape, nbytes)
     nodes, ppn = resolve_shape(*shape)
     return AskedCall(collective, nodes * ppn, nodes, ppn, nbytes)
-
-
-def _grouped(cautions: Iterable[tuple[int, str]]) -> list[dict[str, Any]]:
-    """Return the records of cautions, one for all lines that it is about."""
-    lines: dict[str, list[int]] = {}
-    for line, text in sorted(cautions):
-        lines.setdefault(text, []).append(line)
-    return [{"lines": sorted(set(told)), "text": text} for text, told in lines.items()]
 
 
 def _decision(
