@@ -13,7 +13,6 @@ TEST_ENVIRONMENTS := .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .ven
 
 tune: venv
 	@$(BIN)/tuner quickstart
-	@$(BIN)/python -P -m tuner.sim.warmup
 	@echo "Type \`. $(BIN)/activate\` in your shell: it then finds tuner, mpirun and mpicc."
 
 # Unit tests without ranks, services and compilers.

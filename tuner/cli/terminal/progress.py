@@ -5,6 +5,7 @@ A terminal gets one bar that is redrawn; a pipe or a log gets a line every few s
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,14 +36,18 @@ def format_clock(seconds: float) -> str:
 
 @dataclass
 class Display:
-    """A display of stages, one after the other.
+    """A display of stages, one after the other. The times left that it shows never rise.
 
     console             default: standard error
     remaining_after     expected seconds of the stages after the present one
+    shown_left          shortest time left of this stage that was shown, in seconds
+    shown_in_all        shortest time left in all that was shown, in seconds
     """
 
     console: Console = field(default_factory=lambda: console(error=True))
     remaining_after: float = 0.0
+    shown_left: float = math.inf
+    shown_in_all: float = math.inf
 
     @contextmanager
     def stage(self, title: str, expected: float = 0.0) -> Iterator[StageCallback]:
@@ -51,6 +56,7 @@ class Display:
         expected    seconds it will take, subtracted from `remaining_after` (which includes it)
         """
         self.remaining_after = max(0.0, self.remaining_after - expected)
+        self.shown_left = math.inf
         begun = time.monotonic()
         if self.console.is_terminal:
             with self._bar(title, expected) as report:
@@ -71,14 +77,12 @@ class Display:
         """Return the time left of this stage, and in all if other stages follow."""
         if left is None:
             return "just begun"
+        self.shown_left = left = min(self.shown_left, left)
         return f"{format_clock(left)} left{self._whole(left) if self.remaining_after else ''}"
 
     def _whole(self, left: float) -> str:
-        return (
-            f" ({format_clock(self.remaining_after + left)} left in all)"
-            if self.remaining_after + left >= 1
-            else ""
-        )
+        self.shown_in_all = whole = min(self.shown_in_all, self.remaining_after + left)
+        return f" ({format_clock(whole)} left in all)" if whole >= 1 else ""
 
     @contextmanager
     def _bar(self, title: str, expected: float) -> Iterator[StageCallback]:
