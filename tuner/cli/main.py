@@ -162,7 +162,7 @@ def _run(words: Sequence[str], arguments: argparse.Namespace) -> int:
 def _with_command(words: Sequence[str]) -> Sequence[str]:
     """Return the words, behind `open` where the first one is a file and no command."""
     is_command = words[0] in (*COMMANDS, "help") or words[0].startswith("-")
-    return words if is_command or not Path(words[0]).is_file() else ("open", *words)
+    return words if is_command or not Path(words[0]).exists() else ("open", *words)
 
 
 def _parse(words: Sequence[str], arguments: argparse.Namespace) -> None:

@@ -14,6 +14,27 @@ from tuner.overview.overview import Overview
 from tuner.overview.recognition import open_file
 from tuner.overview.time_ratios import TimeComparison, compare_overviews
 
+NOT_READ = "not read"
+
+
+def open_files(
+    references: Sequence[str], told: UserMetadata, *, is_trusted: bool = True
+) -> list[Overview]:
+    """Return the overviews of files and machines; one that cannot be read is named as such.
+
+    Raises InputError where none can be read.
+    """
+    found, problems = list[Overview](), list[InputError]()
+    for reference in references:
+        try:
+            found.append(open_file(reference, told, is_trusted=is_trusted))
+        except InputError as reason:
+            problems.append(reason)
+            found.append(Overview(reference, NOT_READ, [str(reason)]))
+    if len(problems) == len(references):
+        raise problems[0]
+    return found
+
 
 def overviews_record(
     found: Sequence[Overview], compared: Sequence[TimeComparison]
@@ -41,7 +62,7 @@ def open_sent_files(
         for path, (_, content) in zip(paths, files, strict=True):
             path.write_bytes(content)
         try:
-            found = [open_file(str(path), told, is_trusted=False) for path in paths]
+            found = open_files([*map(str, paths)], told, is_trusted=False)
             found += [open_file(name, told) for name in machines]
             record = overviews_record(found, compare_overviews(found))
         except InputError as reason:

@@ -58,8 +58,17 @@ def open_file(reference: str, told: UserMetadata, *, is_trusted: bool = True) ->
             commands=[command("serve it:", "tuner", "serve", "--db", f"sqlite:///{path}")],
         )
     if not is_text(data):
-        return trace_overview(path)
+        return _open_binary(path)
     return _open_text(path, data.decode("utf-8"), told, is_trusted)
+
+
+def _open_binary(path: Path) -> Overview:
+    try:
+        return trace_overview(path)
+    except InputError as reason:
+        raise InputError(
+            f"{path}: no text, and no trace of Chakra, which alone is binary: {reason}"
+        )
 
 
 def _open_text(path: Path, text: str, told: UserMetadata, is_trusted: bool) -> Overview:
@@ -161,9 +170,11 @@ def rules_overview(path: Path, form: Format, text: str) -> Overview:
                 "--collective",
                 "allreduce",
                 "--ranks",
-                "64",
+                "RANKS",
+                "--nodes",
+                "NODES",
                 "--size",
-                "256KiB",
+                "SIZE",
             )
         ],
     )
@@ -188,7 +199,7 @@ def machine_overview(path: Path, text: str = "") -> Overview:
         f"{machine.name}: {plural(len(topology.nodes), 'node')} of"
         f" {plural(topology.nodes[0].cores, 'core')}" + "".join(f", {part}" for part in parts),
         *(
-            f"cables of {' and '.join(f'{format_size(rate)}/s' for rate in rates)}"
+            f"cables of {' and '.join(f'{rate / 1e9:.4g} GB/s' for rate in rates)}"
             for _ in rates[:1]
         ),
         *filter(None, machine_warnings(machine)),

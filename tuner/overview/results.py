@@ -93,4 +93,5 @@ def _measured_calls(found: Sequence[tuple[Series, TimesBySize]], *, is_placed: b
         + ("" if first.memory == HOST else f" in {first.memory} memory")
         + (where if is_placed else "")
         + (f", {algorithms} algorithms" if algorithms > 1 else "")
+        + (f"; times: {first.statistic}" if first.statistic else "")
     )

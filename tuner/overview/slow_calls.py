@@ -24,6 +24,7 @@ class Series:
 
     name        collective or benchmark
     algorithm   with its parameters
+    statistic   what the times are, such as `slowest rank`; "" where the file does not say
     is_placed   whether the ranks and nodes are known
     """
 
@@ -32,6 +33,7 @@ class Series:
     nodes: int
     memory: str
     algorithm: str
+    statistic: str
     per_rank: bool = field(compare=False)
     is_placed: bool = True
 
@@ -72,7 +74,7 @@ def _series_of(one: BenchmarkResult, is_placed: bool) -> Series:
     algorithm = " ".join(filter(None, [one.algorithm or DEFAULT, params]))
     per_rank = benchmark.per_rank and shape.p > 0
     name = benchmark.subject or benchmark.name
-    about = name, shape.p, shape.nodes, one.memory, algorithm, per_rank
+    about = name, shape.p, shape.nodes, one.memory, algorithm, one.statistic, per_rank
     return Series(*about, is_placed)
 
 

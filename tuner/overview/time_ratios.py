@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from statistics import geometric_mean
 from typing import Any
 
-from tuner.base.errors import InputError, UsageError
+from tuner.base.errors import InputError
+from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.table import DEFAULT
-from tuner.importers import BenchmarkResult
 from tuner.importers.reading import option_of
 from tuner.machines import Machine
-from tuner.overview.overview import Overview
-from tuner.overview.slow_calls import Series, TimesBySize, times_of
+from tuner.overview.overview import Command, Overview, command
+from tuner.overview.slow_calls import NOISE, Series, TimesBySize, times_of
 from tuner.prediction.ordering import rounded_seconds
 from tuner.topology import Placement
 
 MAX_PREDICTED_SIZES = 5  # of a series
+MAX_TUNED_SIZES = 8  # that a command names
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class ComparedCall:
     """
 
     call: str
+    collective: str
+    nbytes: int
     reference: float
     seconds: float
     algorithm: str = ""
@@ -46,85 +50,104 @@ class TimeComparison:
     """Times of the same calls, of two files of results or predicted and measured.
 
     columns     names of the reference and of the time that is compared with it
+    note        what to know of it, or why nothing is compared
     """
 
     title: str
     columns: tuple[str, str]
-    calls: Sequence[ComparedCall]
+    calls: Sequence[ComparedCall] = ()
+    note: str = ""
+
+    @property
+    def summary(self) -> str:
+        """A sentence on all ratios; "" where nothing is compared."""
+        if not self.calls:
+            return ""
+        mean = geometric_mean(one.ratio for one in self.calls)
+        slower = sum(one.ratio > NOISE for one in self.calls)
+        faster = sum(one.ratio < 1 / NOISE for one in self.calls)
+        return (
+            f"{mean:.2f} times as long (geometric mean of {plural(len(self.calls), 'call')}): over"
+            f" 5 % slower in {slower}, faster in {faster}"
+        )
+
+    @property
+    def commands(self) -> list[Command]:
+        """The command that tunes the calls that became slower."""
+        slower = [one for one in self.calls if one.ratio > NOISE and not one.algorithm]
+        collectives = ",".join(dict.fromkeys(one.collective for one in slower))
+        sizes = sorted({one.nbytes for one in slower})[:MAX_TUNED_SIZES]
+        if not set(collectives.split(",")) <= {str(one) for one in Collective}:
+            return []
+        words = ["tuner", "tune", "--hosts", "HOSTS", "--collectives", collectives]
+        words += ["--sizes", ",".join(map(str, sizes)), "--measurements", "measurements.ndjson"]
+        return [command("tune the slower calls:", *words, "--out", "table.json")]
 
     def record(self) -> dict[str, Any]:
         calls = [{**asdict(one), "ratio": one.ratio} for one in self.calls]
-        return {"title": self.title, "columns": [*self.columns], "calls": calls}
+        about = {"title": self.title, "columns": [*self.columns], "summary": self.summary}
+        commands = [asdict(one) for one in self.commands]
+        return {**about, "note": self.note, "calls": calls, "commands": commands}
 
 
 def compare_overviews(found: Sequence[Overview]) -> list[TimeComparison]:
-    """Return comparisons of each file of results with the one before it, and with each machine.
-
-    Raises UsageError for results to compare with a machine that do not say where they were
-    measured, and InputError where a machine is too small for them.
-    """
+    """Return comparisons of each file of results with the one before it, and with each machine."""
     measured = [one for one in found if one.results]
-    runs = [
-        TimeComparison(
-            f"{after.source} against {before.source}",
-            ("before", "after"),
-            compare_results(before, after),
-        )
-        for before, after in pairwise(measured)
-    ]
-    return runs + [
-        TimeComparison(
-            f"{one.source} against the fastest algorithms on {place.machine.name}, as predicted",
-            ("predicted", "measured"),
-            _compare_with_machine(one, place.machine),
-        )
-        for place in found
-        for one in measured
-        if place.machine
-    ]
+    runs = [_compare_runs(before, after) for before, after in pairwise(measured)]
+    machines = [one.machine for one in found if one.machine]
+    return runs + [_compare_with(one, machine) for machine in machines for one in measured]
 
 
-def _compare_with_machine(one: Overview, machine: Machine) -> list[ComparedCall]:
-    if one.unknown:
-        options = " and ".join(map(option_of, one.unknown))
-        raise UsageError(f"{one.source} does not say where it was measured: add {options}")
-    return compare_with_machine(one.results, machine)
-
-
-def compare_results(before: Overview, after: Overview) -> list[ComparedCall]:
-    """Return the calls that both files have, in the order of the first one."""
+def _compare_runs(before: Overview, after: Overview) -> TimeComparison:
+    """Return the comparison of the calls that both files have, in the order of the first one."""
     is_placed = not (before.unknown or after.unknown)
     old = times_of(before.results, is_placed=is_placed)
     new = times_of(after.results, is_placed=is_placed)
-    return [
-        ComparedCall(series.call(size), sizes[size], new[series][size])
+    calls = [
+        ComparedCall(series.call(size), series.name, size, sizes[size], new[series][size])
         for series, sizes in old.items()
         if series in new
         for size in sizes
         if size in new[series]
     ]
+    statistics = [{series.statistic for series in times} for times in (old, new)]
+    note = "" if calls else "they have no call in common"
+    if not calls and statistics[0] != statistics[1]:
+        told = [" and ".join(sorted(filter(None, one))) or "unknown" for one in statistics]
+        note = f"not compared: the times of the first are {told[0]}, of the second {told[1]}"
+    title = f"{after.source} against {before.source}"
+    return TimeComparison(title, ("before", "after"), calls, note)
 
 
-def compare_with_machine(
-    results: Sequence[BenchmarkResult], machine: Machine
-) -> list[ComparedCall]:
-    """Return what collective calls take at best on a machine, as simulated or by NCCL's model.
+def _compare_with(one: Overview, machine: Machine) -> TimeComparison:
+    title = f"{one.source} against the fastest algorithms on {machine.name}, as predicted"
+    columns = ("predicted", "measured")
+    if one.unknown:
+        options = " and ".join(map(option_of, one.unknown))
+        note = f"not compared: {one.source} does not say where it was measured: add {options}"
+        return TimeComparison(title, columns, (), note)
+    # Load numba and SciPy, which results alone do not need.
+    from tuner.machines.loader import assumed_costs_warning
+    from tuner.machines.model_accuracy import SIMULATION
 
-    Raises InputError where the machine has fewer nodes or ranks, or none of the calls is simulated.
+    try:
+        calls = [
+            call
+            for series, sizes in times_of(one.results).items()
+            if series.algorithm == DEFAULT and series.name in list(Collective)
+            for call in _predicted(series, sizes, machine)
+        ]
+    except InputError as reason:
+        return TimeComparison(title, columns, (), f"not compared: {reason}")
+    note = assumed_costs_warning(machine) or machine.accuracy_sentence({SIMULATION})
+    return TimeComparison(title, columns, calls, note if calls else "nothing can be predicted")
+
+
+def _predicted(series: Series, sizes: TimesBySize, machine: Machine) -> Iterator[ComparedCall]:
+    """Yield a few sizes of a series with the fastest prediction, of a simulation or NCCL's model.
+
+    Raises InputError where the machine has fewer nodes or ranks, or lacks costs.
     """
-    found = [
-        one
-        for series, sizes in times_of(results).items()
-        if series.algorithm == DEFAULT and series.name in list(Collective)
-        for one in _expected(series, sizes, machine)
-    ]
-    if not found:
-        raise InputError("no call of a collective has a time that can be predicted")
-    return found
-
-
-def _expected(series: Series, sizes: TimesBySize, machine: Machine) -> Iterator[ComparedCall]:
-    # Loads numba and SciPy, which results alone do not need.
     from tuner.prediction.call_predictor import CallPredictor, NoPrediction
 
     collective = Collective(series.name)
@@ -141,4 +164,5 @@ def _expected(series: Series, sizes: TimesBySize, machine: Machine) -> Iterator[
         ]
         if times:
             best, name = min(times)
-            yield ComparedCall(series.call(nbytes), best, sizes[nbytes], name)
+            call = series.call(nbytes)
+            yield ComparedCall(call, series.name, nbytes, best, sizes[nbytes], name)

@@ -14,7 +14,7 @@ from tuner.formats.file_rules import AskedCall, FileRules, deciding_rule, unreac
 from tuner.formats.registry import recognise_format
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
-REORDERS = "is for operators that commute: others give wrong results, or run a slower algorithm"
+REORDERS = "is for commutative operators: with another one Open MPI gives wrong results or runs a slower algorithm"
 
 
 def read(text: str, library: str = "") -> FileRules:

@@ -5,9 +5,8 @@ and results beside a machine with what it should give."""
 from __future__ import annotations
 
 import argparse
-from statistics import geometric_mean
 
-from tuner.base.units import format_time, plural
+from tuner.base.units import format_time
 from tuner.cli.options.argument_types import count_option
 from tuner.cli.terminal.output import (
     finish_command,
@@ -18,7 +17,7 @@ from tuner.cli.terminal.output import (
     print_text,
 )
 from tuner.importers import UserMetadata
-from tuner.overview import Overview, TimeComparison, compare_overviews, open_file, overviews_record
+from tuner.overview import Overview, TimeComparison, compare_overviews, overviews_record
 from tuner.overview.slow_calls import NOISE
 
 MAX_ROWS = 12  # rows of a table, so that it fits on one screen
@@ -49,10 +48,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     finish_command(parser, run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Open the files, and print an overview of each and what they tell together."""
+def run(options: argparse.Namespace) -> int:
+    """Open the files, and print an overview of each and what they tell together.
+
+    Return 1 where a file could not be read.
+    """
     told = UserMetadata(options.ranks, options.nodes, options.ppn, options.collective)
-    found = [open_file(name, told) for name in options.files]
+    found = open_files(options.files, told)
     compared = compare_overviews(found)
 
     def show() -> None:
@@ -63,6 +65,7 @@ def run(options: argparse.Namespace) -> None:
 
     record = overviews_record(found, compared)
     print_result(options.json, record, show)
+    return int(any(one.kind == NOT_READ for one in found))
 
 
 def _print_overview(one: Overview) -> None:
@@ -82,17 +85,10 @@ def _print_overview(one: Overview) -> None:
 
 def _print_comparison(found: TimeComparison) -> None:
     print_text(found.title, style="bold")
-    if not found.calls:
-        print_text("  they have no call in common")
-        return
-    ratio = geometric_mean(one.ratio for one in found.calls)
-    slower = sum(one.ratio > NOISE for one in found.calls)
-    faster = sum(one.ratio < 1 / NOISE for one in found.calls)
-    print_text(
-        f"  {ratio:.2f} times as long (geometric mean of {plural(len(found.calls), 'call')}): over"
-        f" 5 % slower in {slower}, faster in {faster}"
-    )
+    for sentence in filter(None, (found.summary, found.note)):
+        print_text(f"  {sentence}")
     order = sorted(found.calls, key=lambda one: max(one.ratio, 1 / one.ratio), reverse=True)
+    shown = [one for one in order[:MAX_ROWS] if not 1 / NOISE <= one.ratio <= NOISE]
     rows = [
         (
             one.call,
@@ -102,8 +98,12 @@ def _print_comparison(found: TimeComparison) -> None:
             one.algorithm,
         )
         for one in found.calls
-        if one in order[:MAX_ROWS]
+        if one in shown
     ]
     columns = ("call", *found.columns, "ratio", "algorithm")
-    print_table("", columns, rows, right=columns[1:4])
-    print_omitted(len(found.calls), len(rows), ", which differ less: --json has all")
+    if rows:
+        print_table("", columns, rows, right=columns[1:4], droppable=columns[4:])
+        print_omitted(len(found.calls), len(rows), ", which differ less: --json has all")
+    for each in found.commands:
+        print_command(each.purpose, each.text)
+    print_text("")

@@ -106,7 +106,7 @@ def _before(library: str, call: AskedCall) -> str:
         return ""
     return (
         "on several nodes han takes this call before these rules, which then hold only for the"
-        " communicators inside it: leave han out (--mca coll ^han), or give it a file that hands"
+        " communicators inside it (from Open MPI 5 on; --library openmpi@4.1.4 for an older one): leave han out (--mca coll ^han), or give it a file that hands"
         " calls on"
     )
 
@@ -169,8 +169,8 @@ def _add(
     if not preserves_operand_order(known, choice):
         found.report(
             line,
-            f"{choice.algorithm} is for operators that commute: others give wrong results, or run"
-            " a slower algorithm",
+            f"{choice.algorithm} is for commutative operators: with another one Open MPI gives wrong"
+            " results or runs a slower algorithm",
         )
     if choice.algorithm in COLLECTIVES[known].wrong_in_place:
         found.report(line, f"{choice.algorithm} gives wrong results for calls in place")

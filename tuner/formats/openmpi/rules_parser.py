@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NoReturn
 
 from tuner.base.errors import InputError, shortened_repr
@@ -154,9 +155,14 @@ def _parse_entries(
         rows: list[RuleLine] = []
         for _ in range(count.value):
             rows.append(reader.row(columns, collective))
-        sizes = [row.min_bytes for row in rows]
-        if sizes[:1] != [0] or sizes != sorted(set(sizes)):
-            found = reader.report if sizes[:1] == [0] else _refuse
-            found(count.line, f"message sizes of {ranks.value} ranks must start at 0 and ascend")
+        if rows and rows[0].min_bytes != 0:
+            _refuse(rows[0].number, f"message sizes of {ranks.value} ranks must start at 0")
+        for before, row in pairwise(rows):
+            if row.min_bytes <= before.min_bytes:
+                reader.report(
+                    row.number,
+                    f"message size {row.min_bytes} follows {before.min_bytes}; sizes must ascend, as"
+                    " Open MPI looks no further than the first larger one",
+                )
         entries.append((ranks.value, tuple(rows)))
     return tuple(entries)
