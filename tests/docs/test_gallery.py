@@ -52,6 +52,7 @@ def test_the_mpi4py_program_follows_the_table(table: Path, launcher: Launcher) -
 
 def test_the_c_program_follows_the_table(table: Path, launcher: Launcher, tmp_path: Path) -> None:
     program = tmp_path / "sums"
+    assert launcher.compiler is not None
     subprocess.run([launcher.compiler, GALLERY / "sums.c", "-o", program], check=True)
     started = [str(Path(launcher.compiler).with_name("mpirun")), "-n", "2", "--oversubscribe"]
     words = ["run", "--table", str(table), "--", *started, str(program)]
@@ -88,7 +89,7 @@ def test_the_service_answers_the_program(table: Path, tmp_path: Path) -> None:
     settings = Settings(database=f"sqlite:///{tmp_path}/tuner.sqlite")
     with served(settings) as client:
         publish(client, json.loads(table.read_text()))
-        words = [sys.executable, GALLERY / "service.py", str(client.base_url).rstrip("/")]
+        words = [sys.executable, str(GALLERY / "service.py"), str(client.base_url).rstrip("/")]
         done = subprocess.run(words, capture_output=True, text=True, timeout=patience())
     assert done.stdout == "ring\n", done.stderr
 

@@ -58,6 +58,7 @@ def test_an_error_names_the_sent_file(client: httpx.Client) -> None:
     ("files", "told", "place"),
     [
         ({"../osu.txt": OSU}, {}, "body.files.0.name"),
+        ({"..": OSU}, {}, "body.files.0.name"),
         ({"osu.txt": OSU}, {"machine": "/etc/passwd"}, "body.machine"),
         ({"osu.txt": OSU}, {"ranks": 0}, "body.ranks"),
         ({}, {}, "body.files"),
@@ -74,3 +75,19 @@ def test_a_combination_of_files_is_refused(client: httpx.Client, tmp_path: Path)
     text = f"combine: {{fabric: {tmp_path}/flat.yaml, node: {tmp_path}/flat.yaml}}\n"
     said = problem(_asked(client, {"both.yaml": text}), 422)
     assert "combine names files, which only a file on this computer can" in said
+
+
+def test_files_of_one_name_are_told_apart(client: httpx.Client) -> None:
+    texts = (OSU, OSU.replace("25.0", "50.0"))
+    sent = [
+        {"name": "osu.txt", "content": base64.b64encode(text.encode()).decode()} for text in texts
+    ]
+    (compared,) = good(client.post("/v1/overviews", json={"files": sent}))["comparisons"]
+    assert [one["ratio"] for one in compared["calls"]] == pytest.approx([1.0, 2.0])
+
+
+def test_many_ranks_are_not_predicted_by_a_service(client: httpx.Client) -> None:
+    machine = {"machine": "preset:summit", "ranks": 6000, "nodes": 1000}
+    (compared,) = good(_asked(client, {"osu.txt": OSU}, **machine))["comparisons"]
+    assert compared["calls"] == []
+    assert compared["note"].startswith("not compared")

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tuner import __version__
@@ -161,8 +161,10 @@ def _run(words: Sequence[str], arguments: argparse.Namespace) -> int:
 
 def _with_command(words: Sequence[str]) -> Sequence[str]:
     """Return the words, behind `open` where the first one is a file and no command."""
-    is_command = words[0] in (*COMMANDS, "help") or words[0].startswith("-")
-    return words if is_command or not Path(words[0]).exists() else ("open", *words)
+    with suppress(OSError, ValueError):  # of words that can be no names of files
+        if words[0] not in (*COMMANDS, "help") and Path(words[0]).exists():
+            return ("open", *words)
+    return words
 
 
 def _parse(words: Sequence[str], arguments: argparse.Namespace) -> None:

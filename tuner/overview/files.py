@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from tuner.overview.recognition import open_file
 from tuner.overview.time_ratios import TimeComparison, compare_overviews
 
 NOT_READ = "not read"
+MAX_RANKS = 512  # up to which a service predicts times, which takes seconds
 
 
 def open_files(
@@ -58,14 +60,16 @@ def open_sent_files(
     Raises InputError for a file that cannot be read.
     """
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder, name) for name, _ in files]
-        for path, (_, content) in zip(paths, files, strict=True):
-            path.write_bytes(content)
+        paths = []
+        for number, (name, content) in enumerate(files):  # names may occur twice
+            paths.append(Path(folder, str(number), name))
+            paths[-1].parent.mkdir()
+            paths[-1].write_bytes(content)
+        place = re.compile(re.escape(folder) + r"/\d+/")
         try:
             found = open_files([*map(str, paths)], told, is_trusted=False)
             found += [open_file(name, told) for name in machines]
-            record = overviews_record(found, compare_overviews(found))
+            record = overviews_record(found, compare_overviews(found, MAX_RANKS))
         except InputError as reason:
-            reason.args = (str(reason).replace(f"{folder}/", ""),)
-            raise
-        return dict(json.loads(json.dumps(record).replace(f"{folder}/", "")))
+            raise InputError(place.sub("", str(reason))) from None
+        return dict(json.loads(place.sub("", json.dumps(record))))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from tuner.base.errors import InputError
 from tuner.base.units import format_size, plural
 from tuner.core.call_profile import read_call_profile
 from tuner.core.measurement import Measurement, read_measurements
@@ -23,7 +24,9 @@ def own_overview(path: Path, kind: str) -> Overview:
     """Return the overview of a file that tuner wrote; raise InputError for a damaged one."""
     if kind in KINDS:
         return KINDS[kind](path)
-    return Overview(str(path), KIND_NAMES.get(kind, f"tuner's data of kind {kind}"))
+    if kind not in KIND_NAMES:
+        raise InputError(f"{path}: tuner writes no files of kind {kind!r}")
+    return Overview(str(path), KIND_NAMES[kind], ["its contents are not checked here"])
 
 
 def _table_overview(path: Path) -> Overview:

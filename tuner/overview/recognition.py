@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,12 +26,14 @@ from tuner.topology import GPU, NIC
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.training.model import Model
 from tuner.training.workload_files import is_workload, load_workload
-from tuner.training.workload_files.file_contents import is_text, read_contents
+from tuner.training.workload_files.chakra import SUFFIX
+from tuner.training.workload_files.file_contents import GZIP_MAGIC, is_text, read_contents
 
 SQLITE_HEADER = b"SQLite format 3\0"  # section 1.3.1 of https://sqlite.org/fileformat.html
 FORMS = (
-    "results of OSU, IMB, nccl-tests, PICO or NCCL's Inspector, tables (CSV), topologies, rules"
-    " files of MPI libraries and NCCL, traces and workloads of training, and tuner's own files"
+    "results of OSU, IMB, nccl-tests, ucc_perftest, PICO or NCCL's Inspector, tables (CSV),"
+    " topologies, rules files of MPI libraries, NCCL and UCC, traces and workloads of training, and"
+    " tuner's own files"
 )
 
 
@@ -45,7 +48,7 @@ def open_file(reference: str, told: UserMetadata, *, is_trusted: bool = True) ->
     path = Path(reference)
     if reference.startswith(PRESET_PREFIX):
         return machine_overview(path)
-    if path.is_dir() or is_inspector_file(path):
+    if _is_folder(path) or is_inspector_file(path):
         return results_overview(path, INSPECTOR, told)
     try:
         data = read_contents(path)
@@ -57,18 +60,31 @@ def open_file(reference: str, told: UserMetadata, *, is_trusted: bool = True) ->
             "a database of tuner's service",
             commands=[command("serve it:", "tuner", "serve", "--db", f"sqlite:///{path}")],
         )
-    if not is_text(data):
-        return _open_binary(path)
+    data = data.removeprefix(BOM_UTF8)
+    with path.open("rb") as file:
+        is_packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    if is_packed or not is_text(data):
+        return _open_binary(path, is_packed=is_packed)
     return _open_text(path, data.decode("utf-8"), told, is_trusted)
 
 
-def _open_binary(path: Path) -> Overview:
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        raise InputError(f"{shortened_repr(str(path))}: no name of a file") from None
+
+
+def _open_binary(path: Path, *, is_packed: bool) -> Overview:
+    """Return the overview of a trace, which alone may be binary or compressed."""
     try:
         return trace_overview(path)
     except InputError as reason:
-        raise InputError(
-            f"{path}: no text, and no trace of Chakra, which alone is binary: {reason}"
-        )
+        if SUFFIX in path.suffixes:
+            raise
+        if is_packed:
+            raise InputError(f"{path}: a compressed file, but no trace: unpack it") from reason
+        raise InputError(f"{path}: neither text in UTF-8 nor a trace of Chakra") from reason
 
 
 def _open_text(path: Path, text: str, told: UserMetadata, is_trusted: bool) -> Overview:
@@ -117,7 +133,7 @@ def _settings_overview(path: Path, record: Mapping[str, Any]) -> Overview | None
     ):
         if required_settings(settings) <= record.keys():
             run = command("run it:", "tuner", *verb.split(), path)
-            return Overview(str(path), kind, commands=[run])
+            return Overview(str(path), kind, ["its settings are checked when it runs"], (), [run])
     return None
 
 
@@ -147,7 +163,7 @@ def _rules_format(text: str) -> Format | None:
 def rules_overview(path: Path, form: Format, text: str) -> Overview:
     """Return the overview of a rules file of a library; raise InputError for a damaged one."""
     try:
-        found = form.read(text, form.libraries[0])
+        found = form.read(text.replace("\r\n", "\n"), form.libraries[0])
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
     rules = [rule for rule in found.rules if rule.is_written]

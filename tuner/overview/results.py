@@ -12,12 +12,11 @@ from tuner.base.units import plural
 from tuner.importers import BenchmarkResult, MissingCountsError, UserMetadata, read_all
 from tuner.importers.reading import option_of
 from tuner.overview.overview import Overview, command
-from tuner.overview.slow_calls import Series, TimesBySize, slow_calls, times_of
+from tuner.overview.slow_calls import Series, TimesBySize, is_usable, slow_calls, times_of
 from tuner.topology import HOST
 
 # Counts that stand in for those that a file does not state; its times do not depend on them.
 STAND_INS: dict[str, Any] = {"p": 2, "nodes": 1, "ppn": 1}
-MAX_PREDICTED_SIZES = 5  # of a series
 
 
 def results_overview(path: Path, form: str, told: UserMetadata) -> Overview:
@@ -72,7 +71,11 @@ def _facts(results: Sequence[BenchmarkResult], unknown: Sequence[str]) -> Iterat
         yield _measured_calls(found, is_placed=not unknown)
     if unknown:
         yield f"it does not say where it was measured: add {' and '.join(map(option_of, unknown))}"
-    left_out = Counter(one.exclusion_reason for one in results if one.exclusion_reason)
+    left_out = Counter(
+        one.exclusion_reason or "without a size or a positive time"
+        for one in results
+        if not is_usable(one)
+    )
     for reason, count in left_out.items():
         yield f"left out: {plural(count, 'row')} ({reason})"
 
@@ -88,8 +91,9 @@ def _measured_calls(found: Sequence[tuple[Series, TimesBySize]], *, is_placed: b
     where = f" on {' to '.join(str(p) for p in dict.fromkeys((ranks[0], ranks[-1])))} ranks"
     where += f" of {plural(first.nodes, 'node')}" if len(nodes) == 1 else ""
     algorithms = len({series.algorithm for series, _ in found})
+    sizes = f" of {' to '.join(ends)}" if all(ends) else ""
     return (
-        f"{first.name} of {' to '.join(ends)}"
+        f"{first.name}{sizes}"
         + ("" if first.memory == HOST else f" in {first.memory} memory")
         + (where if is_placed else "")
         + (f", {algorithms} algorithms" if algorithms > 1 else "")

@@ -38,14 +38,17 @@ class Series:
     is_placed: bool = True
 
     def shown_size(self, nbytes: int) -> str:
-        """Return a size as the file has it: of one block where blocks are moved."""
+        """Return a size as the file has it: of one block where blocks are moved, "" of no data."""
+        if self.name in list(Collective) and not Collective(self.name).has_data:
+            return ""
         return format_size(nbytes // self.p if self.per_rank else nbytes)
 
     def call(self, nbytes: int) -> str:
         """Return the text of a call, such as `bcast of 4KiB on 64 ranks`."""
         chosen = self.algorithm.removeprefix(DEFAULT).strip()
         where = f" on {plural(self.p, 'rank')}" if self.is_placed else ""
-        return f"{self.name}{chosen and f' ({chosen})'} of {self.shown_size(nbytes)}{where}"
+        size = self.shown_size(nbytes)
+        return f"{self.name}{chosen and f' ({chosen})'}{size and f' of {size}'}{where}"
 
 
 TimesBySize = Mapping[int, float]
@@ -60,12 +63,17 @@ def times_of(
     """
     taken: dict[Series, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in results:
-        if one.nbytes and one.samples and not one.exclusion_reason and min(one.samples) > 0:
+        if one.nbytes and is_usable(one):
             taken[_series_of(one, is_placed)][one.nbytes] += one.samples
     return {
         series: {nbytes: median(sizes[nbytes]) for nbytes in sorted(sizes)}
         for series, sizes in sorted(taken.items())
     }
+
+
+def is_usable(one: BenchmarkResult) -> bool:
+    """Return whether a result has a size and positive times, and is not excluded."""
+    return bool(one.nbytes and one.samples and not one.exclusion_reason and min(one.samples) > 0)
 
 
 def _series_of(one: BenchmarkResult, is_placed: bool) -> Series:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -20,6 +21,8 @@ from tuner.prediction.ordering import rounded_seconds
 from tuner.topology import Placement
 
 MAX_PREDICTED_SIZES = 5  # of a series
+MAX_PREDICTED_SERIES = 6
+NOTHING_PREDICTED = "not compared: it has no call of a collective whose time can be predicted"
 MAX_TUNED_SIZES = 8  # that a command names
 
 
@@ -84,23 +87,35 @@ class TimeComparison:
         return [command("tune the slower calls:", *words, "--out", "table.json")]
 
     def record(self) -> dict[str, Any]:
+        """Return the comparison as JSON data."""
         calls = [{**asdict(one), "ratio": one.ratio} for one in self.calls]
         about = {"title": self.title, "columns": [*self.columns], "summary": self.summary}
         commands = [asdict(one) for one in self.commands]
         return {**about, "note": self.note, "calls": calls, "commands": commands}
 
 
-def compare_overviews(found: Sequence[Overview]) -> list[TimeComparison]:
-    """Return comparisons of each file of results with the one before it, and with each machine."""
+def compare_overviews(
+    found: Sequence[Overview], max_ranks: float = math.inf
+) -> list[TimeComparison]:
+    """Return comparisons of each file of results with the one before it, and with each machine.
+
+    max_ranks   ranks up to which times are predicted, as many take long
+    """
     measured = [one for one in found if one.results]
     runs = [_compare_runs(before, after) for before, after in pairwise(measured)]
     machines = [one.machine for one in found if one.machine]
-    return runs + [_compare_with(one, machine) for machine in machines for one in measured]
+    return runs + [
+        _compare_with(one, machine, max_ranks) for machine in machines for one in measured
+    ]
 
 
 def _compare_runs(before: Overview, after: Overview) -> TimeComparison:
     """Return the comparison of the calls that both files have, in the order of the first one."""
-    is_placed = not (before.unknown or after.unknown)
+    title = f"{after.source} against {before.source}"
+    if set(before.unknown) != set(after.unknown):
+        note = _lacking_note(before if before.unknown else after)
+        return TimeComparison(title, ("before", "after"), (), note)
+    is_placed = not before.unknown
     old = times_of(before.results, is_placed=is_placed)
     new = times_of(after.results, is_placed=is_placed)
     calls = [
@@ -115,32 +130,38 @@ def _compare_runs(before: Overview, after: Overview) -> TimeComparison:
     if not calls and statistics[0] != statistics[1]:
         told = [" and ".join(sorted(filter(None, one))) or "unknown" for one in statistics]
         note = f"not compared: the times of the first are {told[0]}, of the second {told[1]}"
-    title = f"{after.source} against {before.source}"
     return TimeComparison(title, ("before", "after"), calls, note)
 
 
-def _compare_with(one: Overview, machine: Machine) -> TimeComparison:
+def _lacking_note(one: Overview) -> str:
+    options = " and ".join(map(option_of, one.unknown))
+    return f"not compared: {one.source} does not say where it was measured: add {options}"
+
+
+def _compare_with(one: Overview, machine: Machine, max_ranks: float) -> TimeComparison:
     title = f"{one.source} against the fastest algorithms on {machine.name}, as predicted"
     columns = ("predicted", "measured")
     if one.unknown:
-        options = " and ".join(map(option_of, one.unknown))
-        note = f"not compared: {one.source} does not say where it was measured: add {options}"
-        return TimeComparison(title, columns, (), note)
+        return TimeComparison(title, columns, (), _lacking_note(one))
     # Load numba and SciPy, which results alone do not need.
     from tuner.machines.loader import assumed_costs_warning
     from tuner.machines.model_accuracy import SIMULATION
 
+    asked = [
+        (series, sizes)
+        for series, sizes in times_of(one.results).items()
+        if series.algorithm == DEFAULT and series.name in list(Collective)
+    ]
+    few = [(series, sizes) for series, sizes in asked if series.p <= max_ranks]
+    few = few[:MAX_PREDICTED_SERIES]
     try:
-        calls = [
-            call
-            for series, sizes in times_of(one.results).items()
-            if series.algorithm == DEFAULT and series.name in list(Collective)
-            for call in _predicted(series, sizes, machine)
-        ]
+        calls = [call for series, sizes in few for call in _predicted(series, sizes, machine)]
     except InputError as reason:
         return TimeComparison(title, columns, (), f"not compared: {reason}")
     note = assumed_costs_warning(machine) or machine.accuracy_sentence({SIMULATION})
-    return TimeComparison(title, columns, calls, note if calls else "nothing can be predicted")
+    if len(few) < len(asked):
+        note = f"{len(few)} of {len(asked)} collectives and numbers of ranks are predicted. {note}"
+    return TimeComparison(title, columns, calls, note if calls else NOTHING_PREDICTED)
 
 
 def _predicted(series: Series, sizes: TimesBySize, machine: Machine) -> Iterator[ComparedCall]:

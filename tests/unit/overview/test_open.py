@@ -1,5 +1,6 @@
 """`tuner open`: files of every kind, two runs, and a run beside a machine."""
 
+import gzip
 import json
 import math
 import shlex
@@ -54,7 +55,7 @@ def test_results_say_what_they_are_and_lack(tmp_path: Path) -> None:
     found = _opened(tmp_path / "osu.txt", OSU)
     assert found.kind == "benchmark results (osu)"
     assert found.facts == [
-        "allreduce of 1KiB to 64KiB",
+        "allreduce of 1KiB to 64KiB; times: mean over ranks",
         "it does not say where it was measured: add --ranks and --nodes",
     ]
     words = [shlex.split(one.text) for one in found.commands]
@@ -64,14 +65,16 @@ def test_results_say_what_they_are_and_lack(tmp_path: Path) -> None:
 
 def test_options_complete_results(tmp_path: Path) -> None:
     found = _opened(tmp_path / "osu.txt", OSU, p=64, nodes=8)
-    assert found.facts == ["allreduce of 1KiB to 64KiB on 64 ranks of 8 nodes"]
+    assert found.facts == [
+        "allreduce of 1KiB to 64KiB on 64 ranks of 8 nodes; times: mean over ranks"
+    ]
     assert not found.unknown
     assert "--ranks 64 --nodes 8" in found.commands[0].text
 
 
 def test_sizes_are_those_of_the_file(tmp_path: Path) -> None:
     gather = OSU.replace("Allreduce", "Allgather")
-    assert _opened(tmp_path / "osu.txt", gather).facts[0] == "allgather of 1KiB to 64KiB"
+    assert _opened(tmp_path / "osu.txt", gather).facts[0].startswith("allgather of 1KiB to 64KiB;")
 
 
 def test_damaged_results_are_refused(tmp_path: Path) -> None:
@@ -170,12 +173,86 @@ def test_a_run_is_compared_with_a_machine(
     assert last["ratio"] == pytest.approx(80e-6 / best["seconds"])
 
 
-def test_a_machine_needs_the_shape_of_the_results(
+def test_what_cannot_be_compared_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results, flat = _written(tmp_path / "osu.txt", OSU), _written(tmp_path / "flat.yaml", FLAT)
-    assert main(["open", results, flat]) == 2
-    assert "does not say where it was measured: add --ranks and --nodes" in capsys.readouterr().err
+    (found,) = _json(["open", results, flat], capsys)["comparisons"]
+    assert found["note"].endswith("does not say where it was measured: add --ranks and --nodes")
+    (found,) = _json(["open", results, flat, "--ranks", "16", "--nodes", "16"], capsys)[
+        "comparisons"
+    ]
+    assert found["note"].startswith("not compared: 16 ranks do not fit on topology flat8")
+
+
+def test_unlike_statistics_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = OSU.replace("Latency(us)", "Latency(us)  Min Latency(us)  Max Latency(us)  Iterations")
+    full = full.replace("20.0", "20.0 18.0 25.0 100").replace("80.0", "80.0 70.0 95.0 100")
+    names = [_written(tmp_path / "mean.txt", OSU), _written(tmp_path / "full.txt", full)]
+    (found,) = _json(["open", *names], capsys)["comparisons"]
+    assert found["note"] == (
+        "not compared: the times of the first are mean over ranks, of the second slowest rank"
+    )
+
+
+def test_a_run_on_known_ranks_is_not_compared_with_one_on_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = "collective,p,nodes,nbytes,median_us\nallreduce,2,1,1024,20\n"
+    names = [_written(tmp_path / "osu.txt", OSU), _written(tmp_path / "table.csv", table)]
+    (found,) = _json(["open", *names], capsys)["comparisons"]
+    assert "osu.txt does not say where it was measured" in found["note"]
+
+
+def test_slower_calls_are_named_in_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = _written(tmp_path / "before.txt", OSU)
+    after = _written(tmp_path / "after.txt", OSU.replace("80.0", "120.0"))
+    (found,) = _json(["open", before, after], capsys)["comparisons"]
+    assert "--collectives allreduce --sizes 65536" in found["commands"][0]["text"]
+
+
+def test_one_bad_file_leaves_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flat = _written(tmp_path / "flat.yaml", FLAT)
+    letter = _written(tmp_path / "letter.txt", "Dear all,\n")
+    assert main(["open", letter, flat]) == 1
+    printed = capsys.readouterr().out
+    assert "letter.txt: not read" in printed
+    assert "flat.yaml: a machine" in printed
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (OSU.encode("utf-16"), "neither text in UTF-8 nor a trace of Chakra"),
+        (gzip.compress(FLAT.encode()), "a compressed file, but no trace: unpack it"),
+        (b'{"kind": "letter"}', "tuner writes no files of kind 'letter'"),
+    ],
+)
+def test_what_is_not_read_is_called_so(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        open_file(str(path), UserMetadata())
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    assert _opened(tmp_path / "osu.txt", "\ufeff" + OSU).kind == "benchmark results (osu)"
+
+
+def test_a_long_word_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["a" * 5000])
+    with pytest.raises(InputError):
+        open_file("a" * 5000, UserMetadata())
+
+
+def test_calls_without_data_have_no_size(tmp_path: Path) -> None:
+    table = "collective,p,nodes,nbytes,median_us\nbarrier,8,8,0,20\n"
+    assert _opened(tmp_path / "table.csv", table).facts[0].startswith("barrier on 8 ranks")
 
 
 def test_a_file_alone_is_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

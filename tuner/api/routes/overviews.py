@@ -29,7 +29,7 @@ router = APIRouter(
 class SentFile(RequestBody):
     """A file and its content in Base64."""
 
-    name: str = Field(pattern=r"^[^/\\\x00-\x1f]{1,255}$", examples=["osu.txt"])
+    name: str = Field(pattern=r"^[\w+@=,-][\w.+@=,-]{0,59}$", examples=["osu.txt"])
     content: Base64Bytes = Field(strict=False, examples=[RESULTS])
 
 
@@ -69,6 +69,8 @@ class FileOverview(BaseModel):
 class ComparedTimes(BaseModel):
     """A call with a time and the one that it is compared with, in seconds."""
 
+    collective: str = Field(examples=["allreduce"], description="or another benchmark")
+    nbytes: int = Field(examples=[8])
     call: str = Field(examples=["allreduce of 8B on 64 ranks"])
     reference: float = Field(examples=[3.04e-6])
     seconds: float = Field(examples=[1.13e-5])
@@ -81,7 +83,10 @@ class ComparedFiles(BaseModel):
 
     title: str = Field(examples=["after.txt against before.txt"])
     columns: list[str] = Field(examples=[["before", "after"]])
+    summary: str = Field(examples=["1.09 times as long (geometric mean of 14 calls)"])
+    note: str = Field(examples=[""], description="what to know, or why nothing is compared")
     calls: list[ComparedTimes]
+    commands: list[OverviewCommand]
 
 
 class Overviews(BaseModel):

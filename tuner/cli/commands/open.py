@@ -17,7 +17,14 @@ from tuner.cli.terminal.output import (
     print_text,
 )
 from tuner.importers import UserMetadata
-from tuner.overview import Overview, TimeComparison, compare_overviews, overviews_record
+from tuner.overview import (
+    NOT_READ,
+    Overview,
+    TimeComparison,
+    compare_overviews,
+    open_files,
+    overviews_record,
+)
 from tuner.overview.slow_calls import NOISE
 
 MAX_ROWS = 12  # rows of a table, so that it fits on one screen

@@ -77,16 +77,25 @@ async function open(main, account) {
   await show(page, main);
 }
 
+/** Return whether files are dragged, not a text or a link. */
+function hasFiles(event) {
+  return event.dataTransfer?.types.includes("Files") && pageOf(location.pathname) !== LOGIN;
+}
+
 /** Open the files that were dropped, on whatever page. */
 async function drop(event) {
+  if (!hasFiles(event)) return;
   event.preventDefault();
-  const files = [...event.dataTransfer.files];
-  if (!files.length) return;
   history.pushState(null, "", pathOf("open"));
+  addEventListener("popstate", () => location.reload(), { once: true }); // back to the page of before
   const main = h("main", { id: "main", tabindex: -1 });
   document.getElementById("main").replaceWith(main);
   document.querySelector("nav a[aria-current]")?.removeAttribute("aria-current");
-  await showPage("open", main, files);
+  try {
+    await showPage("open", main, [...event.dataTransfer.files]);
+  } catch (error) {
+    main.prepend(h("p.error", { role: "alert" }, problemText(error)));
+  }
 }
 
 /** Move the focus to the content; the address stays, as its fragment may belong to the page. */
@@ -105,7 +114,7 @@ async function logOut() {
 async function start() {
   applyTheme();
   addEventListener("pagehide", keepAddress);
-  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("dragover", (event) => hasFiles(event) && event.preventDefault());
   addEventListener("drop", drop);
   const main = h("main", { id: "main", tabindex: -1 });
   const account = h("span");

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.base.errors import InputError
 
 MAX_BYTES = 256 << 20  # of a file, after decompression
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's number for files of gzip
 
 
@@ -24,7 +24,7 @@ def read_contents(path: Path) -> bytes:
             data = file.read(MAX_BYTES + 1)
     except OSError as reason:
         raise InputError(f"cannot be read: {reason.strerror}") from None
-    if data.startswith(_GZIP_MAGIC):
+    if data.startswith(GZIP_MAGIC):
         data = _decompress(data)
     if len(data) > MAX_BYTES:
         raise InputError(f"more than {MAX_BYTES >> 20} MiB: record fewer iterations")
