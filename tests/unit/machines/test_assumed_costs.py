@@ -16,6 +16,7 @@ from tuner.machines.loader import assumed_costs_warning, load_machine, machine_w
 from tuner.sim import simulate
 from tuner.topology import Placement
 from tuner.topology.readers import nominal_calibration
+from tuner.topology.readers.slurm import ASSUMED_RATES
 
 SLURM = "SwitchName=leaf Nodes=n[1-8]\n"
 
@@ -79,5 +80,6 @@ def test_cautions_of_the_files_of_a_combination_are_said(tmp_path: Path) -> None
     both = tmp_path / "both.yaml"
     both.write_text(f"combine: {{fabric: {written(tmp_path, text).name}, latency: 1us}}")
     said = machine_warnings(load_machine(both))
-    assert said[0].startswith("caution: of Slurm's topologies a, the cluster's default, is read")
-    assert said[1:] == ("",)
+    assert said[0] == f"caution: {ASSUMED_RATES}"
+    assert said[1].startswith("caution: of Slurm's topologies a, the cluster's default, is read")
+    assert said[2:] == ("",)

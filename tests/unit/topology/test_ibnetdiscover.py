@@ -11,6 +11,7 @@ from tuner.base.errors import InputError
 from tuner.base.hostlist import expand_hostlist
 from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.topology import Link, Topology
+from tuner.topology.readers.slurm import ASSUMED_RATES
 
 # ---- ibnetdiscover
 
@@ -261,12 +262,12 @@ def test_the_default_of_several_topologies_in_yaml_is_read() -> None:
     assert len(topology.nodes) == 201
     assert topology.nodes[-1].name == "007"
     assert links(topology)["01", "top"].count == 200
-    assert "to read another one (racks), move cluster_default" in topology.cautions[0]
+    assert "to read another one (racks), move cluster_default" in topology.cautions[1]
 
 
 def test_the_only_topology_in_yaml_is_read() -> None:
     topology = slurm(YAML_TREE.partition("- topology: main")[0])
-    assert (topology.name, topology.cautions) == ("racks", ())
+    assert (topology.name, topology.cautions) == ("racks", (ASSUMED_RATES,))
     assert topology.switches == ("b1", "all")
 
 

@@ -36,6 +36,9 @@ from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.topology.readers.yaml_fields import MAX_NODES
 
 CABLE_BANDWIDTH = 12.5e9  # bytes per second
+ASSUMED_RATES = (
+    f"Slurm's files state no rates: each cable is taken to have {CABLE_BANDWIDTH / 1e9:g} GB/s"
+)
 KEY_VALUE = re.compile(r"([A-Za-z]+)\s*=\s*(?![A-Za-z]+\s*=)(\S*)")
 KNOWN_KEYS = {
     key.lower(): key
@@ -93,7 +96,7 @@ def _parse_yaml(text: str) -> Topology:
         f"of Slurm's topologies {names[chosen]}, the cluster's default, is read; to read another"
         f" one ({others}), move cluster_default: true there"
     )
-    return replace(found, cautions=(caution,)) if others else found
+    return replace(found, cautions=(*found.cautions, caution)) if others else found
 
 
 def _yaml_entries(name: str, entry: dict[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -134,7 +137,13 @@ def _topology(topology_name: str, entries: Iterable[tuple[str, dict[str, str]]])
         for upper in switch.parents
         for link in _links_both_ways(switch.name, upper, up[switch.name])
     ]
-    return Topology(topology_name, tuple(map(Node, nodes)), tuple(switches), tuple(links))
+    return Topology(
+        topology_name,
+        tuple(map(Node, nodes)),
+        tuple(switches),
+        tuple(links),
+        cautions=(ASSUMED_RATES,),
+    )
 
 
 def _links_both_ways(lower: str, upper: str, cables: int) -> list[Link]:
