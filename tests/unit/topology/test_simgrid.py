@@ -10,6 +10,7 @@ import pytest
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import parse_topology
 from tuner.topology import Topology
+from tuner.topology.readers import simgrid_routes
 from tuner.topology.readers.safe_xml import XmlElement
 from tuner.topology.readers.simgrid_units import bandwidth, seconds
 
@@ -65,6 +66,7 @@ def test_a_cluster_without_a_zone_is_read_too() -> None:
 def test_all_messages_cross_a_backbone() -> None:
     topology = read(cluster(bb_bw="10Gbps", bb_lat="1us"))
     assert path(topology, 0, 1) == path(topology, 3, 2) == [WIRE, (1.25e9, 1e-6), WIRE]
+    assert path(read(cluster(bb_bw="0", bb_lat="0")), 0, 1) == [WIRE] * 2
     (backbone,) = [link for link in topology.links if link.latency == 1e-6]
     assert (backbone.source, backbone.target) == ("switch_up", "switch_down")
 
@@ -195,7 +197,8 @@ def test_both_directions_cross_a_shared_link_the_same_way() -> None:
 
 
 def test_a_link_to_oneself_is_that_of_messages_within_a_node() -> None:
-    topology = read(zone(DUPLEX + OWN, STAR + route("a", "a", "l9")))
+    own = "".join(route(name, name, "l9") for name in "abc")
+    topology = read(zone(DUPLEX + OWN, STAR + own))
     assert (topology.local_bandwidth, topology.local_latency) == (125e6, 9e-6)
 
 
@@ -228,6 +231,39 @@ TREE = {"topology": "FAT_TREE", "topo_parameters": "2;4,4;1,2;1,2"}
         (cluster(bw="0Bps"), "bw: a bandwidth of zero moves nothing"),
         (cluster(lat="5lightyears"), "lat is written like 50us, not '5lightyears'"),
         (cluster("0-15", **TREE | {"bb_bw": "1GBps"}), "bb_bw of a FAT_TREE cluster is not read"),
+        (cluster("0-15", **TREE | {"bb_lat": "1us"}), "bb_lat of a FAT_TREE cluster is not read"),
+        (
+            cluster(topology="TORUS", topo_parameters="2,2", bb_sharing_policy="SHARED"),
+            "bb_sharing_policy of a TORUS cluster is not read",
+        ),
+        (cluster(topo_parameters="2,2"), "topo_parameters of a FLAT cluster is not read"),
+        (cluster(bb_sharing_policy="FATPIPE"), "bb_sharing_policy is of no backbone: add bb_bw"),
+        (cluster(bb_lat="1us"), "bb_bw is written like 125MBps or 1Gbps, not ''"),
+        (cluster(bb_bw="0", bb_lat="1us"), "bb_bw: a bandwidth of zero moves nothing"),
+        (cluster("0-3,9-5"), "radical is like 0-15,20 .*, not '0-3,9-5'"),
+        (cluster(core="0"), "element <cluster>: core must be 1 to 65536, not 0"),
+        (cluster(lat="1e30w"), "lat is at most 3600s, not 1e30w"),
+        (cluster(bw="1e30Bps"), "bw is at most 1e.18Bps, not 1e30Bps"),
+        (cluster(prefix="n" * 201), "prefix is at most 200 printable characters, not 'nnn"),
+        (cluster(suffix="&#10;x"), r"suffix is at most 200 printable characters, not '.n?x'"),
+        (zone(DUPLEX, STAR, "a").replace('"z"', '"&#155;z"'), r"id is at most .*, not '.x9bz'"),
+        (
+            cluster("0-15", **TREE | {"prefix": "leaf", "suffix": ""}),
+            "host 'leaf0' has the name of a switch of this topology: change its prefix or suffix",
+        ),
+        (cluster("0-15", **TREE | {"topo_parameters": "2,9;4,4;1,2;1,2"}), "of a FAT_TREE are"),
+        (
+            cluster(topology="TORUS", topo_parameters=",".join(["1"] * 17)),
+            "each part of topo_parameters has at most 16 numbers and a product of at most 65536",
+        ),
+        (
+            cluster(topology="TORUS", topo_parameters=",".join(["999999"] * 800)),
+            "each part of topo_parameters has at most 16 numbers and a product of at most 65536",
+        ),
+        (
+            cluster(topology="TORUS", topo_parameters="256,257"),
+            "each part of topo_parameters has at most 16 numbers and a product of at most 65536",
+        ),
         (cluster("0-14", **TREE), "topo_parameters are of 16 hosts, but radical names 15"),
         (cluster("0-15", **TREE | {"topo_parameters": "2;4,4;2,2;1,2"}), "below 2 switches each"),
         (cluster("0-15", **TREE | {"topo_parameters": "3;4,4;1,2;1,2"}), "of a FAT_TREE are like"),
@@ -237,6 +273,23 @@ TREE = {"topology": "FAT_TREE", "topo_parameters": "2;4,4;1,2;1,2"}
         (cluster().replace("</zone>", "</zone><zone id='w' routing='Full'/>"), "several zones"),
         (cluster().replace("</zone>", "<link id='l'/></zone>"), "line 6, element <link>: several"),
         (cluster().replace("</zone>", "<zoneRoute/></zone>"), "element <zoneRoute>: not read"),
+        (
+            cluster().replace("/>\n</zone>", "><host id='h'/></cluster>\n</zone>"),
+            "line 5, element <host>: it is not read inside <cluster>: remove it",
+        ),
+        (
+            zone(DUPLEX, STAR).replace('core="2"/>', 'core="2"><link id="l"/></host>'),
+            "line 5, element <link>: it is not read inside <host>: remove it",
+        ),
+        (
+            zone(DUPLEX, STAR).replace("</route>", '<host id="l1"/></route>'),
+            "line 11, element <host>: it is not read inside <route>: remove it",
+        ),
+        (zone(DUPLEX, STAR).replace('core="2"', 'core="0"'), "core must be 1 to 65536, not 0"),
+        (
+            zone(DUPLEX, STAR.replace("YES", "maybe")),
+            "line 11, element <route>: symmetrical is YES or NO, not 'maybe'",
+        ),
         (zone(DUPLEX, STAR).replace("Full", "Floyd"), "routing 'Floyd' is not read, only Full"),
         (zone(DUPLEX, STAR, "abcd"), "there is no <route> from a to d"),
         (zone(DUPLEX, STAR, ""), "it has 0 hosts"),
@@ -259,7 +312,7 @@ TREE = {"topology": "FAT_TREE", "topo_parameters": "2;4,4;1,2;1,2"}
                     route("b", "c", "l2+", "l3-"), route("b", "c", "l2+", "l1-", "l1+", "l3-")
                 ),
             ),
-            "from b to c the links of all routes also lead over l2, l3",
+            "from b to c a shorter way over l2, l3 exists; such routes are not read",
         ),
         (zone(DUPLEX, route("a", "b", "l1+", "l1-"), "ab"), "would join hosts|same end"),
         (
@@ -269,8 +322,31 @@ TREE = {"topology": "FAT_TREE", "topo_parameters": "2;4,4;1,2;1,2"}
             ),
             "another link to itself than that of other hosts",
         ),
+        (
+            zone(DUPLEX + OWN, STAR + route("b", "b", "l9")),
+            "line 4, element <zone>: other hosts have a <route> to themselves, a has none: add it",
+        ),
+        (
+            zone(DUPLEX + OWN, STAR + route("b", "b", "l9") * 2),
+            "line 16, element <route>: the route from b to b is already on line 15",
+        ),
     ],
 )
 def test_what_is_not_represented_is_named(text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         read(text)
+
+
+def test_a_property_of_a_route_is_no_link() -> None:
+    text = zone(DUPLEX, STAR).replace("</route>", '<prop id="l1" value="1"/></route>')
+    topology = read(text)
+    assert path(topology, 0, 1) == path(read(zone(DUPLEX, STAR)), 0, 1)
+    assert topology.cautions == ("not read, as topologies have none: <prop> (line 11)",)
+
+
+def test_many_long_routes_are_refused_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simgrid_routes, "MAX_STEPS", 12)
+    assert len(read(zone(DUPLEX, STAR)).nodes) == 3
+    monkeypatch.setattr(simgrid_routes, "MAX_STEPS", 11)
+    with pytest.raises(InputError, match=r"6 routes of up to 2 links are too many: .* at most 11"):
+        read(zone(DUPLEX, STAR))

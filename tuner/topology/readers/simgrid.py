@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
-from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.topology import Link, Node, Topology
@@ -27,8 +26,8 @@ from tuner.topology.readers.cabling import Cabling, NetworkCable, ports_of_nodes
 from tuner.topology.readers.direct import Dragonfly, Torus
 from tuner.topology.readers.fabrics import FatTree, OneSwitch
 from tuner.topology.readers.safe_xml import XmlElement, parse_xml
-from tuner.topology.readers.simgrid_routes import routed_topology
-from tuner.topology.readers.simgrid_units import MAX_CORES, bandwidth, seconds
+from tuner.topology.readers.simgrid_routes import DUPLEX, routed_topology
+from tuner.topology.readers.simgrid_units import bandwidth, cores, seconds
 from tuner.topology.readers.yaml_fields import MAX_NODES
 
 VERSIONS = ("4", "4.1")
@@ -48,10 +47,20 @@ ATTRIBUTES = {  # of the elements that are read
     "route": ("src", "dst", "symmetrical"),
     "link_ctn": ("id", "direction"),
 }
+CHILDREN = {  # of those that have any, besides those that are not read
+    "platform": ZONES,
+    "zone": (*ZONES, "host", "link", "route"),
+    "AS": (*ZONES, "host", "link", "route"),
+    "route": ("link_ctn",),
+}
+NAMES = ("id", "prefix", "suffix")
+MAX_NAME_LENGTH = 200
 UNREAD = ("prop", "config", "process", "actor", "disk", "storage_type", "storage", "mount")
-DUPLEX = ("SPLITDUPLEX", "FULLDUPLEX")  # the second is its former name
+BACKBONE = ("bb_bw", "bb_lat")
+LOOPBACK = ("loopback_bw", "loopback_lat")
 NUMBERS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 PARAMETER = re.compile(r"[1-9][0-9]{0,5}")
+MAX_PARAMETERS = 16  # in one part of topo_parameters; a fat tree or torus has a few levels
 
 
 def parse_simgrid(text: str) -> Topology:
@@ -85,10 +94,22 @@ def _check_elements(element: XmlElement) -> Iterator[str]:
             continue
         if element.name not in ATTRIBUTES:
             raise InputError(f"{element}: not read: known are {', '.join(ATTRIBUTES)}")
-        for key, value in element.attributes.items():
-            if key not in ATTRIBUTES[element.name] and value:
-                raise InputError(f"{element}: {key}={shortened_repr(value)} is not read: remove it")
+        _check_attributes(element)
+        for child in element.children:
+            if child.name in ATTRIBUTES and child.name not in CHILDREN.get(element.name, ()):
+                raise InputError(f"{child}: it is not read inside <{element.name}>: remove it")
         waiting += reversed(element.children)
+
+
+def _check_attributes(element: XmlElement) -> None:
+    for key, value in element.attributes.items():
+        if key not in ATTRIBUTES[element.name] and value:
+            raise InputError(f"{element}: {key}={shortened_repr(value)} is not read: remove it")
+        if key in NAMES and not (len(value) <= MAX_NAME_LENGTH and value.isprintable()):
+            raise InputError(
+                f"{element}: {key} is at most {MAX_NAME_LENGTH} printable characters, not"
+                f" {shortened_repr(value)}"
+            )
 
 
 def _only_zone(element: XmlElement) -> XmlElement:
@@ -124,9 +145,15 @@ def _cluster(cluster: XmlElement, cautions: tuple[str, ...]) -> Topology:
     if shape not in makers:
         known = ", ".join(makers)
         raise InputError(f"{cluster}: topology {shortened_repr(shape)} is none of {known}")
-    _check_policies(cluster, shape)
+    _check_shape(cluster, shape)
     nodes = _nodes(cluster)
     wiring = makers[shape](cluster, nodes, _cable(cluster))
+    if taken := {node.name for node in nodes} & set(wiring.switches):
+        raise InputError(
+            f"{cluster}: host {shortened_repr(min(taken))} has the name of a switch of this"
+            " topology: change its prefix or suffix"
+        )
+    has_loopback = _states(cluster, LOOPBACK)
     return Topology(
         cluster.attributes.get("id", "cluster"),
         tuple(nodes),
@@ -134,11 +161,16 @@ def _cluster(cluster: XmlElement, cautions: tuple[str, ...]) -> Topology:
         wiring.links,
         routing=wiring.routing,
         cautions=cautions,
-        **_loopback(cluster),
+        local_bandwidth=bandwidth(cluster, LOOPBACK[0]) if has_loopback else None,
+        local_latency=seconds(cluster, LOOPBACK[1]) if has_loopback else None,
     )
 
 
-def _check_policies(cluster: XmlElement, shape: str) -> None:
+def _states(cluster: XmlElement, keys: Sequence[str]) -> bool:
+    return any(cluster.attributes.get(key, "") not in ("", "0") for key in keys)
+
+
+def _check_shape(cluster: XmlElement, shape: str) -> None:
     """Raise InputError for links that both directions share, and for those of another shape."""
     policy = cluster.attributes.get("sharing_policy", DUPLEX[0])
     if policy not in DUPLEX:
@@ -146,9 +178,9 @@ def _check_policies(cluster: XmlElement, shape: str) -> None:
             f"{cluster}: sharing_policy {shortened_repr(policy)} is not read, only {DUPLEX[0]}: a"
             " cable carries both directions at once"
         )
-    wrong = ["limiter_link"] if shape == "FLAT" else ["limiter_link", "bb_bw"]
-    for key in wrong:
-        if cluster.attributes.get(key, "0") not in ("", "0"):
+    unused = ("topo_parameters",) if shape == "FLAT" else (*BACKBONE, "bb_sharing_policy")
+    for key in ("limiter_link", *unused):
+        if _states(cluster, (key,)):
             raise InputError(f"{cluster}: {key} of a {shape} cluster is not read: remove it")
 
 
@@ -156,16 +188,15 @@ def _nodes(cluster: XmlElement) -> list[Node]:
     told = cluster.attributes
     numbers = [NUMBERS.fullmatch(part.strip()) for part in told.get("radical", "").split(",")]
     spans = [(int(one[1]), int(one[2] or one[1])) for one in numbers if one]
-    number = sum(max(0, last - first + 1) for first, last in spans)
-    if None in numbers or not 1 <= number <= MAX_NODES:
+    lengths = [last - first + 1 for first, last in spans]
+    if None in numbers or min(lengths) < 1 or sum(lengths) > MAX_NODES:
         raise InputError(
             f"{cluster}: radical is like 0-15,20 and means 1 to {MAX_NODES} hosts, not"
             f" {shortened_repr(told.get('radical', ''))}"
         )
-    cores = max(1, cluster.int_attribute("core", 1, MAX_CORES))
-    prefix, suffix = told.get("prefix", ""), told.get("suffix", "")
+    prefix, suffix, each = told.get("prefix", ""), told.get("suffix", ""), cores(cluster)
     return [
-        Node(f"{prefix}{n}{suffix}", cores) for first, last in spans for n in range(first, last + 1)
+        Node(f"{prefix}{n}{suffix}", each) for first, last in spans for n in range(first, last + 1)
     ]
 
 
@@ -173,20 +204,12 @@ def _cable(cluster: XmlElement, count: int = 1) -> NetworkCable:
     return NetworkCable(bandwidth(cluster, "bw", count), seconds(cluster, "lat"))
 
 
-def _loopback(cluster: XmlElement) -> dict[str, Any]:
-    """Return the fields of a topology on messages within a node."""
-    if not any(cluster.attributes.get(key) for key in ("loopback_bw", "loopback_lat")):
-        return {}
-    return {
-        "local_latency": seconds(cluster, "loopback_lat"),
-        "local_bandwidth": bandwidth(cluster, "loopback_bw"),
-    }
-
-
 def _flat(cluster: XmlElement, nodes: list[Node], cable: NetworkCable) -> Cabling:
     """Return one switch or, with a backbone that all messages cross, one at each of its ends."""
     ports = ports_of_nodes(nodes)
-    if not cluster.attributes.get("bb_bw"):
+    if not _states(cluster, BACKBONE):
+        if _states(cluster, ("bb_sharing_policy",)):
+            raise InputError(f"{cluster}: bb_sharing_policy is of no backbone: add bb_bw")
         return OneSwitch(cable).cabling(ports)
     policy = cluster.attributes.get("bb_sharing_policy", "SHARED")
     width = bandwidth(cluster, "bb_bw")
@@ -206,9 +229,10 @@ def _flat(cluster: XmlElement, nodes: list[Node], cable: NetworkCable) -> Cablin
 
 
 def _fat_tree(cluster: XmlElement, nodes: list[Node], cable: NetworkCable) -> Cabling:
-    (levels, *_), down, up, cables = _parameters(cluster, 4, "2;4,4;1,2;1,2")
-    if not len(down) == len(up) == len(cables) == levels:
-        raise _parameters_error(cluster, "2;4,4;1,2;1,2")
+    example = "2;4,4;1,2;1,2"
+    levels, down, up, cables = _parameters(cluster, 4, example)
+    if not (len(down),) == (len(up),) == (len(cables),) == levels:
+        raise _parameters_error(cluster, example)
     if up[0] > 1:
         raise InputError(f"{cluster}: hosts below {up[0]} switches each are not read, only below 1")
     _check_number(cluster, nodes, math.prod(down))
@@ -263,7 +287,13 @@ def _parameters(cluster: XmlElement, parts: int, example: str) -> list[tuple[int
     words = [[word.strip() for word in part.split(",")] for part in text.split(";")]
     if len(words) != parts or not all(PARAMETER.fullmatch(w) for part in words for w in part):
         raise _parameters_error(cluster, example)
-    return [tuple(map(int, part)) for part in words]
+    numbers = [tuple(map(int, part)) for part in words]
+    if max(map(len, numbers)) > MAX_PARAMETERS or max(map(math.prod, numbers)) > MAX_NODES:
+        raise InputError(
+            f"{cluster}: each part of topo_parameters has at most {MAX_PARAMETERS} numbers and a"
+            f" product of at most {MAX_NODES}"
+        )
+    return numbers
 
 
 def _parameters_error(cluster: XmlElement, example: str) -> InputError:

@@ -11,45 +11,45 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, count, permutations
-from typing import Any
 
 import numpy as np
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.topology import Link, Node, Topology
 from tuner.topology.readers.safe_xml import XmlElement
-from tuner.topology.readers.simgrid_units import MAX_CORES, bandwidth, seconds
+from tuner.topology.readers.simgrid_units import bandwidth, cores, seconds
 from tuner.topology.readers.yaml_fields import MAX_NODES
 
 FULL = "Full"
-SHARED, DUPLEX = "SHARED", ("SPLITDUPLEX", "FULLDUPLEX")
+SHARED = "SHARED"
+DUPLEX = ("SPLITDUPLEX", "FULLDUPLEX")  # the second is its former name
 FAT_PIPE = "FATPIPE"  # messages do not share it
 OPPOSITE = {"UP": "DOWN", "DOWN": "UP", "": ""}
 
 BEGIN, END = "begin", "end"
 MAX_NAMED = 8  # links in a message
+MAX_STEPS = 1 << 22  # pairs of hosts times links of the longest route: 32 MiB
 
 Channel = tuple[str, str]  # a link and its direction, "" of a link that both directions share
 Vertex = tuple[str, ...]  # a host, or the begin or end of a channel
 Pair = tuple[str, str]  # hosts
+Routes = dict[Pair, tuple[XmlElement, list[Channel]]]  # from source to target
 
 
 @dataclass
 class _Zone:
     """What a zone holds, and the ends of its links as far as they are known.
 
-    routes      source and target -> element and links
-    loopbacks   bandwidth and latency of the routes from hosts to themselves
+    routes      between different hosts
+    loopbacks   from hosts to themselves
     gaps        ends of one link and begins of the next that are joined by a link of their own
-    named       links in routes
     """
 
     hosts: dict[str, XmlElement]
     links: dict[str, XmlElement]
-    routes: dict[Pair, tuple[XmlElement, list[Channel]]] = field(default_factory=dict)
-    loopbacks: dict[tuple[float, float], XmlElement] = field(default_factory=dict)
+    routes: Routes = field(default_factory=dict)
+    loopbacks: Routes = field(default_factory=dict)
     gaps: dict[tuple[Vertex, Vertex], None] = field(default_factory=dict)
-    named: set[str] = field(default_factory=set)
     _same: dict[Vertex, Vertex] = field(default_factory=dict)
 
     def root(self, vertex: Vertex) -> Vertex:
@@ -69,9 +69,6 @@ class _Zone:
             )
         if a != b:
             self._same[b] = a
-
-    def policy(self, link: str) -> str:
-        return self.links[link].attributes.get("sharing_policy", SHARED)
 
 
 def routed_topology(element: XmlElement, cautions: tuple[str, ...]) -> Topology:
@@ -108,32 +105,31 @@ def _add_route(zone: _Zone, route: XmlElement) -> None:
     for end in (source, target):
         if end not in zone.hosts:
             raise InputError(f"{route}: there is no host {shortened_repr(end)} in its zone")
-    channels = [_channel(zone, child, source == target) for child in route.children]
+    steps = [child for child in route.children if child.name == "link_ctn"]
+    channels = [_channel(zone, step, source == target) for step in steps]
     if not channels:
         raise InputError(f"{route}: a route without links is not read")
-    if source == target:
-        links = [zone.links[link] for link, _ in channels]
-        rate = min(bandwidth(link, "bandwidth") for link in links)
-        zone.loopbacks[rate, sum(seconds(link, "latency") for link in links)] = route
-        return
+    symmetrical = route.attributes.get("symmetrical", "YES")
+    if symmetrical.upper() not in ("YES", "NO"):
+        raise InputError(f"{route}: symmetrical is YES or NO, not {shortened_repr(symmetrical)}")
     routes = {(source, target): channels}
-    if route.attributes.get("symmetrical", "YES").upper() == "YES":
+    if symmetrical.upper() == "YES":
         routes[target, source] = [(link, OPPOSITE[way]) for link, way in reversed(channels)]
+    known = zone.loopbacks if source == target else zone.routes
     for pair, way in routes.items():
-        if pair in zone.routes:
+        if pair in known:
             raise InputError(
                 f"{route}: the route from {pair[0]} to {pair[1]} is already on line"
-                f" {zone.routes[pair][0].line}"
+                f" {known[pair][0].line}"
             )
-        zone.routes[pair] = route, way
+        known[pair] = route, way
 
 
 def _channel(zone: _Zone, step: XmlElement, is_loopback: bool) -> Channel:
     link, way = (step.attributes.get(key, "") for key in ("id", "direction"))
     if link not in zone.links:
         raise InputError(f"{step}: there is no link {shortened_repr(link)} in its zone")
-    zone.named.add(link)
-    policy = zone.policy(link)
+    policy = zone.links[link].attributes.get("sharing_policy", SHARED)
     known = (FAT_PIPE,) if is_loopback else (SHARED, *DUPLEX)
     if policy not in known:
         where = "from a host to itself" if is_loopback else "between hosts"
@@ -163,22 +159,24 @@ def _join_ends(zone: _Zone, pair: Pair, route: XmlElement, channels: list[Channe
 
 def _topology(element: XmlElement, zone: _Zone, cautions: tuple[str, ...]) -> Topology:
     used = list(dict.fromkeys(chain.from_iterable(way for _, way in zone.routes.values())))
-    if unused := [link for link in zone.links if link not in zone.named]:
+    named = {
+        link for _, way in (*zone.routes.values(), *zone.loopbacks.values()) for link, _ in way
+    }
+    if unused := [link for link in zone.links if link not in named]:
         more = ", ..." if len(unused) > MAX_NAMED else ""
         cautions += (f"no route uses the links {', '.join(unused[:MAX_NAMED])}{more}",)
     links = tuple(_links(zone, used))
+    local_bandwidth, local_latency = _loopback(element, zone)
     ends = dict.fromkeys(chain.from_iterable((link.source, link.target) for link in links))
     topology = Topology(
         element.attributes.get("id", "zone"),
-        tuple(
-            Node(name, max(1, host.int_attribute("core", 1, MAX_CORES)))
-            for name, host in zone.hosts.items()
-        ),
+        tuple(Node(name, cores(host)) for name, host in zone.hosts.items()),
         tuple(end for end in ends if end not in zone.hosts),
         links,
         routing="first",
         cautions=cautions,
-        **_loopback(zone),
+        local_bandwidth=local_bandwidth,
+        local_latency=local_latency,
     )
     _check_routes(topology, zone, used)
     return topology
@@ -211,29 +209,43 @@ def _links(zone: _Zone, used: list[Channel]) -> Iterator[Link]:
         yield Link(*ends, plenty, 0.0)
 
 
-def _loopback(zone: _Zone) -> dict[str, Any]:
-    """Return the fields of a topology on messages within a node."""
-    if len(zone.loopbacks) > 1:
+def _loopback(element: XmlElement, zone: _Zone) -> tuple[float | None, float | None]:
+    """Return bandwidth and latency of messages within a node; raise InputError unless all agree."""
+    told = dict[tuple[float, float], XmlElement]()
+    for route, channels in zone.loopbacks.values():
+        links = [zone.links[link] for link, _ in channels]
+        rate = min(bandwidth(link, "bandwidth") for link in links)
+        told[rate, sum(seconds(link, "latency") for link in links)] = route
+    if not told:
+        return None, None
+    if len(told) > 1:
         raise InputError(
-            f"{list(zone.loopbacks.values())[1]}: another link to itself than that of other hosts"
+            f"{list(told.values())[1]}: another link to itself than that of other hosts"
         )
-    return {
-        name: value
-        for told in zone.loopbacks
-        for name, value in zip(("local_bandwidth", "local_latency"), told, strict=True)
-    }
+    lacking = next((host for host in zone.hosts if (host, host) not in zone.loopbacks), None)
+    if lacking:
+        raise InputError(
+            f"{element}: other hosts have a <route> to themselves, {lacking} has none: add it"
+        )
+    return next(iter(told))
 
 
 def _check_routes(topology: Topology, zone: _Zone, used: list[Channel]) -> None:
     """Raise InputError where a route of the file is not the shortest one."""
+    longest = max((len(channels) for _, channels in zone.routes.values()), default=0)
+    if len(zone.routes) * longest > MAX_STEPS:
+        raise InputError(
+            f"{len(zone.routes)} routes of up to {longest} links are too many: the product is at"
+            f" most {MAX_STEPS}"
+        )
     number = {name: i for i, name in enumerate(zone.hosts)}
     ends = np.array([[number[a], number[b]] for a, b in zone.routes], dtype=np.int64).reshape(-1, 2)
     found = topology.graph.routes(ends[:, 0], ends[:, 1])
-    for row, (pair, (route, channels)) in zip(found.tolist(), zone.routes.items(), strict=True):
-        shortest = [used[link] for link in row if 0 <= link < len(used)]
+    for row, (pair, (route, channels)) in zip(found, zone.routes.items(), strict=True):
+        shortest = [used[link] for link in row.tolist() if 0 <= link < len(used)]
         if shortest != channels:
             raise InputError(
-                f"{route}: from {pair[0]} to {pair[1]} the links of all routes also lead over"
-                f" {', '.join(link for link, _ in shortest[:MAX_NAMED])}, and only routes over the"
-                " fewest links are read"
+                f"{route}: from {pair[0]} to {pair[1]} a shorter way over"
+                f" {', '.join(link for link, _ in shortest[:MAX_NAMED])} exists; such routes are"
+                " not read"
             )
