@@ -63,6 +63,9 @@ def old_records() -> list[dict[str, object]]:
     ]
 
 
+OLD = list(enumerate(old_records()))
+
+
 def table() -> str:
     columns = [f"{OLD_KEYS.get(key, key)}_gpu_{b}" for key in KEYED for b in range(3)]
     rows = [
@@ -136,7 +139,15 @@ def test_the_weight_of_two_hops_counts_in_rocm_smi_too() -> None:
         (("XGMI         SELF", "UNKNOWN      SELF"), "link type, row .*: XGMI or PCIE belongs"),
         (("XGMI         XGMI         SELF", "XGMI         SELF"), "line 20: a row of 'LINK TYPE"),
         (("50000-100000", "fast"), "bandwidths, row .*: a range such as 50000-100000"),
-        (("50000-100000 N/A", "50000-50000  N/A"), "has another xGMI link to"),
+        (("50000-100000", "0-50000"), "bandwidths, row .*: a range such as 50000-100000"),
+        (("50000-100000", "100000-50000"), "bandwidths, row .*: a range such as 50000-100000"),
+        (("50000-100000", "1-999999999"), "of up to 16 links belongs here, not '1-999999999'"),
+        (
+            ("50000-100000 N/A", "50000-50000  N/A"),
+            "has another xGMI link to .*: bandwidths '50000-100000', '50000-50000'",
+        ),
+        (("ENABLED", "BROKEN "), "accesses, row .*: ENABLED or DISABLED belongs here, not 'BROKEN"),
+        (("XGMI         SELF", "XGMI         XGMI"), "SELF or 0 belongs here and .*not 'XGMI'"),
         (("1            1            0", "1            one          0"), "hops, row .*: a number"),
     ],
 )
@@ -151,7 +162,20 @@ def test_bad_tables_are_named(change: tuple[str, str], sentence: str) -> None:
     [
         ("[{", "not JSON that amd-smi writes"),
         ("[" * 100_000, "not JSON that amd-smi writes"),
-        ('{"link_type": 1}', "amd-smi's JSON is a list of GPUs"),
+        ('{"link_type": 1}', "amd-smi's JSON is a list of GPUs and nothing around it, such as"),
+        ('[{"gpu": 0, "gpu": 1}]', "the key 'gpu' is there twice in one object of JSON"),
+        ('[{"links": []}]', "`gpu` is a number, not None"),
+        (
+            json.dumps([{"gpu": 0, "links": [{"gpu": 0, "link_type": "SELF"}] * 2}]),
+            "row GPU0, column GPU0: told twice",
+        ),
+        (json.dumps([*old_records(), old_records()[0]]), "row GPU0, column GPU0: told twice"),
+        (table() + table().splitlines()[1], "row GPU0, column GPU0: told twice"),
+        (table().replace("weight_gpu_1", "weight_gpu_0"), "weight, row GPU0, column GPU0: told"),
+        (
+            json.dumps([{k: v for k, v in gpu.items() if k != "hops" or a} for a, gpu in OLD]),
+            "hops, row GPU0, column GPU0: its GPUs are not those of 'link type'",
+        ),
         ('[{"gpu": 0, "links": [{"link_type": "XGMI"}]}]', "a link of GPU 0 names no other `gpu`"),
         (json.dumps(old_records()[:2]), "link type, row GPU0, column GPU2"),
         ("gpu,link_type_gpu_0,link_type_gpu_1\n0,SELF\n", "GPU '0': not one field per column"),
@@ -161,3 +185,41 @@ def test_bad_tables_are_named(change: tuple[str, str], sentence: str) -> None:
 def test_damaged_records_are_named(text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         parse_topology(text, "amd-smi")
+
+
+def test_the_output_of_a_second_computer_is_refused() -> None:
+    with pytest.raises(InputError, match=r"line \d+: a second 'LINK TYPE TABLE': leave what"):
+        read(TEXT + TEXT[TEXT.index("HOPS TABLE") :])
+    with pytest.raises(InputError, match="a second 'Link Type between two GPUs'"):
+        parse_topology(GPUS_OF_AMD * 2)
+
+
+def test_a_matrix_of_other_gpus_is_refused() -> None:
+    start = TEXT.index("HOPS TABLE")
+    other = TEXT[:start] + TEXT[start:].replace(BUSES[0], "0000:77:00.0", 2)
+    with pytest.raises(InputError, match=r"hops, row .*: its GPUs are not those of 'link type'"):
+        read(other)
+
+
+def test_more_gpus_than_a_node_holds_are_refused_before_pairs_are_read() -> None:
+    names = " ".join(f"GPU{n}" for n in range(257))
+    with pytest.raises(InputError, match="line 2: 257 GPUs in one node: at most 256 are read"):
+        read(f"LINK TYPE TABLE:\n{names}\nGPU0 SELF\n")
+    records = [{"gpu": n, "link_type": {f"gpu_{n}": "SELF"}} for n in range(257)]
+    with pytest.raises(InputError, match="257 GPUs in one node: at most 256 are read"):
+        read(json.dumps(records))
+
+
+@pytest.mark.parametrize("change", [("Node: 1", "Node: -1"), ("GPU 2   ", "GPU 3   ")])
+def test_numa_nodes_count_only_where_all_are_told(change: tuple[str, str]) -> None:
+    assert cpus(parse_topology(GPUS_OF_AMD)[1]) == 2
+    assert change[0] in GPUS_OF_AMD
+    _, topology = parse_topology(GPUS_OF_AMD.replace(*change))
+    assert cpus(topology) == 1
+    assert UNKNOWN_CPUS in topology.cautions
+
+
+def test_a_gpu_has_one_numa_node() -> None:
+    text = GPUS_OF_AMD.replace("GPU 2   ", "GPU 1   ")
+    with pytest.raises(InputError, match=r"line \d+: a second NUMA node of GPU1: leave one"):
+        parse_topology(text)

@@ -9,9 +9,9 @@ told. A PCIe link has 12 GB/s, and an xGMI link without a stated bandwidth 24 GB
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations, combinations_with_replacement, permutations
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.topology import CPU, GPU, Node, Topology
@@ -23,16 +23,33 @@ from tuner.topology.readers.node_builder import (
     NodeBuilder,
     PciBranch,
 )
+from tuner.topology.readers.yaml_fields import MAX_DEVICES
 
 XGMI, LINK_TYPES = "XGMI", ("XGMI", "PCIE")
 NOT_TOLD, DISABLED = "N/A", "DISABLED"
 DIFFERENT_CPUS = "3"  # hops between GPUs of different NUMA nodes, from AMD's page on amd-smi
 XGMI_HOP_WEIGHT = 15  # of each hop over xGMI, from kfd_crat.c of Linux's amdgpu
 UNKNOWN_CPUS = "the file does not say which GPUs are on which CPU: all are taken to be on one"
+SELF = ("SELF", "0")  # the type of a GPU and itself: amd-smi, rocm-smi
+MAX_LINKS = 16  # of a pair: more than any product has
 BANDWIDTH = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")  # MB/s of one link and of all of a pair
 NUMBER = re.compile(r"[0-9]{1,9}")
 
 Cells = dict[tuple[str, str], str]  # by row and column
+
+
+def _is_range(text: str) -> bool:
+    found = BANDWIDTH.fullmatch(text)
+    low, high = map(int, found.groups()) if found else (1, 0)
+    return low == high == 0 or 0 < low <= high <= MAX_LINKS * low
+
+
+CELLS: dict[str, tuple[Callable[[str], object], str]] = {  # by matrix: what is read, in words
+    "hops": (NUMBER.fullmatch, "a number"),
+    "weights": (NUMBER.fullmatch, "a number"),
+    "bandwidths": (_is_range, "a range such as 50000-100000 (MB/s) of up to 16 links"),
+    "accesses": (("ENABLED", DISABLED).__contains__, f"ENABLED or {DISABLED}"),
+}
 
 
 @dataclass(frozen=True)
@@ -52,22 +69,22 @@ class GpuPairs:
     @property
     def names(self) -> list[str]:
         """Return the GPUs in the order of the file."""
-        return list(dict.fromkeys(end for ends in zip(*self.types, strict=True) for end in ends))
+        return list(dict.fromkeys(chain.from_iterable(self.types)))
 
-    def number(self, matrix: str, pair: tuple[str, str]) -> int:
-        """Return a number of hops or a weight, 0 where none is told."""
-        cell = getattr(self, matrix).get(pair, NOT_TOLD)
-        if cell != NOT_TOLD and not NUMBER.fullmatch(cell):
-            raise _cell_error(matrix, pair, "a number", cell)
-        return 0 if cell == NOT_TOLD else int(cell)
+    def cell(self, matrix: str, pair: tuple[str, str]) -> str:
+        """Return what a cell says, "" where it is not told; raise InputError for other words."""
+        text: str = getattr(self, matrix).get(pair, NOT_TOLD)
+        is_read, wanted = CELLS[matrix]
+        if text != NOT_TOLD and not is_read(text):
+            raise InputError(
+                f"{matrix}, row {pair[0]}, column {pair[1]}: {wanted} belongs here, not"
+                f" {shortened_repr(text)}"
+            )
+        return "" if text == NOT_TOLD else text
 
     def bandwidth(self, pair: tuple[str, str]) -> tuple[float, int]:
         """Return bytes per second and number of links between two GPUs, (0, 0) for none told."""
-        cell = self.bandwidths.get(pair, NOT_TOLD)
-        found = BANDWIDTH.fullmatch(cell)
-        if found is None and cell != NOT_TOLD:
-            raise _cell_error("bandwidths", pair, "a range such as 50000-100000 (MB/s)", cell)
-        low, high = map(int, found.groups()) if found else (0, 0)
+        low, high = map(int, (self.cell("bandwidths", pair) or "0-0").split("-"))
         return high * 1e6, high // low if low and high % low == 0 else min(high, 1)
 
     def xgmi_links(self) -> dict[tuple[str, str], tuple[float, int]]:
@@ -80,26 +97,45 @@ class GpuPairs:
         linked = {
             pair: link
             for pair, link in stated.items()
-            if self.number("hops", pair) <= 1
-            and self.number("weights", pair) <= XGMI_HOP_WEIGHT
-            and self.accesses.get(pair) != DISABLED
+            if int(self.cell("hops", pair) or 0) <= 1
+            and int(self.cell("weights", pair) or 0) <= XGMI_HOP_WEIGHT
+            and self.cell("accesses", pair) != DISABLED
             and (link[0] or not says_bandwidths)
         }
         for (a, b), link in linked.items():
             if linked.get((b, a)) != link:
-                raise InputError(f"{a} has another xGMI link to {b} than {b} to {a}")
+                cells = ((name, self.cell(name, (a, b)), self.cell(name, (b, a))) for name in CELLS)
+                found = (f"{name} {one!r}, {other!r}" for name, one, other in cells if one != other)
+                raise InputError(
+                    f"{a} has another xGMI link to {b} than {b} to {a}: {'; '.join(found)}"
+                )
         return {pair: linked[pair] for pair in combinations(self.names, 2) if pair in linked}
 
-    def check_types(self) -> None:
-        """Raise InputError for a pair whose type is unknown, or not the same from both sides."""
-        for a, b in combinations(self.names, 2):
+    def check(self) -> None:
+        """Raise InputError for too many GPUs, and for what matrices say of other GPUs or unclearly.
+
+        The type of a pair is the same from both sides.
+        """
+        if len(self.names) > MAX_DEVICES:
+            raise InputError(f"{len(self.names)} GPUs in one node: at most {MAX_DEVICES} are read")
+        for a, b in combinations_with_replacement(self.names, 2):
             one, other = (self.types.get(pair, NOT_TOLD) for pair in ((a, b), (b, a)))
-            if one not in LINK_TYPES or one != other:
+            known = SELF if a == b else LINK_TYPES
+            if one not in known or one != other:
                 found = " and ".join(map(shortened_repr, (one, other)))
                 raise InputError(
-                    f"{self.what}, row {a}, column {b}: {' or '.join(LINK_TYPES)} belongs here and"
+                    f"{self.what}, row {a}, column {b}: {' or '.join(known)} belongs here and"
                     f" in the opposite cell, not {found}"
                 )
+        for matrix in CELLS:
+            cells: Cells = getattr(self, matrix)
+            if cells and (others := cells.keys() ^ self.types.keys()):
+                a, b = min(others)
+                raise InputError(
+                    f"{matrix}, row {a}, column {b}: its GPUs are not those of {self.what!r}"
+                )
+            for pair in permutations(self.names, 2):
+                self.cell(matrix, pair)
 
 
 def amd_topology(pairs: GpuPairs, numa_nodes: Mapping[str, str]) -> Topology:
@@ -107,7 +143,7 @@ def amd_topology(pairs: GpuPairs, numa_nodes: Mapping[str, str]) -> Topology:
 
     numa_nodes      NUMA node of each GPU, {} where not told
     """
-    pairs.check_types()
+    pairs.check()
     names, links = pairs.names, pairs.xgmi_links()
     cpu_of = {name: numa_nodes.get(name, "") for name in names}
     if not numa_nodes:
@@ -141,8 +177,15 @@ def read_matrix(
     Raises InputError unless the line of columns and each row name GPUs, and all rows are there.
     """
     start = titles.index(title) + 1 if title in titles else len(lines)
+    if title in titles[start:]:
+        number = titles.index(title, start) + 1
+        raise InputError(f"line {number}: a second {title!r}: leave what one computer says")
     end = next((i for i in range(start, len(lines)) if titles[i] or not lines[i]), len(lines))
     columns, *rows = [line.split() for line in lines[start:end]] or [[]]
+    if len(columns) > MAX_DEVICES:
+        raise InputError(
+            f"line {start + 1}: {len(columns)} GPUs in one node: at most {MAX_DEVICES} are read"
+        )
     for number, words in enumerate(rows, start + 2):
         if len(words) != len(columns) + 1:
             raise InputError(
@@ -160,10 +203,3 @@ def read_matrix(
 def _cells(names: list[str], rows: list[list[str]]) -> Iterator[tuple[tuple[str, str], str]]:
     for row, *cells in rows:
         yield from (((row, name), cell) for name, cell in zip(names, cells, strict=True))
-
-
-def _cell_error(what: str, pair: tuple[str, str], wanted: str, found: str) -> InputError:
-    return InputError(
-        f"{what}, row {pair[0]}, column {pair[1]}: {wanted} belongs here, not"
-        f" {shortened_repr(found)}"
-    )

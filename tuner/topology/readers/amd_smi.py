@@ -16,7 +16,7 @@ import csv
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
@@ -25,7 +25,9 @@ from tuner.topology.readers.amd_gpus import Cells, GpuPairs, amd_topology, read_
 
 TABLE = re.compile(r"([A-Z][A-Z -]* TABLE):")
 GPU_NAME = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]|GPU[0-9]{1,4}")
+NUMBER = re.compile(r"[0-9]{1,4}")
 COLUMN = re.compile(r"(\w{1,40}?)_gpu_([0-9]{1,4})")
+Row = tuple[object, list[tuple[str, object]]]  # a GPU, and names such as weight_gpu_1 with values
 # field of GpuPairs -> table, and keys in JSON and CSV
 NAMES = {
     "types": ("LINK TYPE TABLE", "link_type"),
@@ -40,9 +42,9 @@ def parse_amd_smi(text: str) -> Topology:
     """Return a topology of one node; raise InputError naming the matrix and the place in it."""
     text = text.lstrip("\ufeff \t\r\n")
     if text.startswith(("[", "{")):
-        named = _by_key(_json_cells(_load(text)))
+        named = _matrices(_json_rows(_load(text)))
     elif text.startswith("gpu,"):
-        named = _by_key(_csv_cells(text))
+        named = _matrices(_csv_rows(text))
     else:
         lines = [line.strip() for line in text.splitlines()]
         titles = [found and found[1] for found in map(TABLE.fullmatch, lines)]
@@ -57,51 +59,65 @@ def parse_amd_smi(text: str) -> Topology:
     return amd_topology(GpuPairs("link type", **cells), {})
 
 
-def _by_key(cells: Iterable[tuple[str, str, str, object]]) -> dict[str, Cells]:
-    """Return the cells by what they say, from tuples of it, row, column and value."""
+def _matrices(rows: Iterable[Row]) -> dict[str, Cells]:
+    """Return the cells by what they say; raise InputError for a cell that is there twice."""
     named = defaultdict[str, Cells](dict)
-    for key, row, column, value in cells:
-        named[key][f"GPU{row}", f"GPU{column}"] = str(value)
+    for gpu, cells in rows:
+        if not NUMBER.fullmatch(str(gpu)):
+            raise InputError(f"`gpu` is a number, not {shortened_repr(gpu)}")
+        for name, value in cells:
+            if found := COLUMN.fullmatch(name):
+                pair = f"GPU{gpu}", f"GPU{found[2]}"
+                if pair in named[found[1]]:
+                    raise InputError(f"{found[1]}, row {pair[0]}, column {pair[1]}: told twice")
+                named[found[1]][pair] = str(value)
     return named
 
 
 def _load(text: str) -> list[dict[str, Any]]:
     try:
-        record = json.loads(text)
+        record = json.loads(text, object_pairs_hook=_mapping)
     except (ValueError, RecursionError) as reason:
         raise InputError(f"not JSON that amd-smi writes: {reason}") from None
     if not isinstance(record, list) or not all(isinstance(gpu, dict) for gpu in record):
-        raise InputError("amd-smi's JSON is a list of GPUs: take `amd-smi topology --json`")
+        raise InputError(
+            "amd-smi's JSON is a list of GPUs and nothing around it, such as"
+            f' [{{"gpu": 0, "links": [...]}}, ...], not {shortened_repr(record)}'
+        )
     return record
 
 
-def _json_cells(record: list[dict[str, Any]]) -> Iterator[tuple[str, str, str, object]]:
-    """Yield what is said, row, column and value; one list of links per GPU, or one mapping each."""
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise InputError(f"the key {shortened_repr(twice)} is there twice in one object of JSON")
+    return found
+
+
+def _json_rows(record: list[dict[str, Any]]) -> Iterator[Row]:
+    """Yield the rows; they are told as one list of links per GPU, or as one mapping per matrix."""
     for gpu in record:
-        row, links = gpu.get("gpu"), gpu.get("links")
+        links, cells = gpu.get("links"), list[tuple[str, object]]()
         for link in links if isinstance(links, list) else ():
-            column = link.get("gpu") if isinstance(link, dict) else None
-            if type(row) is not int or type(column) is not int:
-                raise InputError(f"a link of GPU {shortened_repr(row)} names no other `gpu`")
-            yield from ((key, str(row), str(column), value) for key, value in link.items())
-        maps = {key: value for key, value in gpu.items() if isinstance(value, dict)}
-        yield from _flat_cells(
-            str(row), {f"{key}_{to}": cell for key in maps for to, cell in maps[key].items()}
-        )
+            to = link.get("gpu") if isinstance(link, dict) else None
+            if type(to) is not int:
+                raise InputError(
+                    f"a link of GPU {shortened_repr(gpu.get('gpu'))} names no other `gpu`"
+                )
+            cells += ((f"{key}_gpu_{to}", value) for key, value in link.items())
+        for key in (key for key, value in gpu.items() if isinstance(value, dict)):
+            cells += ((f"{key}_{to}", value) for to, value in gpu[key].items())
+        yield gpu.get("gpu"), cells
 
 
-def _csv_cells(text: str) -> Iterator[tuple[str, str, str, object]]:
-    """Yield what is said, row, column and value of each pair in a table of one row per GPU."""
+def _csv_rows(text: str) -> Iterator[Row]:
+    """Yield the rows of a table."""
     try:
-        for row in csv.DictReader(text.splitlines(), strict=True):
-            if None in row or None in row.values():
-                raise InputError(f"GPU {shortened_repr(row['gpu'])}: not one field per column")
-            yield from _flat_cells(row["gpu"], row)
+        columns, *rows = filter(None, csv.reader(text.splitlines(), strict=True))
     except csv.Error as reason:
         raise InputError(f"not a table that amd-smi writes: {reason}") from None
-
-
-def _flat_cells(row: str, cells: Mapping[str, Any]) -> Iterator[tuple[str, str, str, object]]:
-    for name, value in cells.items():
-        if found := COLUMN.fullmatch(name):
-            yield found[1], row, found[2], value
+    for row in rows:
+        if len(row) != len(columns):
+            raise InputError(f"GPU {shortened_repr(row[0])}: not one field per column")
+        yield row[0], list(zip(columns, row, strict=True))

@@ -32,6 +32,12 @@ def parse_rocm_smi(text: str) -> Topology:
     )
     if not types:
         raise InputError(f"rocm-smi's matrix {TYPES!r} is missing: take `rocm-smi --showtopo`")
-    found = (match for match in map(NUMA_NODE.fullmatch, lines) if match)
-    numa_nodes = {f"GPU{match[1]}": match[2] for match in found}
-    return amd_topology(GpuPairs(TYPES, types, hops, weights), numa_nodes)
+    numa_nodes = dict[str, str]()
+    for number, found in enumerate(map(NUMA_NODE.fullmatch, lines), 1):
+        if found and f"GPU{found[1]}" in numa_nodes:
+            raise InputError(f"line {number}: a second NUMA node of GPU{found[1]}: leave one")
+        if found:
+            numa_nodes[f"GPU{found[1]}"] = found[2]
+    told = {gpu: node for gpu, node in numa_nodes.items() if not node.startswith("-")}
+    pairs = GpuPairs(TYPES, types, hops, weights)
+    return amd_topology(pairs, told if told.keys() >= set(pairs.names) else {})
