@@ -254,15 +254,15 @@ TREE = {"topology": "FAT_TREE", "topo_parameters": "2;4,4;1,2;1,2"}
         (cluster("0-15", **TREE | {"topo_parameters": "2,9;4,4;1,2;1,2"}), "of a FAT_TREE are"),
         (
             cluster(topology="TORUS", topo_parameters=",".join(["1"] * 17)),
-            "each part of topo_parameters has at most 16 numbers and a product of at most 65536",
+            "'; each part has at most 16 numbers with a product of at most 65536",
         ),
         (
             cluster(topology="TORUS", topo_parameters=",".join(["999999"] * 800)),
-            "each part of topo_parameters has at most 16 numbers and a product of at most 65536",
+            "'; each part has at most 16 numbers with a product of at most 65536",
         ),
         (
             cluster(topology="TORUS", topo_parameters="256,257"),
-            "each part of topo_parameters has at most 16 numbers and a product of at most 65536",
+            "'; each part has at most 16 numbers with a product of at most 65536",
         ),
         (cluster("0-14", **TREE), "topo_parameters are of 16 hosts, but radical names 15"),
         (cluster("0-15", **TREE | {"topo_parameters": "2;4,4;2,2;1,2"}), "below 2 switches each"),
@@ -320,11 +320,11 @@ TREE = {"topology": "FAT_TREE", "topo_parameters": "2;4,4;1,2;1,2"}
                 OWN + OWN.replace("l9", "l8").replace("9us", "8us") + DUPLEX,
                 STAR + route("a", "a", "l9") + route("b", "b", "l8"),
             ),
-            "another link to itself than that of other hosts",
+            "line 4, element <zone>: a and b need the same <route> to themselves, or none",
         ),
         (
             zone(DUPLEX + OWN, STAR + route("b", "b", "l9")),
-            "line 4, element <zone>: other hosts have a <route> to themselves, a has none: add it",
+            "line 4, element <zone>: c and b need the same <route> to themselves, or none",
         ),
         (
             zone(DUPLEX + OWN, STAR + route("b", "b", "l9") * 2),
@@ -348,5 +348,7 @@ def test_many_long_routes_are_refused_by_number(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(simgrid_routes, "MAX_STEPS", 12)
     assert len(read(zone(DUPLEX, STAR)).nodes) == 3
     monkeypatch.setattr(simgrid_routes, "MAX_STEPS", 11)
-    with pytest.raises(InputError, match=r"6 routes of up to 2 links are too many: .* at most 11"):
+    with pytest.raises(
+        InputError, match=r"<zone>: 6 routes of up to 2 links are too many: .* at most 11"
+    ):
         read(zone(DUPLEX, STAR))

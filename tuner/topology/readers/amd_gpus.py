@@ -9,7 +9,7 @@ told. A PCIe link has 12 GB/s, and an xGMI link without a stated bandwidth 24 GB
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, combinations_with_replacement, permutations
 
@@ -47,7 +47,7 @@ def _is_range(text: str) -> bool:
 CELLS: dict[str, tuple[Callable[[str], object], str]] = {  # by matrix: what is read, in words
     "hops": (NUMBER.fullmatch, "a number"),
     "weights": (NUMBER.fullmatch, "a number"),
-    "bandwidths": (_is_range, "a range such as 50000-100000 (MB/s) of up to 16 links"),
+    "bandwidths": (_is_range, f"a range such as 50000-100000 (MB/s) of up to {MAX_LINKS} links"),
     "accesses": (("ENABLED", DISABLED).__contains__, f"ENABLED or {DISABLED}"),
 }
 
@@ -112,12 +112,8 @@ class GpuPairs:
         return {pair: linked[pair] for pair in combinations(self.names, 2) if pair in linked}
 
     def check(self) -> None:
-        """Raise InputError for too many GPUs, and for what matrices say of other GPUs or unclearly.
-
-        The type of a pair is the same from both sides.
-        """
-        if len(self.names) > MAX_DEVICES:
-            raise InputError(f"{len(self.names)} GPUs in one node: at most {MAX_DEVICES} are read")
+        """Raise InputError for too many GPUs, matrices of others, and contradictions."""
+        _check_number(self.names)
         for a, b in combinations_with_replacement(self.names, 2):
             one, other = (self.types.get(pair, NOT_TOLD) for pair in ((a, b), (b, a)))
             known = SELF if a == b else LINK_TYPES
@@ -132,10 +128,15 @@ class GpuPairs:
             if cells and (others := cells.keys() ^ self.types.keys()):
                 a, b = min(others)
                 raise InputError(
-                    f"{matrix}, row {a}, column {b}: its GPUs are not those of {self.what!r}"
+                    f"{matrix}, row {a}, column {b}: its GPUs are not those of {self.what}"
                 )
             for pair in permutations(self.names, 2):
                 self.cell(matrix, pair)
+
+
+def _check_number(names: Sequence[str]) -> None:
+    if len(names) > MAX_DEVICES:
+        raise InputError(f"{len(names)} GPUs in one node: at most {MAX_DEVICES} are read")
 
 
 def amd_topology(pairs: GpuPairs, numa_nodes: Mapping[str, str]) -> Topology:
@@ -182,10 +183,7 @@ def read_matrix(
         raise InputError(f"line {number}: a second {title!r}: leave what one computer says")
     end = next((i for i in range(start, len(lines)) if titles[i] or not lines[i]), len(lines))
     columns, *rows = [line.split() for line in lines[start:end]] or [[]]
-    if len(columns) > MAX_DEVICES:
-        raise InputError(
-            f"line {start + 1}: {len(columns)} GPUs in one node: at most {MAX_DEVICES} are read"
-        )
+    _check_number(columns)
     for number, words in enumerate(rows, start + 2):
         if len(words) != len(columns) + 1:
             raise InputError(
@@ -197,9 +195,6 @@ def read_matrix(
         raise InputError(
             f"line {start + 1}: the columns and rows of {title!r} are not the same GPUs"
         )
-    return dict(_cells(names, rows))
-
-
-def _cells(names: list[str], rows: list[list[str]]) -> Iterator[tuple[tuple[str, str], str]]:
-    for row, *cells in rows:
-        yield from (((row, name), cell) for name, cell in zip(names, cells, strict=True))
+    return {
+        (row, name): cell for row, *cells in rows for name, cell in zip(names, cells, strict=True)
+    }

@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -25,7 +25,7 @@ from tuner.topology.readers.amd_gpus import Cells, GpuPairs, amd_topology, read_
 
 TABLE = re.compile(r"([A-Z][A-Z -]* TABLE):")
 GPU_NAME = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]|GPU[0-9]{1,4}")
-NUMBER = re.compile(r"[0-9]{1,4}")
+GPU_NUMBER = re.compile(r"[0-9]{1,4}")
 COLUMN = re.compile(r"(\w{1,40}?)_gpu_([0-9]{1,4})")
 Row = tuple[object, list[tuple[str, object]]]  # a GPU, and names such as weight_gpu_1 with values
 # field of GpuPairs -> table, and keys in JSON and CSV
@@ -63,7 +63,7 @@ def _matrices(rows: Iterable[Row]) -> dict[str, Cells]:
     """Return the cells by what they say; raise InputError for a cell that is there twice."""
     named = defaultdict[str, Cells](dict)
     for gpu, cells in rows:
-        if not NUMBER.fullmatch(str(gpu)):
+        if not GPU_NUMBER.fullmatch(str(gpu)):
             raise InputError(f"`gpu` is a number, not {shortened_repr(gpu)}")
         for name, value in cells:
             if found := COLUMN.fullmatch(name):
@@ -90,8 +90,8 @@ def _load(text: str) -> list[dict[str, Any]]:
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
-        raise InputError(f"the key {shortened_repr(twice)} is there twice in one object of JSON")
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise InputError(f"the key {shortened_repr(key)} is there twice in one object of JSON")
     return found
 
 
@@ -101,7 +101,7 @@ def _json_rows(record: list[dict[str, Any]]) -> Iterator[Row]:
         links, cells = gpu.get("links"), list[tuple[str, object]]()
         for link in links if isinstance(links, list) else ():
             to = link.get("gpu") if isinstance(link, dict) else None
-            if type(to) is not int:
+            if not GPU_NUMBER.fullmatch(str(to)):
                 raise InputError(
                     f"a link of GPU {shortened_repr(gpu.get('gpu'))} names no other `gpu`"
                 )

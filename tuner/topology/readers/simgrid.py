@@ -59,8 +59,9 @@ UNREAD = ("prop", "config", "process", "actor", "disk", "storage_type", "storage
 BACKBONE = ("bb_bw", "bb_lat")
 LOOPBACK = ("loopback_bw", "loopback_lat")
 NUMBERS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-PARAMETER = re.compile(r"[1-9][0-9]{0,5}")
 MAX_PARAMETERS = 16  # in one part of topo_parameters; a fat tree or torus has a few levels
+PARAMETER = r"\s*[1-9][0-9]{0,5}\s*"
+PARAMETERS = re.compile(rf"{PARAMETER}(?:,{PARAMETER}){{0,{MAX_PARAMETERS - 1}}}")
 
 
 def parse_simgrid(text: str) -> Topology:
@@ -115,16 +116,14 @@ def _check_attributes(element: XmlElement) -> None:
 def _only_zone(element: XmlElement) -> XmlElement:
     """Return the cluster or the zone of hosts; raise InputError for more than one."""
     while True:
-        inner = [child for child in element.children if child.name in ZONES]
-        beside = [child for child in element.children if child.name not in (*ZONES, *UNREAD)]
-        if not inner and element.name != "platform":
+        inner = [child for child in element.children if child.name not in UNREAD]
+        if element.name != "platform" and not any(child.name in ZONES for child in inner):
             return element
         if not inner:
             raise InputError(f"{element}: there is neither a zone nor a cluster in it")
-        if len(inner) > 1 or beside:
-            other = next(child for child in element.children if child in (*inner[1:], *beside))
+        if len(inner) > 1:
             raise InputError(
-                f"{other}: several zones with routes between them are not read: leave one zone"
+                f"{inner[1]}: several zones with routes between them are not read: leave one zone"
             )
         element = inner[0]
 
@@ -284,22 +283,20 @@ def _dragonfly(cluster: XmlElement, nodes: list[Node], cable: NetworkCable) -> C
 def _parameters(cluster: XmlElement, parts: int, example: str) -> list[tuple[int, ...]]:
     """Return the numbers of `topo_parameters`, part by part."""
     text = cluster.attributes.get("topo_parameters", "")
-    words = [[word.strip() for word in part.split(",")] for part in text.split(";")]
-    if len(words) != parts or not all(PARAMETER.fullmatch(w) for part in words for w in part):
+    words = text.split(";")
+    if len(words) != parts or not all(map(PARAMETERS.fullmatch, words)):
         raise _parameters_error(cluster, example)
-    numbers = [tuple(map(int, part)) for part in words]
-    if max(map(len, numbers)) > MAX_PARAMETERS or max(map(math.prod, numbers)) > MAX_NODES:
-        raise InputError(
-            f"{cluster}: each part of topo_parameters has at most {MAX_PARAMETERS} numbers and a"
-            f" product of at most {MAX_NODES}"
-        )
+    numbers = [tuple(map(int, part.split(","))) for part in words]
+    if max(map(math.prod, numbers)) > MAX_NODES:
+        raise _parameters_error(cluster, example)
     return numbers
 
 
 def _parameters_error(cluster: XmlElement, example: str) -> InputError:
     return InputError(
         f"{cluster}: topo_parameters of a {cluster.attributes.get('topology')} are like {example},"
-        f" not {shortened_repr(cluster.attributes.get('topo_parameters', ''))}"
+        f" not {shortened_repr(cluster.attributes.get('topo_parameters', ''))}; each part has at"
+        f" most {MAX_PARAMETERS} numbers with a product of at most {MAX_NODES}"
     )
 
 

@@ -84,6 +84,12 @@ def routed_topology(element: XmlElement, cautions: tuple[str, ...]) -> Topology:
     missing = next((pair for pair in permutations(zone.hosts, 2) if pair not in zone.routes), None)
     if missing:
         raise InputError(f"{element}: there is no <route> from {missing[0]} to {missing[1]}")
+    longest = max((len(channels) for _, channels in zone.routes.values()), default=0)
+    if len(zone.routes) * longest > MAX_STEPS:
+        raise InputError(
+            f"{element}: {len(zone.routes)} routes of up to {longest} links are too many: the"
+            f" product is at most {MAX_STEPS}"
+        )
     for pair, (route, channels) in zone.routes.items():
         _join_ends(zone, pair, route, channels)
     return _topology(element, zone, cautions)
@@ -210,34 +216,21 @@ def _links(zone: _Zone, used: list[Channel]) -> Iterator[Link]:
 
 
 def _loopback(element: XmlElement, zone: _Zone) -> tuple[float | None, float | None]:
-    """Return bandwidth and latency of messages within a node; raise InputError unless all agree."""
-    told = dict[tuple[float, float], XmlElement]()
-    for route, channels in zone.loopbacks.values():
+    """Return bandwidth and latency within a node, None if not told; hosts may not differ."""
+    told = dict[tuple[float | None, float | None], str]()
+    for host in zone.hosts:
+        _, channels = zone.loopbacks.get((host, host), (element, []))
         links = [zone.links[link] for link, _ in channels]
-        rate = min(bandwidth(link, "bandwidth") for link in links)
-        told[rate, sum(seconds(link, "latency") for link in links)] = route
-    if not told:
-        return None, None
+        rate = min((bandwidth(link, "bandwidth") for link in links), default=None)
+        told[rate, sum(seconds(link, "latency") for link in links) if links else None] = host
     if len(told) > 1:
-        raise InputError(
-            f"{list(told.values())[1]}: another link to itself than that of other hosts"
-        )
-    lacking = next((host for host in zone.hosts if (host, host) not in zone.loopbacks), None)
-    if lacking:
-        raise InputError(
-            f"{element}: other hosts have a <route> to themselves, {lacking} has none: add it"
-        )
+        a, b = list(told.values())[:2]
+        raise InputError(f"{element}: {a} and {b} need the same <route> to themselves, or none")
     return next(iter(told))
 
 
 def _check_routes(topology: Topology, zone: _Zone, used: list[Channel]) -> None:
     """Raise InputError where a route of the file is not the shortest one."""
-    longest = max((len(channels) for _, channels in zone.routes.values()), default=0)
-    if len(zone.routes) * longest > MAX_STEPS:
-        raise InputError(
-            f"{len(zone.routes)} routes of up to {longest} links are too many: the product is at"
-            f" most {MAX_STEPS}"
-        )
     number = {name: i for i, name in enumerate(zone.hosts)}
     ends = np.array([[number[a], number[b]] for a, b in zone.routes], dtype=np.int64).reshape(-1, 2)
     found = topology.graph.routes(ends[:, 0], ends[:, 1])
