@@ -55,6 +55,7 @@ def test_a_flat_cluster_is_one_switch() -> None:
     assert path(topology, 0, 2) == [WIRE] * 2
     assert topology.is_star
     assert topology.cautions == ()
+    assert read(cluster(loopback_bw="0", loopback_lat="0")).local_bandwidth is None
 
 
 def test_a_cluster_without_a_zone_is_read_too() -> None:
@@ -242,8 +243,8 @@ TREE = {"topology": "FAT_TREE", "topo_parameters": "2;4,4;1,2;1,2"}
         (cluster(bb_bw="0", bb_lat="1us"), "bb_bw: a bandwidth of zero moves nothing"),
         (cluster("0-3,9-5"), "radical is like 0-15,20 .*, not '0-3,9-5'"),
         (cluster(core="0"), "element <cluster>: core must be 1 to 65536, not 0"),
-        (cluster(lat="1e30w"), "lat is at most 3600s, not 1e30w"),
-        (cluster(bw="1e30Bps"), "bw is at most 1e.18Bps, not 1e30Bps"),
+        (cluster(lat="1e30w"), "lat is at most 3600s, not '1e30w'"),
+        (cluster(bw="1e30Bps"), "bw is at most 1e.18Bps, not '1e30Bps'"),
         (cluster(prefix="n" * 201), "prefix is at most 200 printable characters, not 'nnn"),
         (cluster(suffix="&#10;x"), r"suffix is at most 200 printable characters, not '.n?x'"),
         (zone(DUPLEX, STAR, "a").replace('"z"', '"&#155;z"'), r"id is at most .*, not '.x9bz'"),

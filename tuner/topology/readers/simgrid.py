@@ -282,12 +282,10 @@ def _dragonfly(cluster: XmlElement, nodes: list[Node], cable: NetworkCable) -> C
 
 def _parameters(cluster: XmlElement, parts: int, example: str) -> list[tuple[int, ...]]:
     """Return the numbers of `topo_parameters`, part by part."""
-    text = cluster.attributes.get("topo_parameters", "")
-    words = text.split(";")
-    if len(words) != parts or not all(map(PARAMETERS.fullmatch, words)):
-        raise _parameters_error(cluster, example)
-    numbers = [tuple(map(int, part.split(","))) for part in words]
-    if max(map(math.prod, numbers)) > MAX_NODES:
+    words = cluster.attributes.get("topo_parameters", "").split(";")
+    are_numbers = len(words) == parts and all(map(PARAMETERS.fullmatch, words))
+    numbers = [tuple(map(int, part.split(","))) for part in words] if are_numbers else []
+    if not numbers or max(map(math.prod, numbers)) > MAX_NODES:
         raise _parameters_error(cluster, example)
     return numbers
 

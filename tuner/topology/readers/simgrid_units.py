@@ -70,5 +70,7 @@ def _quantity(
         raise InputError(f"{element}: {key} is written like {example}, not {shortened_repr(text)}")
     value = Fraction(found[1] + found[2]) * unit
     if value > most:
-        raise InputError(f"{element}: {key} is at most {most:g}{default}, not {text}")
+        raise InputError(
+            f"{element}: {key} is at most {most:g}{default}, not {shortened_repr(text)}"
+        )
     return value
