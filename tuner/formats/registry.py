@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -58,7 +59,9 @@ class Format:
     read                    returns the rules of a user's file, given the library, with its version
                             if it is known
     signature               pattern of a text found only in its files, if the formats before it and
-                            those of other libraries do not have it
+                            those of other libraries do not have it; ^ and $ are those of a line,
+                            and the text begins with its first line that is neither blank nor a
+                            comment
     mark                    text that only its files have of those with its signature; "" for none
     fallback_rule_count     returns how many default rules the fallback replaces in the file
     further_file_note       returns a sentence on a second file that this one needs to have an
@@ -86,6 +89,11 @@ class Format:
     @property
     def is_json(self) -> bool:
         return self.media_type.endswith("+json")
+
+    def has_signature(self, text: str) -> bool:
+        """Return whether a text looks like one of its files."""
+        lines = dropwhile(lambda line: line.strip()[:1] in ("", "#"), text.split("\n"))
+        return re.search(self.signature, "\n".join(lines), re.MULTILINE) is not None
 
     def emit(self, table: TuningTable, options: ExportOptions) -> tuple[str, tuple[str, ...]]:
         """Write the file from the rules for block placement, as `write` does.
@@ -222,6 +230,8 @@ _MVAPICH_NOT_VALIDATED = (
     " file as it does"
 )
 _CSEL = r'"collective='
+_SET = r"^[ \t]*(?:(?:export|setenv|unset|unsetenv)[ \t]+)?"  # before the name of a variable
+_SET_END = r"(?:[ \t\r=]|$)"
 _SOURCED_USAGE = "`. $PWD/FILE` before the launch"
 
 _FORMATS = (
@@ -236,7 +246,7 @@ _FORMATS = (
         ),
         _HAN_USAGE,
         openmpi.read_rules.read_han,
-        rf"(?m)^\s*({'|'.join(openmpi.han.LEVELS)})\b",
+        rf"^[ \t]*({'|'.join(openmpi.han.LEVELS)})\b",
         affects_other_shapes=True,
         is_read_by=lambda place: (
             place.identity.major_version in openmpi.han.SUPPORTED_MAJOR_VERSIONS
@@ -253,7 +263,7 @@ _FORMATS = (
         ),
         _TUNED_USAGE,
         openmpi.read_rules.read_classic,
-        r"\A(rule-file-version-\d+\s)?(\s*#.*\n|\s)*\d+\s",
+        r"\A\s*(rule-file-version-\d+\s|\d+[ \t\r]*(#.*)?$)",
         affects_other_shapes=True,
         further_file_note=_han_note,
         is_read_by=_reads_classic_rules,
@@ -295,7 +305,7 @@ _FORMATS = (
         _check_mpich,
         _MPICH_USAGE,
         mpich.read,
-        rf"{_CSEL}|MPIR_CVAR_\w+_ALGORITHM",
+        rf"{_CSEL}|{_SET}MPIR_CVAR_\w{{1,80}}_ALGORITHM{_SET_END}",
         affects_other_shapes=True,
     ),
     Format(
@@ -323,7 +333,7 @@ _FORMATS = (
         ),
         _PLUGIN_USAGE,
         nccl.read,
-        rf"\A(?:\s*(?:#.*)?\n)*\s*({'|'.join(nccl.COLLECTIVES)})\s*,",
+        rf"\A\s*({'|'.join(nccl.COLLECTIVES)})[ \t]*,",
         fallback_rule_count=lambda table, _: nccl.fallback_rule_count(table),
         not_validated=_NCCL_NOT_VALIDATED,
     ),
@@ -336,7 +346,7 @@ _FORMATS = (
         lambda table, text, _: ucc.check(table, text),
         "`UCC_CONFIG_FILE=$PWD/FILE`",
         ucc.read,
-        r"(?m)^UCC_|^\[.*=.*\]$",
+        rf"{_SET}UCC_\w{{1,80}}{_SET_END}|^\[[^=\n]*=[^]\n]*\][ \t\r]*$",
         not_validated=_UCC_NOT_VALIDATED,
     ),
     Format(
@@ -353,7 +363,7 @@ _FORMATS = (
         ),
         _SOURCED_USAGE,
         intelmpi.DIALECT.read,
-        "I_MPI_ADJUST_",
+        rf"{_SET}I_MPI_ADJUST_\w{{1,80}}{_SET_END}",
         affects_other_shapes=True,
         fallback_rule_count=lambda table, wish: intelmpi.DIALECT.fallback_rule_count(
             table, wish.ranks, commutative_only=wish.commutative_only
@@ -373,7 +383,7 @@ _FORMATS = (
         ),
         _SOURCED_USAGE,
         mvapich2.DIALECT.read,
-        r"MV2_\w+_TUNING",
+        rf"{_SET}MV2_\w{{1,80}}_TUNING{_SET_END}",
         affects_other_shapes=True,
         fallback_rule_count=lambda table, wish: mvapich2.DIALECT.fallback_rule_count(
             table, wish.ranks, commutative_only=wish.commutative_only
@@ -400,19 +410,22 @@ def detect_format(table: TuningTable, text: str) -> Format:
             f"this is not a file of {library}, whose files are {'not ' if is_json else ''}JSON:"
             " give one of the library that the table is for"
         )
-    marked = [form for form in offered if re.search(form.signature, text)]
+    marked = [form for form in offered if form.has_signature(text)]
     return next(form for form in (*marked, *offered) if form.is_json == is_json)
 
 
 def recognise_format(text: str, library: str = "") -> Format:
     """Return the format of a user's file, judged by its content.
 
-    library     one of LIBRARIES, or "" where the file alone is to tell
+    library     one of LIBRARIES, or "" where the file alone is to tell; where it has one format,
+                that is taken for any file
 
     Raises InputError where none fits.
     """
     offered = [form for form in _FORMATS if library in ("", *form.libraries)]
-    fitting = [form for form in offered if re.search(form.signature, text)]
+    if len(offered) == 1:
+        return offered[0]
+    fitting = [form for form in offered if form.has_signature(text)]
     found = next((form for form in fitting if form.mark and form.mark in text), None)
     found = found or next(iter(fitting), None)
     if found is None:

@@ -30,8 +30,8 @@ RULES = """2  # collectives
 HEAD = "my.rules: 5 rules in the format openmpi, as Open MPI reads it\n"
 CAUTIONS = """\
 caution: line 7: communicator size 5 follows 16; sizes must ascend
-caution: line 10: segmented_ring is for commutative operators: with another one Open MPI gives wrong results or runs \
-a slower algorithm
+caution: line 10: segmented_ring is for commutative operators: with another one Open MPI gives wrong \
+results or runs a slower algorithm
 caution: line 15: two_proc is refused by 3 ranks: such calls fail
 caution: line 16: algorithm 8 does not exist, the largest is 7
 """
@@ -140,7 +140,10 @@ def test_what_was_assumed_of_a_call_is_said(rules: str, capsys: pytest.CaptureFi
         (("--ranks", "8"), "of which collective? give --collective, too"),
         (("--library", "openmp@5"), "there is no library 'openmp' (did you mean 'openmpi'?)"),
         (("--library", "openmpi@new"), "'new' is no version: write it like openmpi@4.1.4"),
-        (("--library", "nccl"), "my.rules: this is no rules file that is known here (nccl)"),
+        (
+            ("--library", "mpich"),
+            "my.rules: this is no rules file that is known here (mpich-device",
+        ),
         (("--collective", "allreduce", "--size", "8"), "decides by ranks: give --ranks"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from tuner.formats.file_rules import AskedCall, FileRules, deciding_rule, unreac
 from tuner.formats.registry import recognise_format
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
-REORDERS = "is for commutative operators: with another one Open MPI gives wrong results or runs a slower algorithm"
+REORDERS = (
+    "is for commutative operators: with another one Open MPI gives wrong results or runs a slower"
+    " algorithm"
+)
 
 
 def read(text: str, library: str = "") -> FileRules:
@@ -42,11 +46,26 @@ def test_the_walk_of_open_mpi_through_unsorted_communicators_is_followed() -> No
 def test_unsorted_messages_leave_rows_without_effect() -> None:
     text = "1\n7\n1\n0\n3\n0 1 0 0\n8192 6 0 0\n1024 7 0 0\n"
     assert cautions(text) == [
-        (5, "message sizes of 0 ranks must start at 0 and ascend"),
         (7, "no call reaches this rule"),
+        (
+            8,
+            "message size 1024 follows 8192; sizes must ascend, as Open MPI looks no further than"
+            " the first larger one",
+        ),
     ]
     assert decided(text, AskedCall(BCAST, 4, nbytes=2048))[0] == 6
     assert decided(text, AskedCall(BCAST, 4, nbytes=8192))[0] == 8
+
+
+def test_the_only_format_of_a_library_is_taken_for_any_file() -> None:
+    assert recognise_format("anything\n", "nccl").name == "nccl"
+    assert recognise_format("BAD=1\n", "intelmpi").name == "intelmpi"
+
+
+def test_blank_lines_and_comments_may_stand_before_the_first_number() -> None:
+    text = "\n" * 40 + "# a\n \t\n  # b\n1 # one\n2\n1\n0\n1\n0 3 0 0\n"
+    assert recognise_format(text).name == "openmpi"
+    assert recognise_format("rule-file-version-2\n" + text).name == "openmpi"
 
 
 @pytest.mark.parametrize(
@@ -86,8 +105,7 @@ def test_dangerous_rows_of_open_mpi_are_named() -> None:
         "15\n1\n0\n2\n0 1 0 0\n4096 2 0 0\n"  # scatter by size
         "0\n1\n0\n1\n0 6 0 0\n"  # allgather of two ranks on any number
     )
-    assert cautions(text, "openmpi 4.1.4") == [
-        (1, "Open MPI 4.1.4 reads no files of version 2 and drops this one"),
+    assert cautions(text, "openmpi 4.1.8") == [
         (7, f"ring {REORDERS}"),
         (
             12,
@@ -148,6 +166,18 @@ def test_json_rules_are_explained_with_their_lines() -> None:
 def test_json_rules_have_no_effect_in_earlier_releases() -> None:
     text = json_rules({"rules": [{"alg": 3}]})
     assert cautions(text, "openmpi 5.0.9") == [(1, "Open MPI 5.0.9 silently ignores JSON rules")]
+    assert decided(text, AskedCall(ALLREDUCE, 4, 1, 4, 8), "openmpi 5.0.9") == (0, "")
+
+
+def test_a_file_that_a_release_does_not_read_has_no_rules() -> None:
+    limited = "rule-file-version-2\n1\n2\n1\n0\n1\n0 3 0 0 0\n"
+    call = AskedCall(ALLREDUCE, 4, 1, 4, 8)
+    assert decided(limited, call, "openmpi 4.1.8")[0] == 7
+    assert decided(limited, call, "openmpi 4.1.4") == (0, "")
+    assert cautions(limited, "openmpi 4.1.4") == [
+        (1, "Open MPI 4.1.4 reads no files of version 2 and drops this one")
+    ]
+    assert read(HAN, "openmpi 4.1.4").rules == []
 
 
 def test_json_rules_may_be_for_collectives_that_have_no_table() -> None:
@@ -349,10 +379,10 @@ def test_rows_of_nccl_are_read_as_the_plugin_does() -> None:
     assert "the plugin would take it for allreduce" in found[0][1]
     assert found[1][1] == "no call reaches this rule: its calls are decided by line 2"
     assert "NCCL has no broadcast by tree Simple: the row would be passed over" in found[4][1]
-    assert decided(text, AskedCall(ALLREDUCE, nbytes=60)) == (2, "tree, LL, 2 channels")
+    assert decided(text, AskedCall(ALLREDUCE, nbytes=60), "nccl") == (2, "tree, LL, 2 channels")
     call = AskedCall(ALLREDUCE, 8, 2, 4, 100)
-    assert decided(text, call) == (4, "ring, Simple, 1 channel")
-    assert decided(text, AskedCall(ALLREDUCE, 8, 1, 8, 100)) == (0, "")
+    assert decided(text, call, "nccl") == (4, "ring, Simple, 1 channel")
+    assert decided(text, AskedCall(ALLREDUCE, 8, 1, 8, 100), "nccl") == (0, "")
     assert "on one channel" in read(text, "nccl").otherwise
 
 
@@ -381,7 +411,46 @@ def test_sections_of_ucc_replace_what_stands_outside() -> None:
     assert decided(text, AskedCall(ALLREDUCE, 4, 1, 4, 8)) == (1, "knomial, of tl/ucp")
 
 
-@pytest.mark.parametrize("text", ["", "hello\n", "{}", "a,b,c\n"])
+def test_variables_of_ucc_are_read_from_any_shell() -> None:
+    for text in (
+        'setenv UCC_TL_UCP_TUNE "allreduce:0-4k:@knomial"\n',
+        "  export  UCC_TL_UCP_TUNE='allreduce:0-4k:@knomial' \n",
+    ):
+        assert decided(text, AskedCall(ALLREDUCE, 8, 1, 8, 8)) == (1, "knomial, of tl/ucp")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n" * 5000,
+        "#\n" * 5000 + "x",
+        " " * 60_000 + "x",
+        "\t\n" * 30_000,
+        "MV2_" * 15_000,
+        "MPIR_CVAR_" * 6_000,
+        "[" + "=" * 60_000,
+    ],
+)
+def test_a_long_file_of_another_kind_is_refused_at_once(text: str) -> None:
+    before = time.process_time()
+    with pytest.raises(InputError, match="this is no rules file that is known here"):
+        recognise_format(text)
+    assert time.process_time() - before < 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hello\n",
+        "{}",
+        "a,b,c\n",
+        "# size time\n4   9.38\n",
+        "\n2 files were found\n",
+        "see MV2_INTER_BCAST_TUNING\n",
+        "the variable I_MPI_ADJUST_BCAST=1\n",
+    ],
+)
 def test_other_files_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="this is no rules file that is known here"):
         recognise_format(text)

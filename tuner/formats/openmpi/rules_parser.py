@@ -161,8 +161,8 @@ def _parse_entries(
             if row.min_bytes <= before.min_bytes:
                 reader.report(
                     row.number,
-                    f"message size {row.min_bytes} follows {before.min_bytes}; sizes must ascend, as"
-                    " Open MPI looks no further than the first larger one",
+                    f"message size {row.min_bytes} follows {before.min_bytes}; sizes must ascend,"
+                    " as Open MPI looks no further than the first larger one",
                 )
         entries.append((ranks.value, tuple(rows)))
     return tuple(entries)
