@@ -58,13 +58,14 @@ DISTRIBUTION_BOXES: dict[str, Box] = {
 def read_classic(text: str, library: str) -> FileRules:
     """Return the rules of a classic file."""
     found = FileRules(otherwise="Open MPI decides", before=partial(_before, library))
+    if text.startswith(LIMITED_HEADER) and not reads_requests(library):
+        found.report(1, f"{title_of(library)} reads no files of version 2 and drops this one")
+        return found
     is_shifted = release_of(library) >= (json_rules.FIRST_MAJOR_VERSION,)
     if is_shifted:
         found.report(
             1, f"{title_of(library)} takes each size of communicators for the next one: write JSON"
         )
-    if text.startswith(LIMITED_HEADER) and not reads_requests(library):
-        found.report(1, f"{title_of(library)} reads no files of version 2 and drops this one")
     largest = max_algorithm_numbers(library)
     for number, entries in parse(text, found.report, library).collectives.items():
         name = str(COLLECTIVE_OF.get(number, OTHER_COLLECTIVES.get(number, f"collective {number}")))
@@ -86,6 +87,7 @@ def read_json(text: str, library: str) -> FileRules:
     found = FileRules(otherwise="Open MPI decides", before=partial(_before, library))
     if release and release < (json_rules.FIRST_MAJOR_VERSION,):
         found.report(1, f"{title_of(library)} silently ignores JSON rules")
+        return found
     newest = library if release else f"{OPENMPI} {json_rules.FIRST_MAJOR_VERSION}.0"
     for name, entries in json_rules.parse(text, found.report, newest).items():
         for entry in entries:
@@ -102,12 +104,13 @@ def read_json(text: str, library: str) -> FileRules:
 
 def _before(library: str, call: AskedCall) -> str:
     known, release = COLLECTIVES.get(call.collective), release_of(library) or FIRST_WITH_HAN
-    if call.nodes == 1 or not known or not known.is_in_han or release < FIRST_WITH_HAN:
+    is_on_one_node = call.nodes == 1 or call.ranks == 1
+    if is_on_one_node or not known or not known.is_in_han or release < FIRST_WITH_HAN:
         return ""
     return (
         "on several nodes han takes this call before these rules, which then hold only for the"
-        " communicators inside it (from Open MPI 5 on; --library openmpi@4.1.4 for an older one): leave han out (--mca coll ^han), or give it a file that hands"
-        " calls on"
+        " communicators inside it (from Open MPI 5 on; --library openmpi@4.1.4 for an older one):"
+        " leave han out (--mca coll ^han), or give it a file that hands calls on"
     )
 
 
@@ -116,6 +119,7 @@ def read_han(text: str, library: str) -> FileRules:
     found = FileRules(otherwise="han serves calls on several nodes, and tuned those on one")
     if release_of(library)[:1] not in ((), *((int(one),) for one in han.SUPPORTED_MAJOR_VERSIONS)):
         found.report(1, f"{title_of(library)} has another form of this file, or asks tuned first")
+        return found
     for level in han.parse_levels(text, found.report):
         if level.name != han.TOPOLOGY_LEVEL:
             found.report(level.line, f"not explained: {level.name} is for communicators inside han")
@@ -169,8 +173,8 @@ def _add(
     if not preserves_operand_order(known, choice):
         found.report(
             line,
-            f"{choice.algorithm} is for commutative operators: with another one Open MPI gives wrong"
-            " results or runs a slower algorithm",
+            f"{choice.algorithm} is for commutative operators: with another one Open MPI gives"
+            " wrong results or runs a slower algorithm",
         )
     if choice.algorithm in COLLECTIVES[known].wrong_in_place:
         found.report(line, f"{choice.algorithm} gives wrong results for calls in place")
