@@ -29,6 +29,9 @@ MAX_SECTION_NAME_LENGTH = 127
 MAX_SECTIONS = 1000
 MAX_COUNT = 10**9 - 1  # largest number of ranks or nodes
 _RANGE = re.compile(rf"({strict_parsing.INTEGER_PATTERN})(?:-({strict_parsing.INTEGER_PATTERN}))?")
+_EXPORTED = re.compile(
+    r"""(?m)^[ \t]*(?:export[ \t]+(\w+)=|setenv[ \t]+(\w+)[ \t]+)(['"]?)(.*)\3[ \t]*$"""
+)
 _NAME = re.compile(r"(\w+_)?UCC_\w+", re.ASCII)
 
 
@@ -128,8 +131,7 @@ def parse(text: str) -> UccConfig:
 
 def read(text: str, _library: str) -> FileRules:
     """Return the rules of a user's file; a section's TUNE string replaces that outside all."""
-    exported = re.sub(r"(?m)^export (\w+=)(['\"]?)(.*)\2$", r"\1\3", text)
-    conf, found = parse(exported), FileRules(otherwise="UCC decides")
+    conf, found = parse(_EXPORTED.sub(r"\1\2=\4", text)), FileRules(otherwise="UCC decides")
     for section in (*conf.sections, conf.default_section):
         box: dict[str, Ranges] = {
             quantity: (section.ranges[name],)
