@@ -7,20 +7,23 @@ rule takes. The first rule of a file whose box holds a call decides it.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from tuner.base.errors import UsageError
+from tuner.base.errors import InputError, UsageError
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmChoice
 
 INF = math.inf
+MAX_RULES = 10_000  # in a file; to compare them takes seconds, a minute at worst
 Ranges = tuple[tuple[float, float], ...]  # whole numbers, bounds included, ascending
 Box = Mapping[str, Ranges]
 RANKS, NODES, PPN = "ranks", "nodes", "ranks per node"
 BYTES, BLOCK_BYTES, SENT_BYTES = "bytes", "bytes per rank", "bytes sent to a rank"
+SIZES = (BYTES, BLOCK_BYTES, SENT_BYTES)
 ELEMENTS, SUBCOMMUNICATOR, MEMORY = "elements", "the kind of communicator", "memory"
 ONE_NODE = "whether all ranks share a node"
 POWER_OF_TWO = "whether the ranks are a power of two"
@@ -128,7 +131,12 @@ class FileRules:
         self.cautions.append(Caution(line, text))
 
     def all_cautions(self) -> dict[str, list[int]]:
-        """Return the cautions and those on rules that no call reaches, with their lines."""
+        """Return the cautions and those on rules that no call reaches, with their lines.
+
+        Raises InputError where the rules are too many to be compared.
+        """
+        if len(self.rules) > MAX_RULES:
+            raise InputError(f"more than {MAX_RULES} rules: give a part of the file")
         lines: dict[str, set[int]] = {}
         for line, text in sorted([*self.cautions, *unreached(self.rules)]):
             lines.setdefault(text, set()).add(line)
@@ -241,22 +249,86 @@ def assumptions(rules: Iterable[FileRule], call: AskedCall) -> list[str]:
 
 def unreached(rules: Iterable[FileRule]) -> Iterator[Caution]:
     """Yield a caution for every rule that names an algorithm and decides no call."""
-    earlier: dict[tuple[str, Ranges], list[FileRule]] = {}
-    for rule in rules:
-        own = rule.box.get(RANKS, every(RANKS))
-        left, takers = [rule.box] if all(rule.box.values()) else [], list[int]()
-        for (collective, ranks), known in earlier.items():
-            if collective != rule.collective or not both(own, ranks):
-                continue
-            for taker in known:
-                rest = [piece for box in left for piece in _remainder(box, taker.box)]
-                if rest != left:
-                    takers.append(taker.line)
-                left = rest
+    groups: dict[str, dict[object, _Group]] = {}
+    for place, rule in enumerate(rules):
+        near, left = list[_Group](), list[Box]()
+        if all(rule.box.values()):
+            new, left = _Group.of(rule), [rule.box]
+            known = groups.setdefault(rule.collective, {})
+            near = [one for one in known.values() if _meet(one.ranks, new.ranks)]
+            for group in reversed(near):  # the nearest rules usually take most
+                left = [piece for box in left for piece in group.outside(box)]
+            known.setdefault((new.axis, *new.rest.items()), new).add(place, rule)
         if not left and rule.runs:
+            takers = _takers(rule, near)
             by = f": its calls are decided by {join_lines(takers)}" if takers else ""
             yield Caution(rule.line, f"no call reaches this rule{by}")
-        earlier.setdefault((rule.collective, own), []).append(rule)
+
+
+@dataclass
+class _Group:
+    """Rules of one collective whose boxes differ in the size alone.
+
+    axis    how the size is counted
+    rest    the box without it
+    ranks   the first and the last of their numbers of ranks
+    rules   the first and last size of each, its place in the file, and the rule itself
+    taken   the sizes that any of them takes, ascending, with gaps between them
+    """
+
+    axis: str
+    rest: Box
+    ranks: tuple[float, float]
+    rules: list[tuple[tuple[float, float], int, FileRule]] = field(default_factory=list)
+    taken: list[tuple[float, float]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, rule: FileRule) -> _Group:
+        """Return the group of a rule, still without it."""
+        axis = next((one for one in SIZES if one in rule.box), BYTES)
+        rest = {quantity: ranges for quantity, ranges in rule.box.items() if quantity != axis}
+        return cls(axis, rest, _hull(rule.box, RANKS))
+
+    def add(self, place: int, rule: FileRule) -> None:
+        """Add the rule at a place of the file."""
+        self.rules.append((_hull(rule.box, self.axis), place, rule))
+        for low, high in rule.box.get(self.axis, every(self.axis)):
+            known = self._near(low - 1, high + 1)
+            ends = [bound for one in self.taken[known] for bound in one]
+            self.taken[known] = [(min(low, *ends[:1], low), max(high, *ends[-1:], high))]
+
+    def outside(self, box: Box) -> list[Box]:
+        """Return the calls of a box that none of its rules takes."""
+        if not _meet(self.ranks, _hull(box, RANKS)):
+            return [box]
+        near = self.taken[self._near(*_hull(box, self.axis))]
+        return _remainder(box, {**self.rest, self.axis: tuple(near)})
+
+    def _near(self, low: float, high: float) -> slice:
+        first = bisect_left(self.taken, low, key=lambda one: one[1])
+        return slice(first, bisect_right(self.taken, high, lo=first, key=lambda one: one[0]))
+
+
+def _takers(rule: FileRule, groups: Iterable[_Group]) -> list[int]:
+    """Return the lines of the rules that decide the calls of one which none reaches."""
+    left, lines, near = [rule.box], list[int](), dict[int, FileRule]()
+    for group in groups:
+        low, high = _hull(rule.box, group.axis)
+        near |= {n: taker for (a, b), n, taker in group.rules if a <= high and low <= b}
+    for _, taker in sorted(near.items()):
+        rest = [piece for box in left for piece in _remainder(box, taker.box)]
+        lines += [taker.line] * (rest != left)
+        left = rest
+    return lines
+
+
+def _hull(box: Box, quantity: str) -> tuple[float, float]:
+    ranges = box.get(quantity, every(quantity))
+    return ranges[0][0], ranges[-1][1]
+
+
+def _meet(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
 
 
 def join_lines(lines: Iterable[int]) -> str:

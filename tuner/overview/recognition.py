@@ -164,10 +164,10 @@ def rules_overview(path: Path, form: Format, text: str) -> Overview:
     """Return the overview of a rules file of a library; raise InputError for a damaged one."""
     try:
         found = form.read(text.replace("\r\n", "\n"), form.libraries[0])
+        cautions = found.all_cautions().items()
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
     rules = [rule for rule in found.rules if rule.is_written]
-    cautions = found.all_cautions().items()
     return Overview(
         str(path),
         f"a rules file ({form.name})",

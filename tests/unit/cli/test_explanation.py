@@ -30,8 +30,8 @@ RULES = """2  # collectives
 HEAD = "my.rules: 5 rules in the format openmpi, as Open MPI reads it\n"
 CAUTIONS = """\
 caution: line 7: communicator size 5 follows 16; sizes must ascend
-caution: line 10: segmented_ring is for commutative operators: with another one Open MPI gives wrong \
-results or runs a slower algorithm
+caution: line 10: segmented_ring is for commutative operators: with another one Open MPI gives \
+wrong results or runs a slower algorithm
 caution: line 15: two_proc is refused by 3 ranks: such calls fail
 caution: line 16: algorithm 8 does not exist, the largest is 7
 """

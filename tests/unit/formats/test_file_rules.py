@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
+from collections.abc import Callable
 
 import pytest
 
-from tuner.base.errors import UsageError
+from tuner.base.errors import InputError, UsageError
 from tuner.core.collective import Collective
 from tuner.formats.file_rules import (
+    BLOCK_BYTES,
     BYTES,
     INF,
+    MAX_RULES,
     NODES,
     RANKS,
     AskedCall,
     Box,
     FileRule,
+    FileRules,
     Ranges,
     both,
     deciding_rule,
@@ -71,6 +76,53 @@ def test_rules_are_without_effect_where_every_call_of_theirs_is_taken(seed: int)
         if (found := deciding_rule(rules, AskedCall(BCAST, ranks=p, nbytes=n)))
     }
     assert {caution.line for caution in unreached(rules)} == set(range(1, 15)) - reached
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rules_by_other_sizes_and_with_gaps_are_compared(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def drawn() -> Ranges:
+        bounds = sorted(chance.sample(range(9), 4))
+        return ((bounds[0], bounds[1]), (bounds[2], bounds[3]))
+
+    sizes = (BYTES, BLOCK_BYTES)
+    boxes = [{RANKS: ((2, 2),), chance.choice(sizes): drawn()} for _ in range(12)]
+    rules = [FileRule(line, BCAST, box, "ring") for line, box in enumerate(boxes)]
+    reached = {
+        next((line for line, box in enumerate(boxes) if box_holds(box, sizes, point)), -1)
+        for point in itertools.product(range(10), repeat=2)
+    }
+    assert {caution.line for caution in unreached(rules)} == set(range(12)) - reached
+
+
+def box_holds(box: Box, sizes: tuple[str, ...], point: tuple[int, ...]) -> bool:
+    told = dict(zip(sizes, point, strict=True))
+    return all(contains(ranges, told.get(name, 2)) for name, ranges in box.items())
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "lost"),
+    [
+        (lambda n: 9 * n, lambda n: 9 * n + 5, 0),
+        (lambda _: 0, lambda n: 9 * n, 0),
+        (lambda n: n % 1500, lambda n: n % 1500, 1500),
+    ],
+    ids=["apart", "nested", "twice"],
+)
+def test_thousands_of_rules_are_compared_in_seconds(
+    first: Callable[[int], int], last: Callable[[int], int], lost: int
+) -> None:
+    rules = [rule(n, ((1, INF),), ((first(n), last(n)),)) for n in range(3000)]
+    before = time.process_time()
+    assert len(list(unreached(rules))) == lost
+    assert time.process_time() - before < 8
+
+
+def test_a_file_of_too_many_rules_is_refused() -> None:
+    rules = [rule(n, ((1, INF),), ((n, n),)) for n in range(MAX_RULES + 1)]
+    with pytest.raises(InputError, match=f"more than {MAX_RULES} rules: give a part of the file"):
+        FileRules(rules).all_cautions()
 
 
 def test_a_caution_names_the_lines_that_take_the_calls() -> None:

@@ -75,10 +75,10 @@ def run(options: argparse.Namespace) -> None:
         form = recognise_format(text, name)
         library = f"{name or form.libraries[0]} {version}".rstrip()
         found = form.read(text, library)
+        cautions = found.all_cautions()
     except InputError as reason:
         raise InputError(f"{options.file}: {reason}") from None
     decided = deciding_rule(found.rules, call) if call else None
-    cautions = found.all_cautions()
     record: dict[str, Any] = {"file": str(options.file), "format": form.name, "library": library}
     record |= {"rules": sum(rule.is_written for rule in found.rules)}
     record |= {"decision": _decision(found, decided, call, library)} if call else {}
