@@ -99,16 +99,13 @@ class EnvDialect:
         Raises InputError naming what the library would misread.
         """
         found = FileRules(otherwise=f"{self.library} decides")
-        last = {name: (line, value) for line, name, value in shell_exports.assignments(text)}
-        for line, name, value in shell_exports.assignments(text):
-            if name not in self.variable_names.values():
+        for line, name, value in shell_exports.last_assignments(text, found.report):
+            if name in self.variable_names.values():
+                self._add_rules(found, line, name, value)
+            else:
                 found.report(
                     line, f"{name} is not explained: it is no variable of rules known here"
                 )
-            elif (line, value) != last[name]:
-                found.report(line, f"{name} is set again in line {last[name][0]}, which counts")
-            else:
-                self._add_rules(found, line, name, value)
         return found
 
     def _add_rules(self, found: FileRules, line: int, name: str, value: str | None) -> None:

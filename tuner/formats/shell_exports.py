@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.formats.file_rules import Report
 
 _LINE = re.compile(r"export ([A-Z][A-Z0-9_]*)='([^'\\]*)'|unset ([A-Z][A-Z0-9_]*)")
 ShellVariables = Mapping[str, str | None]  # name -> value; None: unset
@@ -68,3 +69,17 @@ def assignments(text: str) -> Iterator[tuple[int, str, str | None]]:
             if not sign or not re.fullmatch(r"[A-Za-z_]\w*", name):
                 raise InputError(f"line {number}: {shortened_repr(word)} is not NAME=VALUE")
             yield number, name, value
+
+
+def last_assignments(text: str, report: Report) -> Iterator[tuple[int, str, str | None]]:
+    """Yield the assignments that count, of each name the last one; report all earlier ones.
+
+    Raises InputError as `assignments` does.
+    """
+    found = list(assignments(text))
+    last = {name: place for place, (_, name, _) in enumerate(found)}
+    for place, (line, name, value) in enumerate(found):
+        if place == last[name]:
+            yield line, name, value
+        else:
+            report(line, f"{name} is set again in line {found[last[name]][0]}, which counts")

@@ -336,7 +336,9 @@ def test_variables_of_mpich_are_rules_for_all_calls() -> None:
         "# mine\nexport MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM=ring\n"
         "MPIR_CVAR_BCAST_INTRA_ALGORITHM='binomal'\nMPIR_CVAR_NOLOCAL=1\n"
     )
+    ring = "ring is for calls with is_commutative=yes alone: by default MPICH decides the others"
     assert cautions(text) == [
+        (2, f"{ring} itself"),
         (2, "the device layer may answer first: set MPIR_CVAR_DEVICE_COLLECTIVES=none, too"),
         (
             3,
@@ -347,7 +349,43 @@ def test_variables_of_mpich_are_rules_for_all_calls() -> None:
     ]
     assert decided(text, AskedCall(ALLREDUCE)) == (2, "ring")
     for more in ("MPIR_CVAR_DEVICE_COLLECTIVES=none", "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE=0"):
-        assert [line for line, _ in cautions(f"{text}{more}\n")] == [3, 4]
+        assert [line for line, _ in cautions(f"{text}{more}\n")] == [2, 3, 4]
+
+
+def test_a_variable_of_mpich_is_for_the_calls_that_its_algorithm_serves() -> None:
+    text = (
+        "export MPIR_CVAR_DEVICE_COLLECTIVES=none\n"
+        "export MPIR_CVAR_ALLGATHER_INTRA_ALGORITHM=recursive_doubling\n"
+    )
+    assert [decided(text, AskedCall(ALLGATHER, p))[0] for p in (3, 4)] == [0, 2]
+    said = "recursive_doubling is for calls with comm_size=pow2 alone: by default MPICH decides the"
+    assert cautions(text) == [(2, f"{said} others itself")]
+
+
+@pytest.mark.parametrize(
+    ("later", "said"),
+    [
+        ("unset NAME", []),
+        ("export NAME=auto", []),
+        ("export NAME=rong", ["MPICH has no rong: it has"]),
+        ("setenv NAME k_brucks", []),
+    ],
+)
+def test_the_last_line_for_a_variable_of_mpich_counts(later: str, said: list[str]) -> None:
+    name = "MPIR_CVAR_ALLGATHER_INTRA_ALGORITHM"
+    text = f"{name}=ring\nMPIR_CVAR_DEVICE_COLLECTIVES=none\n{later.replace('NAME', name)}\n"
+    runs = decided(text, AskedCall(ALLGATHER, 4))
+    assert runs == ((3, "k_brucks") if "k_brucks" in later else (0, ""))
+    again, *others = cautions(text)
+    assert again == (1, f"{name} is set again in line 3, which counts")
+    assert [told.partition(" brucks")[0] for _, told in others] == said
+
+
+def test_a_variable_of_no_collective_is_no_rule() -> None:
+    found = read("MPIR_CVAR_FOO_INTRA_ALGORITHM=bar\n")
+    assert found.rules == []
+    said = "MPIR_CVAR_FOO_INTRA_ALGORITHM is not explained: algorithms are known here of allgather"
+    assert found.cautions[0].text.startswith(said)
 
 
 def test_variables_of_intel_mpi_are_read_from_any_shell() -> None:

@@ -163,23 +163,42 @@ def _keys(node: Tree) -> Iterator[tuple[int, str]]:
 
 
 def _read_variables(text: str) -> FileRules:
-    """Return the rules of variables, each of which is for all calls of a collective."""
+    """Return the rules of variables, each of which is for all calls that its algorithm serves."""
     found = FileRules(otherwise="MPICH decides")
-    values = {name: value for _, name, value in shell_exports.assignments(text)}
-    for line, name, value in shell_exports.assignments(text):
+    assigned = list(shell_exports.last_assignments(text, found.report))
+    values = {name: value for _, name, value in assigned}
+    for line, name, value in assigned:
         match = _VARIABLE.fullmatch(name)
         if match is None:
             if not re.fullmatch(_DEVICE, name):
                 found.report(line, f"{name} is not explained: it forces no algorithm here")
             continue
         known = intra_restrictions(match[1].lower())
-        if known and value not in (None, "auto", "nb", *known):
+        if not known:
+            of = ", ".join(INTRA_ALGORITHMS)
+            found.report(line, f"{name} is not explained: algorithms are known here of {of}")
+        elif value not in (None, "auto", "nb", *known):
             found.report(line, f"MPICH has no {value}: it has {', '.join(known)}")
         elif value not in (None, "auto"):
-            found.rules.insert(0, FileRule(line, match[1].lower(), {}, str(value)))
+            _add_forced(found, line, match[1].lower(), str(value))
             own = values.get(f"MPIR_CVAR_{match[1]}_DEVICE_COLLECTIVE")
             if own != "0" and values.get(DEVICE_COLLECTIVES) != "none":
                 found.report(
                     line, f"the device layer may answer first: set {DEVICE_COLLECTIVES}=none, too"
                 )
     return found
+
+
+def _add_forced(found: FileRules, line: int, collective: str, name: str) -> None:
+    """Add the rule of a variable for the calls that its algorithm can serve, and report others."""
+    box: Box = {}
+    wanted = intra_restrictions(collective).get(name, ())
+    for condition in wanted:
+        box = narrowed(box, *CONDITIONS[condition])
+    found.rules.append(FileRule(line, collective, box, name))
+    if wanted:
+        found.report(
+            line,
+            f"{name} is for calls with {' and '.join(wanted)} alone: by default MPICH decides the"
+            " others itself",
+        )
