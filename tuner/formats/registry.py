@@ -16,6 +16,7 @@ from tuner.core.table import TuningTable
 from tuner.formats import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
 from tuner.formats.file_rules import FileRules
 from tuner.launch import Installation
+from tuner.mpi_libraries.openmpi import NEWEST_CLASSIC
 
 
 def _no_generic(library: str, _layer: mpich.Layer) -> mpich.Tree:
@@ -62,6 +63,8 @@ class Format:
                             those of other libraries do not have it; ^ and $ are those of a line,
                             and the text begins with its first line that is neither blank nor a
                             comment
+    newest                  release that `read` assumes where none is known; "" where it tells none
+                            apart
     mark                    text that only its files have of those with its signature; "" for none
     fallback_rule_count     returns how many default rules the fallback replaces in the file
     further_file_note       returns a sentence on a second file that this one needs to have an
@@ -79,6 +82,7 @@ class Format:
     usage: str
     read: Callable[[str, str], FileRules]
     signature: str
+    newest: str = ""
     mark: str = ""
     affects_other_shapes: bool = False
     fallback_rule_count: Callable[[TuningTable, ExportOptions], int] = lambda *_: 0
@@ -229,6 +233,7 @@ _MVAPICH_NOT_VALIDATED = (
     "nothing is validated: this program does not start MVAPICH; `tuner table check` reads the"
     " file as it does"
 )
+_NEWEST_MPICH = "5.0"  # whose algorithms and conditions are known (coll_algorithms.txt)
 _CSEL = r'"collective='
 _SET = r"^[ \t]*(?:(?:export|setenv|unset|unsetenv)[ \t]+)?"  # before the name of a variable
 _SET_END = r"(?:[ \t\r=]|$)"
@@ -247,6 +252,7 @@ _FORMATS = (
         _HAN_USAGE,
         openmpi.read_rules.read_han,
         rf"^[ \t]*({'|'.join(openmpi.han.LEVELS)})\b",
+        newest=f"{openmpi.han.SUPPORTED_MAJOR_VERSIONS[-1]}.0",
         affects_other_shapes=True,
         is_read_by=lambda place: (
             place.identity.major_version in openmpi.han.SUPPORTED_MAJOR_VERSIONS
@@ -264,6 +270,7 @@ _FORMATS = (
         _TUNED_USAGE,
         openmpi.read_rules.read_classic,
         r"\A\s*(rule-file-version-\d+\s|\d+[ \t\r]*(#.*)?$)",
+        newest="{}.{}".format(*NEWEST_CLASSIC),
         affects_other_shapes=True,
         further_file_note=_han_note,
         is_read_by=_reads_classic_rules,
@@ -280,6 +287,7 @@ _FORMATS = (
         _TUNED_USAGE,
         openmpi.read_rules.read_json,
         r'"(rule_file_version|collectives)"\s*:',
+        newest=f"{openmpi.json_rules.FIRST_MAJOR_VERSION}.0",
         affects_other_shapes=True,
         is_read_by=lambda place: not _reads_classic_rules(place),
     ),
@@ -293,6 +301,7 @@ _FORMATS = (
         _DEVICE_USAGE,
         mpich.read,
         mpich.DEVICE.leaf_prefix,
+        newest=_NEWEST_MPICH,
         affects_other_shapes=True,
         is_read_by=lambda place: mpich.DEVICE.variable in place.capabilities.variables,
     ),
@@ -306,6 +315,7 @@ _FORMATS = (
         _MPICH_USAGE,
         mpich.read,
         rf"{_CSEL}|{_SET}MPIR_CVAR_\w{{1,80}}_ALGORITHM{_SET_END}",
+        newest=_NEWEST_MPICH,
         affects_other_shapes=True,
     ),
     Format(

@@ -73,6 +73,7 @@ PRODUCTS = (
     Product("openmpi", "Open MPI", OPENMPI, r"Open MPI v(\d[^\s,]*)"),
 )
 TITLES = {product.name: product.title for product in PRODUCTS}
+_OTHER_TITLES = {"nccl": "NCCL", "rccl": "RCCL", "ucc": "UCC"}  # of libraries without MPI
 _BASES = {product.name: product.base for product in PRODUCTS}
 
 
@@ -98,4 +99,4 @@ def base_of(library: str) -> str:
 def title_of(library: str) -> str:
     """Return the name for people of `openmpi` or `openmpi 5.0.11`."""
     name, _, version = library.partition(" ")
-    return f"{TITLES.get(name, name)} {version}".rstrip()
+    return f"{(TITLES | _OTHER_TITLES).get(name, name)} {version}".rstrip()

@@ -27,7 +27,7 @@ RULES = """2  # collectives
 0 6 0 0
 1024 8 0 0
 """
-HEAD = "my.rules: 5 rules in the format openmpi, as Open MPI reads it\n"
+HEAD = "my.rules: 5 rules in the format openmpi, as Open MPI 5.0 reads it\n"
 CAUTIONS = """\
 caution: line 7: communicator size 5 follows 16; sizes must ascend
 caution: line 10: segmented_ring is for commutative operators: with another one Open MPI gives \
@@ -104,6 +104,55 @@ def test_without_a_call_only_the_file_is_checked(
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ('{"rule_file_version": 3, "module": "tuned", "collectives": {}}', "Open MPI 6.0"),
+        ("MPIR_CVAR_BCAST_INTRA_ALGORITHM=tree\n", "MPICH 5.0"),
+        ("broadcast,0,99,ring,ll,4,2,-1\n", "NCCL"),
+        ("UCC_TL_UCP_TUNE=bcast:@dbt\n", "UCC"),
+    ],
+)
+def test_the_library_that_is_assumed_is_named_with_its_release(
+    text: str, title: str, rules: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(rules).write_text(text)
+    assert explain(rules) == 0
+    assert f", as {title} reads it\n" in capsys.readouterr().out
+
+
+def test_a_file_without_rules_is_not_praised(
+    rules: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(rules).write_text("# nothing\n")
+    assert explain(rules, "--library", "nccl") == 0
+    assert capsys.readouterr().out == (
+        "my.rules: 0 rules in the format nccl, as NCCL reads it\nthere is no rule in it\n"
+    )
+
+
+def test_one_rank_is_not_on_several_nodes(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(rules).write_text("1\n7\n1\n0\n1\n0 6 0 0\n")
+    assert explain(rules, "--collective", "bcast", "--ranks", "1", "--size", "8") == 0
+    said = capsys.readouterr().out
+    assert "by line 6" in said
+    assert "several nodes" not in said
+
+
+def test_only_the_beginning_of_a_long_line_is_shown(
+    rules: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = [{"rules": [{"alg": 6}]}] * 50
+    root = {"rule_file_version": 3, "module": "tuned", "collectives": {"bcast": entries}}
+    Path(rules).write_text(json.dumps(root))
+    assert explain(rules, "--collective", "bcast", "--ranks", "4", "--nodes", "1") == 0
+    shown = next(
+        one for one in capsys.readouterr().out.splitlines() if one.startswith("  line 1: {")
+    )
+    assert shown.endswith(" ...")
+    assert len(shown) < 100
+
+
 def test_a_call_without_a_rule_is_left_to_the_library(
     rules: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,6 +188,9 @@ def test_what_was_assumed_of_a_call_is_said(rules: str, capsys: pytest.CaptureFi
     [
         (("--ranks", "8"), "of which collective? give --collective, too"),
         (("--library", "openmp@5"), "there is no library 'openmp' (did you mean 'openmpi'?)"),
+        (("--library", "openmpi@5..0"), "'5..0' is no version: write it like openmpi@4.1.4"),
+        (("--library", "openmpi@"), "'' is no version: write it like openmpi@4.1.4"),
+        (("--library", "@5.0"), "there is no library ''"),
         (("--library", "openmpi@new"), "'new' is no version: write it like openmpi@4.1.4"),
         (
             ("--library", "mpich"),

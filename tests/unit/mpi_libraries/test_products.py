@@ -70,6 +70,7 @@ def test_what_is_built_on_a_library_has_its_algorithms_and_its_own_name() -> Non
     assert mpi_libraries.library_module("spectrummpi 10.3.1") is openmpi
     assert title_of("craympich 8.1.28") == "Cray MPICH 8.1.28"
     assert title_of("spectrummpi") == "IBM Spectrum MPI"
+    assert [title_of(name) for name in ("nccl 2.27", "rccl", "ucc")] == ["NCCL 2.27", "RCCL", "UCC"]
 
 
 MPICH_4_0 = Capabilities(

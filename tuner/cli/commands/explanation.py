@@ -40,6 +40,9 @@ or variables), Intel MPI or MVAPICH2 (variables), NCCL or RCCL (the tuner's CSV)
 --collective only the file is checked: rules that no call reaches, algorithms that the library does
 not have, and such that some calls must not run."""
 
+MAX_SHOWN = 80  # characters of a line of the file
+_VERSION = re.compile(r"\d\w*([.+-]\w+)*")
+
 
 def add_subcommand_explain(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the action."""
@@ -63,10 +66,10 @@ def add_subcommand_explain(actions: argparse._SubParsersAction[argparse.Argument
 
 def run(options: argparse.Namespace) -> None:
     """Explain a file."""
-    name, _, version = options.library.partition("@")
-    if name and name not in LIBRARIES:
+    name, sign, version = options.library.partition("@")
+    if options.library and name not in LIBRARIES:
         raise UsageError(f"--library: {unknown_name('library', name, LIBRARIES)}")
-    if version and not version[0].isdigit():
+    if sign and not _VERSION.fullmatch(version):
         raise UsageError(f"--library: {version!r} is no version: write it like openmpi@4.1.4")
     shape = options.ranks, options.nodes, options.ppn
     call = _asked_call(options.collective, shape, options.size)
@@ -80,6 +83,7 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(f"{options.file}: {reason}") from None
     decided = deciding_rule(found.rules, call) if call else None
     record: dict[str, Any] = {"file": str(options.file), "format": form.name, "library": library}
+    record |= {"read_as": title_of(library if version else f"{library} {form.newest}".rstrip())}
     record |= {"rules": sum(rule.is_written for rule in found.rules)}
     record |= {"decision": _decision(found, decided, call, library)} if call else {}
     record |= {"cautions": [{"lines": lines, "text": text} for text, lines in cautions.items()]}
@@ -120,17 +124,18 @@ def _decision(
 
 
 def _print(record: dict[str, Any], lines: list[str], call: AskedCall | None) -> None:
-    title = title_of(record["library"])
     print_text(
         f"{record['file']}: {plural(record['rules'], 'rule')} in the format {record['format']}, as"
-        f" {title} reads it"
+        f" {record['read_as']} reads it"
     )
     if call is not None:
         _print_decision(record["decision"], lines, call)
     print_cautions(
         f"{join_lines(one['lines'])}: {humanize(one['text'])}" for one in record["cautions"]
     )
-    if not record["cautions"]:
+    if not record["cautions"] and not record["rules"]:
+        print_text("there is no rule in it")
+    elif not record["cautions"]:
         print_text("every rule is reached by some call, and nothing in it is known to do harm")
 
 
@@ -145,6 +150,8 @@ def _print_decision(decision: dict[str, Any], lines: list[str], call: AskedCall)
     runs = decision["runs"] or "the library's own decision"
     print_text(f"{asked}: {runs}, by line {decision['line']}")
     written = re.sub(r"\s+", " ", lines[decision["line"] - 1]).strip()
+    if len(written) > MAX_SHOWN:
+        written = f"{written[:MAX_SHOWN]} ..."
     if re.search(r"\w", written):  # not where an object of JSON only begins
         print_text(f"  line {decision['line']}: {written}")
     print_text(f"  calls: {decision['calls']}")
