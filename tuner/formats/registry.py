@@ -421,7 +421,8 @@ def detect_format(table: TuningTable, text: str) -> Format:
             " give one of the library that the table is for"
         )
     marked = [form for form in offered if form.has_signature(text)]
-    return next(form for form in (*marked, *offered) if form.is_json == is_json)
+    # Of the others the last: han's files and those of the device layer always have their signature.
+    return next(form for form in (*marked, *reversed(offered)) if form.is_json == is_json)
 
 
 def recognise_format(text: str, library: str = "") -> Format:

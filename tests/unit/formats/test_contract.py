@@ -569,6 +569,15 @@ def test_a_file_is_recognized_by_its_content(case: Case) -> None:
     assert "$PWD/FILE" in case.form.usage
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("openmpi", "1 7\n1\n0\n1\n0 6 0 0\n"), ("mpich", '{"collectives": 0}')]
+)
+def test_a_file_without_a_signature_is_taken_for_the_usual_form(name: str, text: str) -> None:
+    case = next(one for one in CASES if one.form.name == name)
+    first, *_, last = algorithms_of(case)
+    assert detect_format(two_rules(case, first, last), text) is case.form
+
+
 @every_case
 def test_tables_of_other_libraries_are_refused(case: Case) -> None:
     chosen = algorithms_of(case)[0]
