@@ -50,7 +50,6 @@ COLUMN_ALIASES = {
     "operator": ("operator", "redop", "op"),
     "run": ("run", "timestamp"),
     "cluster": ("cluster", "system", "machine"),
-    "iterations": ("n_iter", "iterations"),
     "first": ("node_a",),
     "second": ("node_b",),
     "pairs": ("pairs",),
@@ -59,7 +58,7 @@ COLUMN_ALIASES = {
     "value": ("value",),
     "unit": ("unit",),
 }
-_OF_COLLECTIVES = ("collective", "algorithm", "operator", "iterations", "run", "version")
+_OF_COLLECTIVES = ("collective", "algorithm", "operator", "run", "version")
 _SPREADS = ("min", "max", "p90")  # stems of columns of the smallest and largest times
 _MEMORIES = {
     "no": HOST,
@@ -252,9 +251,6 @@ def _reading(
         params=dict(metadata.params),
         memory=memory,
         operands=" ".join(own[word] for word in ("datatype", "operator") if own.get(word)),
-        iterations=text.parse_int(own["iterations"], "the iterations", line)
-        if own.get("iterations")
-        else None,
         library=library,
         cluster=own.get("cluster", ""),
         run=_run(own),

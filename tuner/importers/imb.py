@@ -184,7 +184,6 @@ def _reading(
         algorithm=metadata.algorithm or "default",
         params=dict(metadata.params) if benchmark.kind == COLLECTIVE else {},
         memory=run.memory,
-        iterations=parse_optional(row, "#repetitions", text.parse_int, line),
         operands=run.operands if benchmark.reduces else run.datatype,
         exclusion_reason=_exclusion_reason(line, row, table),
     )

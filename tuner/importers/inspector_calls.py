@@ -118,7 +118,6 @@ class InspectorCalls:
             algorithm=metadata.algorithm or algorithm or "default",
             params=dict(metadata.params),
             memory=metadata.memory or CUDA,
-            iterations=len(samples) or None,
             run=run,
             exclusion_reason=left_out or reason,
         )

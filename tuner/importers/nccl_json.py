@@ -105,11 +105,7 @@ def _reading(
         raise InputError(f"{where}: the size cannot be {shortened_repr(size)}")
     values = [_samples_and_check(result, place, where, run) for place in BUFFER_MODES]
     operands = [str(result[name])[:80] for name in ("type", "redop") if name in result]
-    found = make_result(source, line, size, operands, values, run, metadata)
-    iterations = result.get("actual_iterations")
-    if type(iterations) is int and iterations > 0 and len(found.samples) == 1:
-        return replace(found, iterations=iterations)
-    return found
+    return make_result(source, line, size, operands, values, run, metadata)
 
 
 def _samples_and_check(

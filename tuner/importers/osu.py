@@ -135,7 +135,6 @@ def _reading(
         params=_params(table, metadata),
         memory=metadata.memory or _memory(line, table.memory),
         operands=table.datatype,
-        iterations=parse_optional(row, "iterations", text.parse_int, line),
         exclusion_reason=_exclusion_reason(row, table, seconds),
     )
 

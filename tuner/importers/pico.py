@@ -71,7 +71,6 @@ def parse_pico(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
         original_algorithm=matched[2],
         params=dict(metadata.params),
         memory=metadata.memory or HOST,
-        iterations=len(samples),
         run=str(Path(lines.source).parent),
     )
 

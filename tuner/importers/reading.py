@@ -98,7 +98,6 @@ class BenchmarkResult:
     params: Mapping[str, int] = field(default_factory=dict)
     memory: str = HOST
     operands: str = ""
-    iterations: int | None = None
     library: str = ""
     cluster: str = ""
     run: str = ""
@@ -220,16 +219,11 @@ class UserMetadata:
         return " or ".join(filter(None, [rows, *told]))
 
     def _missing_counts(self, line: int, p: int | None, nodes: int | None) -> MissingCountsError:
-        names = (
-            ("p", "nodes")
-            if p is None and nodes is None
-            else ("nodes" if nodes is None else "ppn",)
-        )
-        what = {
-            ("p", "nodes"): "on how many ranks and nodes it was measured",
-            ("nodes",): f"on how many nodes its {p} ranks were",
-            ("ppn",): f"how many ranks were on each of its {nodes} nodes",
-        }[names]
+        what, names = f"how many ranks were on each of its {nodes} nodes", ["ppn"]
+        if p is None and nodes is None:
+            what, names = "on how many ranks and nodes it was measured", ["p", "nodes"]
+        elif nodes is None:
+            what, names = f"on how many nodes its {p} ranks were", ["nodes"]
         hint = self.missing_hint(*names)
         return MissingCountsError(f"line {line}: the file does not say {what}: {hint}", *names)
 

@@ -40,9 +40,7 @@ HEADER = re.compile(r"\s*Count\s+Size\s+Time, us\b")
 TITLE = re.compile(r"\s*Collective:\s+(\S.{0,79})")
 STATISTICS = re.compile(r"\s*avg\s+min\s+max\b(.*)")
 FACT = re.compile(r"\s*([A-Z][A-Za-z ]{0,30}):\s*(\S.{0,79})?")
-COUNTS = re.compile(r"\s+(small|large)\s+([0-9]{1,9})\s*")
 DATATYPE = re.compile(r"[a-z]+([0-9]{1,3})(_complex)?")
-LARGE_COUNT = 64 * 1024  # elements from which iterations are those for large calls
 NO_VALUE = "N/A"
 _SLOWEST, _FASTEST = "max", "min"
 _MEMORIES = {"host": HOST, "cuda": CUDA, "rocm": CUDA}
@@ -67,14 +65,9 @@ class _Table(BenchmarkTable):
     facts: dict[str, str] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     has_header: bool = False
-    _section: str = ""
 
     def read_line(self, number: int, line: str) -> bool:
-        if counts := COUNTS.fullmatch(line):
-            self.facts[f"{self._section} {counts[1]}"] = counts[2]
-            return True
         if fact := FACT.fullmatch(line):
-            self._section = fact[1]
             self.facts[fact[1]], self.lines[fact[1]] = (fact[2] or "").strip(), number
             return True
         if self.has_header and (statistics := STATISTICS.match(line)):
@@ -106,17 +99,6 @@ class _Table(BenchmarkTable):
         """Return whether sizes are those of what is sent."""
         return any(name in self.facts for name in _NEW_FACTS)
 
-    def iterations(self, count: int, largest_count: int) -> int | None:
-        """Return the iterations of a row, None where versions differ in what counts as large.
-
-        count           as printed
-        largest_count   of the whole buffer
-        """
-        kinds = {"large" if n >= LARGE_COUNT else "small" for n in (count, largest_count)}
-        told = {self.facts.get(f"Iterations {kind}") for kind in kinds}
-        found = told.pop() if len(told) == 1 else None
-        return int(found) if found else None
-
 
 def parse_ucc_perftest(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
     """Yield one result per row; raise InputError with the line number."""
@@ -136,7 +118,7 @@ def _begin(number: int, line: str) -> _Table | None:
 def _notes(table: _Table) -> Iterator[str]:
     """Yield sentences on what a table says and its results do not; raise InputError."""
     for name, value in table.facts.items():
-        if name not in _USED and name in table.lines:
+        if name not in _USED:
             said = shortened_repr(f"{name}: {value}")
             yield f"line {table.lines[name]}: not used: {said}"
     subject = table.benchmark.subject
@@ -164,8 +146,7 @@ def _reading(
     text.require_fields(words, len(table.columns), line)
     row = dict(zip(table.columns, words, strict=True))
     shape = metadata.rank_counts(line)
-    count, size = _count_and_size(line, row, table)
-    nbytes = table.nbytes(size, shape.p)
+    nbytes = table.nbytes(_size(line, row, table), shape.p)
     low, high = (text.parse_microseconds(row[name], name, line) for name in (_FASTEST, _SLOWEST))
     return BenchmarkResult(
         source,
@@ -181,19 +162,18 @@ def _reading(
         params=dict(metadata.params),
         memory=metadata.memory or _memory(line, table.facts.get("Memory type", "")),
         operands=table.operands,
-        iterations=table.iterations(count, count * nbytes // size if size else 0),
         library="ucc",
         exclusion_reason=_exclusion_reason(table),
     )
 
 
-def _count_and_size(line: int, row: dict[str, str], table: _Table) -> tuple[int, int]:
-    """Return elements and bytes as printed, 0 of calls without data.
+def _size(line: int, row: dict[str, str], table: _Table) -> int:
+    """Return the bytes as printed, 0 of calls without data.
 
-    Raises InputError where they contradict each other.
+    Raises InputError where the elements contradict them.
     """
     if not Collective(table.benchmark.subject).has_data:
-        return 0, 0
+        return 0
     count, size = (text.parse_int(row[name], f"the {name}", line) for name in ("count", "size"))
     datatype = table.facts.get("Datatype", "")
     if known := DATATYPE.fullmatch(datatype):
@@ -203,7 +183,7 @@ def _count_and_size(line: int, row: dict[str, str], table: _Table) -> tuple[int,
                 f"line {line}: {count} elements of {datatype} are not {size} bytes: the row or the"
                 " line `Datatype:` is damaged; measure again"
             )
-    return count, size
+    return size
 
 
 def _memory(line: int, said: str) -> str:

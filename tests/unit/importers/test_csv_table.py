@@ -39,7 +39,7 @@ def test_the_names_of_columns_are_documented() -> None:
 def test_columns_say_what_they_are() -> None:
     reading = only(f"{HEAD}\n{ROW}\n")
     assert (reading.benchmark.kind, reading.benchmark.subject) == ("collective", "allgather")
-    assert (reading.nbytes, reading.line, reading.iterations) == (64, 2, 1000)
+    assert (reading.nbytes, reading.line) == (64, 2)
     assert reading.samples == pytest.approx((5.5e-6,))
     assert (reading.min_seconds, reading.max_seconds) == pytest.approx((4.5e-6, 6.5e-6))
     assert (reading.library, reading.cluster, reading.run) == ("openmpi 4.1.6", "leo", "r1")

@@ -30,7 +30,7 @@ def test_a_block_is_read() -> None:
     assert (reading.benchmark.subject, reading.nbytes, reading.line) == ("bcast", 16, 9)
     assert reading.samples == pytest.approx((2.5e-6,))
     assert (reading.min_seconds, reading.max_seconds) == pytest.approx((1.25e-6, 2.5e-6))
-    assert (reading.statistic, reading.iterations) == ("slowest rank", 20)
+    assert reading.statistic == "slowest rank"
     assert reading.rank_counts == RankCounts(2, 1, 2)
 
 
@@ -125,7 +125,7 @@ def test_barriers_have_no_size_and_banners_do_no_harm() -> None:
     text = whole(barrier, block("Bcast", 2, ROW, "[node1] ucx: retry", "", ROW))
     found = parse_results(text, metadata=TWO)
     assert [reading.benchmark.subject for reading in found] == ["barrier", "bcast", "bcast"]
-    assert (found[0].nbytes, found[0].iterations) == (4, 20)
+    assert found[0].nbytes == 4
     assert found[0].samples == pytest.approx((2.5e-6,))
 
 

@@ -198,7 +198,7 @@ def test_json_says_what_the_text_says() -> None:
         text.library,
         text.memory,
     )
-    assert (found.iterations, found.algorithm) == (20, "default")
+    assert found.algorithm == "default"
 
 
 def test_json_with_each_iteration_has_all_samples() -> None:

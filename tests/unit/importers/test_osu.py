@@ -43,7 +43,7 @@ def test_a_table_is_read_row_by_row() -> None:
 def test_the_slowest_rank_counts_where_it_is_told() -> None:
     reading = only(FULL)
     assert reading.samples == pytest.approx((9e-6,))
-    assert (reading.statistic, reading.iterations) == ("slowest rank", 1000)
+    assert reading.statistic == "slowest rank"
     assert (reading.min_seconds, reading.max_seconds) == pytest.approx((1e-6, 9e-6))
 
 

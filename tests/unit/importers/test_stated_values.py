@@ -126,15 +126,16 @@ NO_RESULT_RESTS_ON: dict[str, tuple[str, ...]] = {
     "osu": (
         r" Test (v\S+)$",
         r"Size +(Avg Latency\(us\))(?=.*Max)",  # the slowest rank's time is used
-        r"^\d+ +([\d.]+) +[\d.]+ +[\d.]+ +\d+$",
+        r"(Iterations)$",
+        r"^\d+ +([\d.]+) +[\d.]+ +[\d.]+ +(\d+)$",
         r"(Messages/s)$",  # derived, as the rate per message
         r"^\d+ +[\d.]+ +([\d.]+)$",
     ),
     "imb": (
         r"^# +(Intel.*)$",
         r"^# (List of.*\n# .*)$",
-        r"(t_avg\[usec\])$",  # the slowest rank's time is used
-        r"^ +\d+ +\d+ +[\d.]+ +[\d.]+ +([\d.]+)$",
+        r"(#repetitions) .*(t_avg\[usec\])$",  # the slowest rank's time is used
+        r"^ +\d+ +(\d+) +[\d.]+ +[\d.]+ +([\d.]+)$",
         r"(in MPI_Barrier)",
         r"entering (MPI_Finalize)",
     ),
@@ -155,14 +156,14 @@ NO_RESULT_RESTS_ON: dict[str, tuple[str, ...]] = {
         r'"args": \["[^"]*", (.*?)\]',
         r'"env": \[(.*?)\]',
         r'"count": (\d+)',
+        r'"actual_iterations": (\d+)',
         r'"root": "\s*(\S+)"',
         r'_bw": ([\d.]+)',
         r'"in_place": (\{.*?\})',
         r'"experiment_name": (\S+)',
     ),
     "ucc_perftest": (
-        r"^Warmup:\n(.*\n.*)$",
-        r"^Iterations:\n.*\n(.*)$",  # of calls larger than those in the table
+        r"^(?:Warmup|Iterations):\n(.*\n.*)$",
         r"Time, us +(Bus.*)$",  # bandwidths are derived from times
         r"^ +avg +min +max +(avg.*)$",
         r"^ +\d+ +\d+ +([\d.]+)",  # the slowest rank's time is used
@@ -173,8 +174,8 @@ NO_RESULT_RESTS_ON: dict[str, tuple[str, ...]] = {
         r"^highest.*\n(.*)$",  # a fifth of the iterations is warm-up
         r"^\d+,(.*)$",  # the slowest rank's time is used
     ),
-    "pico summary": ("array_dim", "mean"),  # named in a note
-    "csv": (),
+    "pico summary": ("array_dim", "mean", "n_iter"),  # named in a note
+    "csv": ("n_iter",),  # named in a note
     "inspector": (
         r'"id":"(\w+)"',  # of the only communicator
         r'"rec_mechanism":"(\w+)"',
@@ -213,8 +214,9 @@ def varied(seed: Seed, chance: random.Random) -> str:
 
     def other(found: re.Match[str]) -> str:
         decimals = len(found[0].partition(".")[2])
-        return f"{chance.uniform(1, 900):.{decimals}f}" if float(found[0]) else found[0]
+        return f"{factor * float(found[0]):.{decimals}f}"
 
+    factor = chance.uniform(1, 60)
     text = TIME.sub(other, seed.text)
     if seed.reader not in COLUMNAR:
         return text
