@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.importers import text
@@ -38,7 +39,7 @@ RANK = re.compile(
 RCCL_TESTS = re.compile(r"\s*#?\s*rccl-tests\b")
 AMD_GPU = re.compile(r"\b(AMD|Instinct|Radeon)\b")
 HEADER = re.compile(r"\s*#\s*size\s+count\s+type\b")
-UNITS = re.compile(r"\s*#\s*\(\w+\)\s+\(\w+\)\s+\(")
+UNITS = re.compile(r"\s*#\s*\(")
 VERSION = re.compile(r"\b([nr]ccl)-library=([0-9]{4,6})\b")
 RUN_END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
 FAILED = re.compile(r"\s*#\s*Out of bounds values\s*:\s*[1-9][0-9]*\s+FAILED")
@@ -47,11 +48,13 @@ MISSING_VALUES = ("n/a", "nan", "-nan")
 
 _OTHERS = ("sendrecv", "hypercube", "alltoallv")
 _PROGRAM = re.compile(r"\b([a-z_]{1,40}?)_perf(?:_mpi)?\b")
-_KNOWN_UNITS = ("B", "elements", "us", "GB/s")
-_KNOWN_COLUMNS = (
-    *("size", "count", "type", "redop", "root", "time", "cputime", "algbw", "busbw"),
-    *("#wrong", "error", "timestamp"),
-)
+_TIMES = ("time", "cputime")
+# Columns with the units that all versions write, "" for those without one.
+_COLUMN_UNITS = {
+    **{"size": "(B)", "count": "(elements)", "type": "", "redop": "", "root": ""},
+    **{"time": "(us)", "cputime": "(us)", "algbw": "(GB/s)", "busbw": "(GB/s)"},
+    **{"#wrong": "", "error": "", "timestamp": ""},
+}
 _OPTIONAL_COLUMNS = ("redop", "root")  # columns that some versions leave blank
 
 
@@ -136,13 +139,13 @@ def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
     """Yield one result per row; raise InputError with the line number."""
     run, columns, ended = NcclTestsRun(), list[str](), list[str]()
     rows = list[BenchmarkResult]()
-    begun = count = 0
+    begun = header = count = 0
     for number, line in lines.numbered():
         if HEADER.match(line):
-            columns, ended = _columns(lines, number, line), []
+            columns, ended, header = _columns(lines, number, line), [], number
             run.is_cpu_time = "cputime" in columns
-        elif UNITS.match(line):
-            _check_units(number, line)
+        elif number == header + 1 and UNITS.match(line):
+            _check_units(number, _comment_words(line), columns)
         elif RUN_START.match(line):
             yield from rows
             is_rccl = run.is_rccl and not run.hosts  # the program's name stands before or after
@@ -156,7 +159,7 @@ def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
             run = NcclTestsRun(run.program, run.library)
         elif line.lstrip().startswith("#") or not columns:
             _read_comment(run, line)
-            _check_ended(number, line.split(), ended)
+            _check_not_ended(number, line.split(), ended)
         elif line.strip() and text.is_row(line.split(), len(columns)):
             lines.check_complete(number)
             count += 1
@@ -175,24 +178,31 @@ def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
 
 def _columns(lines: TextLines, number: int, line: str) -> list[str]:
     """Return the names in a header, and note those that are not known."""
-    names = line.replace("#", "", 1).split()
-    lines.note_unused_columns(number, [name for name in names if name not in _KNOWN_COLUMNS])
+    names = _comment_words(line)
+    lines.note_unused_columns(number, [name for name in names if name not in _COLUMN_UNITS])
+    if not any(name in _TIMES for name in names):
+        raise InputError(f"line {number}: the header names no time")
     return names
 
 
-def _check_units(number: int, line: str) -> None:
-    """Raise InputError for a unit that is not that of all versions."""
-    for unit in re.findall(r"\((.{0,40}?)\)", line):
-        if unit not in _KNOWN_UNITS:
+def _comment_words(line: str) -> list[str]:
+    return line.replace("#", "", 1).split()
+
+
+def _check_units(number: int, words: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise InputError where the units are not those of the columns in their order."""
+    known = [_COLUMN_UNITS[name] for name in columns if _COLUMN_UNITS.get(name)]
+    for unit, right in zip(words, known, strict=False):
+        if unit != right:
             raise InputError(
-                f"line {number}: the unit {shortened_repr(unit)} is none of"
-                f" {', '.join(_KNOWN_UNITS)}, in which nccl-tests writes"
+                f"line {number}: the unit {shortened_repr(unit)} where nccl-tests writes {right}:"
+                " convert that column, and correct the line"
             )
 
 
-def _check_ended(number: int, words: Sequence[str], columns: Sequence[str]) -> None:
+def _check_not_ended(number: int, words: Sequence[str], columns: Sequence[str]) -> None:
     """Raise InputError for a row with these columns after the end of its run."""
-    if columns and len(words) == len(columns) and text.is_row(words, len(columns)):
+    if columns and words and (row := _fields(words, columns)) and text.is_row(row, len(columns)):
         raise InputError(
             f"line {number}: a row after the end of its run: several processes wrote into one"
             " file, as where the program was built without MPI"
@@ -218,6 +228,17 @@ def _read_comment(run: NcclTestsRun, line: str) -> None:
         run.library = format_version(int(version[2]), version[1])
 
 
+def _fields(words: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Return the fields of a row, "" for those left blank; [] for words that are none."""
+    if columns[-1] == "timestamp" and len(words) > len(columns):
+        words = [*words[:-2], " ".join(words[-2:])]  # a date and a time of day
+    time = next(i for i, name in enumerate(columns) if name in _TIMES)
+    blank = len(columns) - len(words)
+    if blank and not (0 < blank <= len(_OPTIONAL_COLUMNS) and "." in words[time - blank]):
+        return []
+    return [*words[: time - blank], *[""] * blank, *words[time - blank :]]
+
+
 def _row(
     source: str,
     line: int,
@@ -226,27 +247,19 @@ def _row(
     run: NcclTestsRun,
     metadata: UserMetadata,
 ) -> BenchmarkResult:
-    time = next((i for i, name in enumerate(columns) if name in ("time", "cputime")), None)
-    if time is None:
-        raise InputError(f"line {line}: the header names no time")
-    if columns[-1] == "timestamp" and len(words) > len(columns):
-        words = [*words[:-2], " ".join(words[-2:])]  # a date and a time of day
-    blank = len(columns) - len(words)
-    if blank and not (0 < blank <= len(_OPTIONAL_COLUMNS) and "." in words[time - blank]):
-        text.require_fields(words, len(columns), line)
-    timed = words[time - blank :]
-    half = next(
-        (i for i, name in enumerate(columns[time + 1 :], 1) if name == columns[time]), len(timed)
-    )
-    names = columns[time : time + half]
-    groups = [dict(zip(names, part, strict=False)) for part in (timed[:half], timed[half:])]
-    values = [
-        (_time(part[columns[time]], line), _wrong(part.get("#wrong", "0"), line))
-        for part in groups
-        if columns[time] in part
+    fields = _fields(words, columns)
+    text.require_fields(fields or words, len(columns), line)
+    times = [i for i, name in enumerate(columns) if name in _TIMES]
+    groups = [
+        dict(zip(columns[start:stop], fields[start:stop], strict=True))
+        for start, stop in pairwise([*times, len(columns)])
     ]
-    size = text.parse_int(words[0], "the size", line)
-    return make_result(source, line, size, words[2:4], values, run, metadata)
+    values = [
+        (_time(group[columns[start]], line), _wrong(group.get("#wrong", "0"), line))
+        for start, group in zip(times, groups, strict=True)
+    ]
+    size = text.parse_int(fields[0], "the size", line)
+    return make_result(source, line, size, fields[2:4], values, run, metadata)
 
 
 def make_result(
@@ -278,7 +291,7 @@ def make_result(
         algorithm=metadata.algorithm or "default",
         params=dict(metadata.params),
         memory=metadata.memory or CUDA,
-        operands=" ".join(operands[: 2 if benchmark.reduces else 1]),
+        operands=" ".join(operands[: 2 if benchmark.reduces else 1]).strip(),
         library=run.library_name,
         exclusion_reason=_exclusion_reason(run, samples, wrong),
     )

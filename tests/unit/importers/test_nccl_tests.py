@@ -257,9 +257,37 @@ def test_json_on_many_lines_names_the_line() -> None:
     assert f"line {line}: result 2: the time cannot be 'x'" in complaint(text)
 
 
-def test_another_unit_is_refused() -> None:
-    with pytest.raises(InputError, match=r"line 12: the unit 'ms' is none of B, elements, us"):
-        parse_results(table(ROW).replace("(us)", "(ms)", 1))
+@pytest.mark.parametrize(
+    ("units", "said"),
+    [
+        (UNITS.replace("(us)", "(ms)", 1), "line 12: the unit '(ms)' where nccl-tests writes (us)"),
+        (UNITS.replace("(GB/s)", "(us)"), "the unit '(us)' where nccl-tests writes (GB/s)"),
+        ("# (KiB) (elements)", "the unit '(KiB)' where nccl-tests writes (B)"),
+    ],
+)
+def test_units_are_those_of_the_columns_in_order(units: str, said: str) -> None:
+    assert said in complaint(table(ROW).replace(UNITS, units))
+
+
+def test_other_comments_with_brackets_are_no_units() -> None:
+    text = f"# (a) (b) (c) a note\n{table(ROW)}"
+    assert only(text).samples == only(table(ROW)).samples
+    assert only(text.replace(UNITS, f"{UNITS}\n# (ms) (ms) (ms)")).samples == pytest.approx(
+        (20.5e-6,)
+    )
+    unknown = table(f"{ROW} 7", columns=f"{COLUMNS} p99").replace(UNITS, f"{UNITS} (us)")
+    assert only(unknown).samples == pytest.approx((20.5e-6,))
+
+
+@pytest.mark.parametrize("names", [("sum", "-1"), ("", "-1"), ("", "")])
+def test_a_row_after_the_end_is_refused_with_blank_names_too(names: tuple[str, str]) -> None:
+    row = ROW.replace("sum      -1", "  ".join(names))
+    assert only(table(row)).samples == pytest.approx((20.5e-6,))
+    assert "line 17: a row after the end of its run" in complaint(f"{table(row)}{row}\n")
+
+
+def test_blank_names_are_no_operator() -> None:
+    assert only(table(ROW.replace("sum      -1", ""))).operands == "float"
 
 
 def test_a_column_that_is_not_known_is_named(tmp_path: Path) -> None:
