@@ -55,7 +55,6 @@ _FORMAT_PATTERNS = {
 _TRUNCATED_RUN_PATTERNS = {
     "imb": re.compile(r"#\s*Intel\(R\) MPI Benchmarks"),
     "nccl-tests": nccl_tests.RUN_START,
-    "ucc_perftest": ucc_perftest.TITLE,
 }  # these also match a run that was cut off before its first table
 _TITLES = (*_FORMAT_PATTERNS.values(), *_TRUNCATED_RUN_PATTERNS.values())
 
@@ -123,7 +122,8 @@ def _parse_lines(
         raise UsageError(unknown_name("collective", metadata.collective, list(Collective)))
     if format_name != AUTO and format_name not in RESULT_FORMATS:
         raise UsageError(unknown_name("format of results", format_name, (AUTO, *RESULT_FORMATS)))
-    plain = remove_labels(lines, _TITLES)
+    titles = _titles(lines)
+    plain = remove_labels(lines, titles)
     readings: list[BenchmarkResult] = []
     try:
         for reading in RESULT_FORMATS[
@@ -136,19 +136,30 @@ def _parse_lines(
         reason.args = (f"{lines.source}: {reason}",)
         raise reason from None
     check_algorithm_names(readings)
-    _check_skipped_lines(plain)
+    _check_skipped_lines(plain, titles)
     return readings
 
 
 def detect_results(text: str) -> str:
     """Return the name of the format of a text of results; raise InputError for any other text."""
-    return _detect_format(remove_labels(split_lines(text, "results"), _TITLES))
+    lines = split_lines(text, "results")
+    return _detect_format(remove_labels(lines, _titles(lines)))
 
 
-def _check_skipped_lines(lines: TextLines) -> None:
+def _titles(lines: TextLines) -> Sequence[re.Pattern[str]]:
+    """Return the patterns of titles; that of ucc_perftest, which logs may have, beside a header."""
+    headers = (line.find("Count") for line in lines.lines)
+    is_ucc = any(
+        start >= 0 and ucc_perftest.HEADER.match(line, start)
+        for start, line in zip(headers, lines.lines, strict=True)
+    )
+    return (*_TITLES, ucc_perftest.TITLE) if is_ucc else _TITLES
+
+
+def _check_skipped_lines(lines: TextLines, titles: Sequence[re.Pattern[str]]) -> None:
     """Note how many lines were skipped; raise InputError where one of them has a title."""
     for number in lines.skipped:
-        if find_title(lines.lines[number - 1], _TITLES) > 0:
+        if find_title(lines.lines[number - 1], titles) > 0:
             raise InputError(
                 f"{lines.source}: line {number}: a title with another label than the first title,"
                 " or with one alone: put the output of each launch into a file of its own"
@@ -180,6 +191,8 @@ def _detect_format(lines: TextLines) -> str:
     if pico.header_line_number(lines) is not None:
         return "pico"
     header = csv_table.find_header(lines.lines)
+    if header is None and any(ucc_perftest.TITLE.fullmatch(line) for line in lines.lines):
+        return "ucc_perftest"  # cut off before its first table
     if header is None:
         raise InputError(
             csv_table.missing_time_error(lines.lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from tuner.base.errors import InputError, shortened_repr
@@ -14,6 +15,7 @@ MAX_FILE_BYTES = 64 << 20
 MAX_LINES = 1 << 20
 MAX_LINE_CHARACTERS = 1 << 20  # characters
 MAX_LABEL_CHARACTERS = 200
+MAX_LABELS_TRIED = 100  # labels of titles; a pattern is compiled for each
 MAX_NUMBER_CHARACTERS = 40  # characters; parsing a million digits takes minutes
 INT64_LIMIT = 2**63  # integers of a measurement are smaller
 # The label that `mpirun --tag-output`, `mpiexec -l` and `srun --label` put before each line.
@@ -81,17 +83,24 @@ def remove_labels(lines: TextLines, titles: Sequence[re.Pattern[str]]) -> TextLi
 
     titles      patterns of lines that begin as a title does, of which one ends its line's label
 
-    The label of the first title counts if the next line has it, too; other labels may differ from
-    it in numbers and spaces. Without such a title the lines are returned as they are.
+    The label of the first title whose next line has it, too, counts; other labels may differ from
+    it in numbers and spaces. Titles before that one are noted. Where a title without a label comes
+    first, or none has such a label, the lines are returned as they are.
     """
-    for number, line in enumerate(lines.lines):
-        if (start := find_title(line, titles)) < 0:
-            continue
+    begins = ((number, find_title(line, titles)) for number, line in lines.numbered())
+    titled = ((number, start) for number, start in begins if start >= 0)
+    for number, start in islice(titled, MAX_LABELS_TRIED):
+        line = lines.lines[number - 1]
         label = _label_pattern(line[:start])
-        if label is None or not all(map(label.match, lines.lines[number + 1 : number + 2])):
+        if label is None:
             return lines
-        found = ((label.match(each), each) for each in lines.lines)
-        return replace(lines, lines=[each[match.end() if match else 0 :] for match, each in found])
+        if all(map(label.match, lines.lines[number : number + 1])):
+            found = ((label.match(each), each) for each in lines.lines)
+            return replace(lines, lines=[each[m.end() if m else 0 :] for m, each in found])
+        lines.notes.append(
+            f"{lines.source}: line {number}: not used, a title whose label the next line lacks:"
+            f" {shortened_repr(line)}"
+        )
     return lines
 
 
@@ -189,19 +198,19 @@ def parse_seconds(text: str, what: str, line: int, units_per_second: float) -> f
 def is_row(words: Sequence[str], columns: int) -> bool:
     """Return whether a line within a table is one of its rows, even if damaged.
 
-    A row begins with a number, or with N/A in its place. A damaged one has one field per column,
-    and begins with a digit or has numbers in all other fields. All other lines are output of
-    launchers and programs.
+    A row begins with a number. One that is damaged, or has N/A in place of a number, has one field
+    per column, and begins with a digit or N/A or has numbers in all other fields. All other lines
+    are output of launchers and programs.
     """
     if _is_number(words[0]):
         return True
     others = [_is_number(word) for word in words[1:]]
-    begins = words[0][0].isdecimal()
+    begins = words[0][0].isdecimal() or words[0] == "N/A"
     return len(words) == columns and any(others) and (begins or all(others))
 
 
 def _is_number(word: str) -> bool:
-    return word == "N/A" or _NUMBER.fullmatch(word[:MAX_NUMBER_CHARACTERS]) is not None
+    return _NUMBER.fullmatch(word[:MAX_NUMBER_CHARACTERS]) is not None
 
 
 def require_fields(words: Sequence[str], columns: int, line: int) -> None:

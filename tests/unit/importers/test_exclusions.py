@@ -77,6 +77,44 @@ def test_a_second_launch_with_another_label_is_refused() -> None:
         parse_results(text, metadata=TOLD)
 
 
+LOG = "h:1:2 [0] NCCL INFO Collective: AllReduce"
+
+
+@pytest.mark.parametrize("form", ["osu", "imb", "nccl-tests"])
+@pytest.mark.parametrize("label", ["", "node7: "])
+def test_a_log_may_name_a_collective(form: str, label: str, tmp_path: Path) -> None:
+    """Such a line is a title in the output of ucc_perftest alone."""
+    text, told = EXAMPLES[form]
+    first, last = text.removesuffix("\n").rsplit("\n", 1)
+    labelled = "".join(f"{label}{line}\n" for line in [*first.splitlines(), LOG, last])
+    path = tmp_path / "results.txt"
+    path.write_text(f"{LOG}\n{labelled}")
+    readings, _ = read_all([path], metadata=told)
+    plain = parse_results(text, metadata=told)
+    assert [one.samples for one in readings] == [one.samples for one in plain]
+
+
+def test_a_table_may_follow_the_name_of_a_collective() -> None:
+    text = f"Collective: allgather\n{HEAD}\n{TABLE_ROW}\n"
+    assert values(parse_results(text)) == values(parse_results(text.replace(":", "")))
+
+
+def test_a_title_whose_label_does_not_repeat_is_named(tmp_path: Path) -> None:
+    text = "".join(f"node7: {line}\n" for line in ucc_table().splitlines())
+    path = tmp_path / "results.txt"
+    path.write_text(f"{LOG}\n{text}")
+    (reading,), notes = read_all([path], metadata=TOLD)
+    assert reading.samples == (14.75e-6,)
+    assert notes == [f"{path}: line 1: not used, a title whose label the next line lacks: {LOG!r}"]
+
+
+def test_few_labels_are_tried(tmp_path: Path) -> None:
+    path = tmp_path / "results.txt"
+    titles = "".join(f"{'x' * n} # OSU MPI Latency Test v7\n" for n in range(150, 0, -1))
+    path.write_text(titles + ALLREDUCE)
+    assert len(read_all([path], metadata=TOLD)[1]) == 100
+
+
 @pytest.mark.parametrize("label", ["1\u0661" * 9 + "x ", "a1 " * 60_000, "x "])
 def test_labels_take_no_time(label: str) -> None:
     """Check that hostile labels are refused at once; without bounds one of them takes hours."""
@@ -93,6 +131,7 @@ def test_labels_take_no_time(label: str) -> None:
         "0.03user 0.01system 0:00.05elapsed 93%CPU (0avgtext+0avgdata 9000maxresident)k",
         "Run finished at 12:00:00 UTC",
         "Thu Nov 26 12:00:00 UTC 2026",
+        "N/A of this",
     ],
 )
 @pytest.mark.parametrize("form", EXAMPLES)
