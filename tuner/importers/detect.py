@@ -148,12 +148,8 @@ def detect_results(text: str) -> str:
 
 def _titles(lines: TextLines) -> Sequence[re.Pattern[str]]:
     """Return the patterns of titles; that of ucc_perftest, which logs may have, beside a header."""
-    headers = (line.find("Count") for line in lines.lines)
-    is_ucc = any(
-        start >= 0 and ucc_perftest.HEADER.match(line, start)
-        for start, line in zip(headers, lines.lines, strict=True)
-    )
-    return (*_TITLES, ucc_perftest.TITLE) if is_ucc else _TITLES
+    found = any(ucc_perftest.HEADER.match(line, max(line.find("Count"), 0)) for line in lines.lines)
+    return (*_TITLES, ucc_perftest.TITLE) if found else _TITLES
 
 
 def _check_skipped_lines(lines: TextLines, titles: Sequence[re.Pattern[str]]) -> None:

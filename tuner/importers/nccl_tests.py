@@ -39,7 +39,6 @@ RANK = re.compile(
 RCCL_TESTS = re.compile(r"\s*#?\s*rccl-tests\b")
 AMD_GPU = re.compile(r"\b(AMD|Instinct|Radeon)\b")
 HEADER = re.compile(r"\s*#\s*size\s+count\s+type\b")
-UNITS = re.compile(r"\s*#\s*\(")
 VERSION = re.compile(r"\b([nr]ccl)-library=([0-9]{4,6})\b")
 RUN_END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
 FAILED = re.compile(r"\s*#\s*Out of bounds values\s*:\s*[1-9][0-9]*\s+FAILED")
@@ -139,13 +138,11 @@ def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
     """Yield one result per row; raise InputError with the line number."""
     run, columns, ended = NcclTestsRun(), list[str](), list[str]()
     rows = list[BenchmarkResult]()
-    begun = header = count = 0
+    begun = count = 0
     for number, line in lines.numbered():
         if HEADER.match(line):
-            columns, ended, header = _columns(lines, number, line), [], number
+            columns, ended = _columns(lines, number, line), []
             run.is_cpu_time = "cputime" in columns
-        elif number == header + 1 and UNITS.match(line):
-            _check_units(number, _comment_words(line), columns)
         elif RUN_START.match(line):
             yield from rows
             is_rccl = run.is_rccl and not run.hosts  # the program's name stands before or after
@@ -177,27 +174,24 @@ def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
 
 
 def _columns(lines: TextLines, number: int, line: str) -> list[str]:
-    """Return the names in a header, and note those that are not known."""
-    names = _comment_words(line)
+    """Return the names in a header, and note those that are not known.
+
+    Raises InputError without a time, and where the line below has other units than all versions.
+    """
+    names = line.replace("#", "", 1).split()
     lines.note_unused_columns(number, [name for name in names if name not in _COLUMN_UNITS])
     if not any(name in _TIMES for name in names):
         raise InputError(f"line {number}: the header names no time")
-    return names
-
-
-def _comment_words(line: str) -> list[str]:
-    return line.replace("#", "", 1).split()
-
-
-def _check_units(number: int, words: Sequence[str], columns: Sequence[str]) -> None:
-    """Raise InputError where the units are not those of the columns in their order."""
-    known = [_COLUMN_UNITS[name] for name in columns if _COLUMN_UNITS.get(name)]
-    for unit, right in zip(words, known, strict=False):
+    below = "".join(lines.lines[number : number + 1]).lstrip("# \t")
+    units = below.split() if below.startswith("(") else []
+    known = [_COLUMN_UNITS[name] for name in names if _COLUMN_UNITS.get(name)]
+    for unit, right in zip(units, known, strict=False):
         if unit != right:
             raise InputError(
-                f"line {number}: the unit {shortened_repr(unit)} where nccl-tests writes {right}:"
-                " convert that column, and correct the line"
+                f"line {number + 1}: the unit {shortened_repr(unit)} where nccl-tests writes"
+                f" {right}: convert that column, and correct the line"
             )
+    return names
 
 
 def _check_not_ended(number: int, words: Sequence[str], columns: Sequence[str]) -> None:
@@ -249,15 +243,11 @@ def _row(
 ) -> BenchmarkResult:
     fields = _fields(words, columns)
     text.require_fields(fields or words, len(columns), line)
-    times = [i for i, name in enumerate(columns) if name in _TIMES]
-    groups = [
-        dict(zip(columns[start:stop], fields[start:stop], strict=True))
-        for start, stop in pairwise([*times, len(columns)])
-    ]
-    values = [
-        (_time(group[columns[start]], line), _wrong(group.get("#wrong", "0"), line))
-        for start, group in zip(times, groups, strict=True)
-    ]
+    starts = [i for i, name in enumerate(columns) if name in _TIMES]
+    values = []
+    for start, stop in pairwise([*starts, len(columns)]):
+        group = dict(zip(columns[start:stop], fields[start:stop], strict=True))
+        values.append((_time(fields[start], line), _wrong(group.get("#wrong", "0"), line)))
     size = text.parse_int(fields[0], "the size", line)
     return make_result(source, line, size, fields[2:4], values, run, metadata)
 
@@ -308,9 +298,8 @@ def _exclusion_reason(run: NcclTestsRun, samples: Sequence[float], wrong: bool) 
 
 
 def _time(word: str, line: int) -> tuple[float, ...]:
-    return (
-        () if word.lower() in MISSING_VALUES else (text.parse_microseconds(word, "the time", line),)
-    )
+    missing = word.lower() in MISSING_VALUES
+    return () if missing else (text.parse_microseconds(word, "the time", line),)
 
 
 def _wrong(word: str, line: int) -> bool:

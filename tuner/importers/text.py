@@ -87,11 +87,9 @@ def remove_labels(lines: TextLines, titles: Sequence[re.Pattern[str]]) -> TextLi
     it in numbers and spaces. Titles before that one are noted. Where a title without a label comes
     first, or none has such a label, the lines are returned as they are.
     """
-    begins = ((number, find_title(line, titles)) for number, line in lines.numbered())
-    titled = ((number, start) for number, start in begins if start >= 0)
-    for number, start in islice(titled, MAX_LABELS_TRIED):
-        line = lines.lines[number - 1]
-        label = _label_pattern(line[:start])
+    titled = (each for each in lines.numbered() if find_title(each[1], titles) >= 0)
+    for number, line in islice(titled, MAX_LABELS_TRIED):
+        label = _label_pattern(line[: find_title(line, titles)])
         if label is None:
             return lines
         if all(map(label.match, lines.lines[number : number + 1])):

@@ -10,8 +10,6 @@ from tuner.base.errors import InputError
 from tuner.importers import text
 from tuner.importers.text import TextLines
 
-T = TypeVar("T")
-
 
 @dataclass
 class BenchmarkTable:
@@ -79,7 +77,7 @@ def iter_rows(
 
 
 def parse_optional(
-    row: Mapping[str, str], column: str, read: Callable[[str, str, int], T], line: int
-) -> T | None:
+    row: Mapping[str, str], column: str, read: Callable[[str, str, int], float], line: int
+) -> float | None:
     """Return the parsed value of a column, or None where the file does not have it."""
     return read(row[column], column, line) if column in row else None

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
@@ -36,46 +37,68 @@ from tuner.importers.text import TextLines
 from tuner.importers.text_tables import BenchmarkTable, iter_rows
 from tuner.topology import CUDA, HOST
 
-HEADER = re.compile(r"\s*Count\s+Size\s+Time, us\b")
+HEADER = re.compile(r"\s*Count\s+Size\s+Time, us\b(?:\s+(?:Bus )?Bandwidth, GB/s)?\s*(.*)")
 TITLE = re.compile(r"\s*Collective:\s+(\S.{0,79})")
 STATISTICS = re.compile(r"\s*avg\s+min\s+max\b(.*)")
 FACT = re.compile(r"\s*([A-Z][A-Za-z ]{0,30}):\s*(\S.{0,79})?")
 DATATYPE = re.compile(r"[a-z]+([0-9]{1,3})(_complex)?")
 NO_VALUE = "N/A"
-_SLOWEST, _FASTEST = "max", "min"
-_MEMORIES = {"host": HOST, "cuda": CUDA, "rocm": CUDA}
-_MANAGED = ("cuda-managed", "rocm-managed")
-_USED = (
+TOTAL_TIME = "Total time"
+_STATISTICS = ("avg", "min", "max")
+_MEMORIES = {  # memory type -> memory, and why results in it are no measurements
+    "host": (HOST, ""),
+    **dict.fromkeys(("cuda", "rocm"), (CUDA, "")),
+    **dict.fromkeys(("cuda-managed", "rocm-managed"), (CUDA, "in managed memory")),
+}
+_KNOWN_FACTS = (
     *("Memory type", "Datatype", "Reduction", "Inplace", "Iteration mode"),
-    *("Warmup", "Iterations", "Total time"),
+    *("Warmup", "Iterations", TOTAL_TIME),
 )
-_NEW_FACTS = ("Total time", "Iteration mode")  # since 1.5, and since 1.9
+_NEW_FACTS = (TOTAL_TIME, "Iteration mode")  # since 1.5, and since 1.9
 
 
 @dataclass(kw_only=True)
 class _Table(BenchmarkTable):
     """A table with what the lines round it say.
 
-    facts       words by the names before colons
-    lines       numbers of the lines of these
+    facts       name before a colon -> number of the line, and the words after the colon
     has_header  whether the first line of the header, with the unit of times, was read
     """
 
     name: str
-    facts: dict[str, str] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
+    lines: TextLines
+    facts: dict[str, tuple[int, str]] = field(default_factory=dict)
     has_header: bool = False
 
     def read_line(self, number: int, line: str) -> bool:
-        if fact := FACT.fullmatch(line):
-            self.facts[fact[1]], self.lines[fact[1]] = (fact[2] or "").strip(), number
-            return True
-        if self.has_header and (statistics := STATISTICS.match(line)):
-            rates = [f"{name} rate" for name in statistics[1].split()]
-            self.columns = ["count", "size", "avg", _FASTEST, _SLOWEST, *rates]
-            return True
-        self.has_header = self.has_header or bool(HEADER.match(line))
-        return self.has_header and not self.columns
+        if (fact := FACT.fullmatch(line)) and (fact[1] == TOTAL_TIME or not self.columns):
+            self._add_fact(number, fact[1], (fact[2] or "").strip())
+        elif self.has_header and (statistics := STATISTICS.match(line)):
+            names = statistics[1].split()
+            self.lines.note_unused_columns(number, [n for n in names if n not in _STATISTICS])
+            self.columns = ["count", "size", *_STATISTICS, *(f"{name} rate" for name in names)]
+        elif header := HEADER.match(line):
+            self.has_header = True
+            self.lines.note_unused_columns(number, [header[1].strip()] if header[1] else [])
+        else:
+            return False
+        return True
+
+    def _add_fact(self, number: int, name: str, value: str) -> None:
+        """Add a fact, and note one that is not known; raise InputError for one stated twice."""
+        if name not in _KNOWN_FACTS:
+            said = shortened_repr(f"{name}: {value}")
+            self.lines.notes.append(f"{self.lines.source}: line {number}: not used: {said}")
+        elif name in self.facts:
+            raise InputError(
+                f"line {number}: `{name}:` was stated on line {self.facts[name][0]}: several runs"
+                " are in one table; measure again, or delete one of the lines"
+            )
+        self.facts[name] = number, value
+
+    def fact(self, name: str, default: str = "") -> str:
+        """Return what the file states under a name."""
+        return self.facts[name][1] if name in self.facts else default
 
     @property
     def benchmark(self) -> Benchmark:
@@ -86,7 +109,7 @@ class _Table(BenchmarkTable):
     @property
     def operands(self) -> str:
         """Return the datatype, and the operator of a reduction."""
-        names = self.facts.get("Datatype", ""), self.facts.get("Reduction", NO_VALUE)
+        names = self.fact("Datatype"), self.fact("Reduction")
         return " ".join(name for name in names if name not in ("", NO_VALUE))
 
     def nbytes(self, size: int, p: int) -> int:
@@ -101,38 +124,33 @@ class _Table(BenchmarkTable):
 
 
 def parse_ucc_perftest(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
-    """Yield one result per row; raise InputError with the line number."""
-    rows = list(iter_rows(lines, _begin, "Collective:  Allreduce"))  # a table ends with its version
+    """Yield one result per row, after the ends, which tell versions; raise InputError."""
+    rows = list(iter_rows(lines, partial(_begin, lines), "Collective:  Allreduce"))
     for table in {table.line: table for table, _, _ in rows}.values():
         lines.notes.extend(f"{lines.source}: {note}" for note in _notes(table))
     for table, number, words in rows:
         yield _reading(lines.source, number, words, table, metadata)
 
 
-def _begin(number: int, line: str) -> _Table | None:
+def _begin(lines: TextLines, number: int, line: str) -> _Table | None:
     found = TITLE.fullmatch(line)
     name = found[1].strip() if found else ""
-    return _Table(number, f"`Collective: {name}`", name=name) if found else None
+    return _Table(number, f"`Collective: {name}`", name=name, lines=lines) if found else None
 
 
 def _notes(table: _Table) -> Iterator[str]:
     """Yield sentences on what a table says and its results do not; raise InputError."""
-    for name, value in table.facts.items():
-        if name not in _USED:
-            said = shortened_repr(f"{name}: {value}")
-            yield f"line {table.lines[name]}: not used: {said}"
     subject = table.benchmark.subject
     if subject and Collective(subject).blocks(2)[0] > 1 and not table.is_new:
         yield (
             f"line {table.line}: it ends without a total time, as before version 1.5, whose sizes"
             " are of one block"
         )
-    place = table.facts.get("Inplace", NO_VALUE)
+    line, place = table.facts.get("Inplace", (table.line, NO_VALUE))
     if place not in ("0", "1", NO_VALUE):
-        line = table.lines["Inplace"]
         raise InputError(f"line {line}: Inplace is 0, 1 or N/A, not {shortened_repr(place)}")
     if place == "1":
-        yield f"line {table.lines['Inplace']}: measured in place, with one buffer for both ways"
+        yield f"line {line}: measured in place, with one buffer for both ways"
 
 
 def _reading(
@@ -146,13 +164,18 @@ def _reading(
     text.require_fields(words, len(table.columns), line)
     row = dict(zip(table.columns, words, strict=True))
     shape = metadata.rank_counts(line)
-    nbytes = table.nbytes(_size(line, row, table), shape.p)
-    low, high = (text.parse_microseconds(row[name], name, line) for name in (_FASTEST, _SLOWEST))
+    mean, low, high = (text.parse_microseconds(row[name], name, line) for name in _STATISTICS)
+    if not low <= mean <= high:
+        raise InputError(
+            f"line {line}: avg {row['avg']} is not between min {row['min']} and max {row['max']}:"
+            " the row is damaged; measure again"
+        )
+    memory, exclusion_reason = _memory(line, table, metadata)
     return BenchmarkResult(
         source,
         line,
         benchmark,
-        nbytes,
+        table.nbytes(_size(line, row, table), shape.p),
         (high,),
         "slowest rank",
         low,
@@ -160,10 +183,10 @@ def _reading(
         rank_counts=shape,
         algorithm=metadata.algorithm or "default",
         params=dict(metadata.params),
-        memory=metadata.memory or _memory(line, table.facts.get("Memory type", "")),
+        memory=memory,
         operands=table.operands,
         library="ucc",
-        exclusion_reason=_exclusion_reason(table),
+        exclusion_reason=exclusion_reason,
     )
 
 
@@ -175,7 +198,7 @@ def _size(line: int, row: dict[str, str], table: _Table) -> int:
     if not Collective(table.benchmark.subject).has_data:
         return 0
     count, size = (text.parse_int(row[name], f"the {name}", line) for name in ("count", "size"))
-    datatype = table.facts.get("Datatype", "")
+    datatype = table.fact("Datatype")
     if known := DATATYPE.fullmatch(datatype):
         parts = 2 if known[2] else 1
         if size != count * parts * int(known[1]) // 8:
@@ -186,19 +209,16 @@ def _size(line: int, row: dict[str, str], table: _Table) -> int:
     return size
 
 
-def _memory(line: int, said: str) -> str:
-    if said in _MANAGED:
-        return CUDA
-    if said not in _MEMORIES:
+def _memory(line: int, table: _Table, metadata: UserMetadata) -> tuple[str, str]:
+    """Return the memory, and why a result is no measurement; raise InputError for another one."""
+    said = table.fact("Memory type")
+    memory, reason = _MEMORIES.get(said, (metadata.memory, ""))
+    if not memory:
         raise InputError(
             f"line {line}: {shortened_repr(said)} is not a memory known here"
             f" ({', '.join(_MEMORIES)}): add --memory"
         )
-    return _MEMORIES[said]
-
-
-def _exclusion_reason(table: _Table) -> str:
-    mode = table.facts.get("Iteration mode", "isolated")
+    mode = table.fact("Iteration mode", "isolated")
     if mode != "isolated":
-        return f"calls follow one another without a barrier ({shortened_repr(mode)})"
-    return "in managed memory" if table.facts.get("Memory type") in _MANAGED else ""
+        reason = f"calls follow one another without a barrier ({shortened_repr(mode)})"
+    return metadata.memory or memory, reason

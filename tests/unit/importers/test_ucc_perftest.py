@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ucc_files import ROW, table
+from tests.support.ucc_files import ROW, TOTAL, table
 from tuner.base.errors import InputError
 from tuner.importers import BenchmarkResult, UserMetadata, as_measurements, parse_results, read_all
 
@@ -67,6 +67,32 @@ def test_bandwidths_are_columns_that_no_time_needs(tmp_path: Path) -> None:
     assert notes(table("Allreduce", row, rates=True), tmp_path) == []
 
 
+def test_columns_that_are_not_known_are_named(tmp_path: Path) -> None:
+    more = table("Allreduce", f"{ROW} 15.5").replace("max\n", "max p99\n")
+    assert read(more).samples == (14.75e-6,)
+    assert notes(more, tmp_path) == ["line 14: columns not used: 'p99'"]
+    rates = table("Allreduce", f"{ROW} 1 2 3 4", rates=True).replace("  min\n", "  min xx\n")
+    assert notes(rates, tmp_path) == ["line 14: columns not used: 'xx'"]
+    other = table("Allreduce", f"{ROW} 1 2 3", rates=True).replace("GB/s", "GB/s  Jitter, us")
+    assert notes(other, tmp_path) == ["line 13: columns not used: 'Jitter, us'"]
+
+
+def test_facts_stand_before_the_rows(tmp_path: Path) -> None:
+    text = table("Allreduce", ROW, "Memory type: cuda", "Datatype: float64", ROW)
+    readings = parse_results(text, metadata=TOLD)
+    assert [(one.memory, one.operands) for one in readings] == [("host", "float32 sum")] * 2
+    said = "skipped 2 lines among the rows, the first is line 16: 'Memory type: cuda'"
+    assert notes(text, tmp_path) == [said]
+
+
+def test_a_line_with_a_colon_may_come_twice(tmp_path: Path) -> None:
+    text = table().replace("Inplace", "Warning: a\nWarning: b\nInplace")
+    assert notes(text, tmp_path) == [
+        "line 5: not used: 'Warning: a'",
+        "line 6: not used: 'Warning: b'",
+    ]
+
+
 def test_a_barrier_has_no_size() -> None:
     row = "         N/A         N/A        5.12        4.80        5.66"
     reading = read(table("Barrier", row, Reduction="N/A", Inplace="N/A"))
@@ -124,6 +150,14 @@ def test_memory_of_gpus_is_cuda() -> None:
         (table().partition("Warmup")[0], "line 1: no row follows `Collective: Allreduce`"),
         (table().replace("avg", "mean"), "line 15: a row before the header"),
         (table().replace("Time, us", "Time, ms"), "line 15: a row before the header"),
+        (table("Allreduce", "256 1024 abc 10 14"), "line 15: avg cannot be 'abc'"),
+        (table("Allreduce", "256 1024 12 14 10"), "line 15: avg 12 is not between min 14 and max"),
+        (table("Allreduce", "256 1024 9 10 14"), "line 15: avg 9 is not between min 10 and max 14"),
+        (f"{table()}{TOTAL}", "line 17: `Total time:` was stated on line 16"),
+        (
+            table().replace("Datatype:", "Memory type: cuda\nDatatype:"),
+            "line 3: `Memory type:` was stated on line 2: several runs are in one table",
+        ),
         (table(Inplace="2"), "line 5: Inplace is 0, 1 or N/A, not '2'"),
     ],
 )
