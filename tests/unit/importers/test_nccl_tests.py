@@ -304,3 +304,8 @@ def test_ranks_whose_lines_are_missing_are_refused() -> None:
     devices = [{"rank": rank, "hostname": "a"} for rank in (0, 2)]
     with pytest.raises(InputError, match="of the ranks up to 2 only 2 are listed"):
         parse_results(json.dumps(record(config={"devices": devices})))
+
+
+def test_a_header_without_a_time_is_refused() -> None:
+    said = complaint(table(ROW, columns=COLUMNS.replace("time", "took")))
+    assert said.endswith("line 11: the header names no time")
