@@ -107,9 +107,7 @@ MUTANTS = (
     ),
     Mutant(EXECUTOR, "            ending += self._memory.wait_functions\n", "            pass\n"),
     Mutant(
-        NCCL,
-        "            event.synchronize()  # raises what else ended it\n",
-        "            return\n",
+        NCCL, "            event.synchronize()  # raises any other error\n", "            return\n"
     ),
     # the wrong way round, the wrong stream, the wrong place
     Mutant(
@@ -141,7 +139,7 @@ MUTANTS = (
     ),
     Mutant(FOLDING, "            kernel(first, second)", "            kernel(second, first)"),
     Mutant(EXECUTOR, "one[0] < other[1] and other[0] < one[1]", "one[0] == other[0]"),
-    Mutant(SCHEDULED, "                self._copy(source, into.flat)", "                pass"),
+    Mutant(SCHEDULED, "                self._copy(source, whole)", "                pass"),
     Mutant(NCCL, "array.data.ptr + start, nbytes", "array.data.ptr, nbytes"),
     # what is kept too long, or believed too soon
     Mutant(DEVICES, "known is not None and known[0]() is owner", "known is not None"),

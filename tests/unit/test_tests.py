@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench import device_mutants
 from tests.conftest import ROOT
 
 TESTS = ROOT / "tests"
@@ -146,3 +147,9 @@ def test_the_faults_of_tests_are_found(code: str, fault: str) -> None:
     found = faults(ast.parse(code))
     assert len(found) == bool(fault)
     assert not fault or fault in found[0]
+
+
+def test_every_planted_error_replaces_a_text_of_the_code() -> None:
+    for mutant in device_mutants.MUTANTS:
+        text = (ROOT / mutant.path).read_text(encoding="utf-8")
+        assert text.count(mutant.before) == 1, mutant

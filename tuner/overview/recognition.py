@@ -104,7 +104,7 @@ def _open_text(path: Path, text: str, told: UserMetadata, is_trusted: bool) -> O
         return rules_overview(path, rules, text)
     if is_workload(text.encode()):
         return trace_overview(path)
-    first = next(line for line in text.splitlines() if line.strip())
+    first = next((line for line in text.splitlines() if line.strip()), "")
     raise InputError(
         f"{path}: in no form that is read ({FORMS}); it begins with {shortened_repr(first)}"
     )

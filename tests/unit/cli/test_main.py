@@ -307,7 +307,7 @@ def test_without_words_the_next_commands_are_named(
     lines = printed(capsys).splitlines()
     assert lines[0] == "tuner-out/openmpi/table.json is the tuning table of this computer."
     commands = [line.split()[1] for line in lines if line.startswith("  tuner ")]
-    assert commands == ["table", "run", "studio"]
+    assert commands == ["table", "run", "studio", "FILE"]
     assert max(map(len, lines)) <= 80
 
 
@@ -317,7 +317,7 @@ def test_without_words_the_first_commands_are_named(
     monkeypatch.chdir(tmp_path)
     lines = printed(capsys).splitlines()
     commands = [line.split()[1] for line in lines if line.startswith("  tuner ")]
-    assert commands == ["doctor", "quickstart", "studio"]
+    assert commands == ["doctor", "quickstart", "studio", "FILE"]
     assert "`tuner help`" in lines[-1]
     assert max(map(len, lines)) <= 80
 
