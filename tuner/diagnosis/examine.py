@@ -83,4 +83,4 @@ def _usable_commands(installation: Installation, diagnosis: Diagnosis) -> tuple[
 def _readable_formats(library: str, installation: Installation) -> list[str]:
     """Return the names of the formats whose files this library reads."""
     formats = [form for form in FORMATS.values() if library in form.libraries]
-    return [form.name for form in formats if form.is_read_by(installation)]
+    return sorted(form.name for form in formats if form.is_read_by(installation))

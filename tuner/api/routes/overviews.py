@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,11 +12,9 @@ from tuner.api.large_requests import LargeBodyRoute
 from tuner.api.problems import problem_responses
 from tuner.api.schemas import API_PREFIX, CollectiveName, RequestBody
 from tuner.api.service import ServiceDep
-from tuner.importers import UserMetadata
-from tuner.importers.reading import RANK_LIMIT
-from tuner.overview import open_sent_files
 
 MAX_FILES = 8
+MAX_COUNT = 2**31 - 1  # ranks and nodes, as of measurements
 RESULTS = "IyBPU1UgTVBJIEFsbHJlZHVjZSBMYXRlbmN5IFRlc3QgdjcuNAo4IDEuMAo="
 
 router = APIRouter(
@@ -43,9 +42,9 @@ class OverviewQuestion(RequestBody):
         examples=["preset:dgx-h100"],
         description="a machine to compare results with",
     )
-    ranks: int | None = Field(None, ge=1, lt=RANK_LIMIT)
-    nodes: int | None = Field(None, ge=1, lt=RANK_LIMIT)
-    ppn: int | None = Field(None, ge=1, lt=RANK_LIMIT)
+    ranks: int | None = Field(None, ge=1, le=MAX_COUNT)
+    nodes: int | None = Field(None, ge=1, le=MAX_COUNT)
+    ppn: int | None = Field(None, ge=1, le=MAX_COUNT)
     collective: CollectiveName | None = None
 
 
@@ -99,9 +98,21 @@ class Overviews(BaseModel):
 @router.post("", response_model=Overviews)
 def create_overviews(service: ServiceDep, question: OverviewQuestion) -> Any:
     """What files hold; nothing is stored."""
-    files = [(one.name, one.content) for one in question.files]
-    told = UserMetadata(question.ranks, question.nodes, question.ppn, question.collective or "")
-    asked = (files, [question.machine] if question.machine else [], told)
-    if service.workers is None:
-        return open_sent_files(*asked)
-    return service.workers.run(open_sent_files, *asked)
+    asked = (
+        [(one.name, one.content) for one in question.files],
+        [question.machine] if question.machine else [],
+        (question.ranks, question.nodes, question.ppn, question.collective or ""),
+    )
+    return _open(*asked) if service.workers is None else service.workers.run(_open, *asked)
+
+
+def _open(
+    files: Sequence[tuple[str, bytes]],
+    machines: Sequence[str],
+    told: tuple[int | None, int | None, int | None, str],
+) -> dict[str, Any]:
+    # These load what a service needs for nothing else.
+    from tuner.importers import UserMetadata
+    from tuner.overview import open_sent_files
+
+    return open_sent_files(files, machines, UserMetadata(*told))
