@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import mpi_libraries
-from tuner.base.progress import StageCallback, progress_from_counts
+from tuner.base.progress import ProgressCallback, StageCallback, progress_from_counts, with_eta
 from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.base.units import plural
 from tuner.core.collective import Collective
@@ -31,8 +31,12 @@ from tuner.validation.timing import (
 from tuner.validation.validation import empty_call_failures
 from tuner.workflows import native_files
 
+DECIDING_SHARE = 0.2  # share of the time of a comparison that decides about rules, roughly
 CALL_BUDGET_S = 0.004  # seconds for each call, condition and side in a round
 LOG = logging.getLogger("tuner")
+Compare = Callable[
+    [TuningTable, Collection[TimedCall], bool, ProgressCallback], list[HeldoutResult]
+]
 
 
 def accept_winning_rules(
@@ -100,15 +104,17 @@ def withdraw_losing_rules(
     Raises the same errors as `compare_with_default`.
     """
     found, used, lost = list[HeldoutResult](), set[TimedCall](), list[Rule]()
-    with _comparison(table, launcher, report, hosts, on_note) as compared:
+    tell = with_eta(report)
+    with _comparison(table, launcher, hosts, on_note) as compared:
+        deciding = _part_of(tell, 0.0, DECIDING_SHARE)
         while again := losing_rules(
-            table, _sum_operators(launcher), tried := compared(table, used, False)
+            table, _sum_operators(launcher), tried := compared(table, used, False, deciding)
         ):
             on_note(f"{plural(len(again), 'rule')} did not win again and {_is(again)} withdrawn")
             lost, found, table = lost + again, found + tried, withdraw_rules(table, again)
             used |= {one.timed_call for one in tried}
         found, used = found + tried, used | {one.timed_call for one in tried}
-        last = compared(table, used, True)
+        last = compared(table, used, True, _part_of(tell, DECIDING_SHARE, 1.0))
     records = [heldout_record(one) for one in last]
     told = {
         "withdrawn": [describe_rule(rule) for rule in lost],
@@ -133,8 +139,14 @@ def time_against_default(
     """
     decided = table.provenance.get("comparison", {}).get("used", [])
     used = {TimedCall(Collective(name), *rest) for name, *rest in decided}
-    with _comparison(table, launcher, report, hosts, on_warning) as compared:
-        return [heldout_record(one) for one in compared(table, used, True)]
+    progress = progress_from_counts(report)
+    with _comparison(table, launcher, hosts, on_warning) as compared:
+        return [heldout_record(one) for one in compared(table, used, True, progress)]
+
+
+def _part_of(tell: Callable[[float, str], None], begin: float, end: float) -> ProgressCallback:
+    """Return a callback (done, total) for the part of a stage from one fraction to another."""
+    return lambda done, total: tell(begin + (end - begin) * done / total, f"{done} of {total}")
 
 
 def _call_key(call: TimedCall) -> tuple[str, int, int, int]:
@@ -143,16 +155,12 @@ def _call_key(call: TimedCall) -> tuple[str, int, int, int]:
 
 @contextmanager
 def _comparison(
-    table: TuningTable,
-    launcher: Launcher,
-    report: StageCallback,
-    there: Hosts,
-    tell: Callable[[str], None],
-) -> Iterator[Callable[[TuningTable, Collection[TimedCall], bool], list[HeldoutResult]]]:
+    table: TuningTable, launcher: Launcher, there: Hosts, tell: Callable[[str], None]
+) -> Iterator[Compare]:
     """Yield a function that compares a table with the library's default.
 
-    It takes the table, the calls that were used before and must not be used again, and whether to
-    include calls that the table leaves to the default (controls).
+    It takes the table, the calls that were used before and must not be used again, whether to
+    include calls that the table leaves to the default (controls), and a callback for its progress.
     """
     mpi_libraries.require_no_override(
         mpi_libraries.library_module(launcher.library).OVERRIDING_PATTERN
@@ -162,7 +170,10 @@ def _comparison(
         program = _timing_program(launcher, place, table, tell)
 
         def compared(
-            table: TuningTable, used: Collection[TimedCall], controls: bool
+            table: TuningTable,
+            used: Collection[TimedCall],
+            controls: bool,
+            progress: ProgressCallback,
         ) -> list[HeldoutResult]:
             return compare_heldout(
                 table,
@@ -174,7 +185,7 @@ def _comparison(
                 controls=controls,
                 seconds=CALL_BUDGET_S,
                 directory=place,
-                progress=progress_from_counts(report),
+                progress=progress,
                 on_warning=tell,
             )
 
