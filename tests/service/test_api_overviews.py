@@ -1,4 +1,4 @@
-"""What sent files hold; nothing of them is stored, and they name no files of the service."""
+"""Sent files are described; nothing of them is stored, and they name no files of the service."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ GPU_TABLES: Mapping[
 
 
 def amd_smi(tables: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = GPU_TABLES) -> str:
-    """What `amd-smi topology` prints of three GPUs."""
+    """Return the output of `amd-smi topology` for three GPUs."""
     lines = list[str]()
     for (title, _), cells in tables.items():
         lines += [f"{title}:", " " * 13 + " ".join(BUSES)]

@@ -103,9 +103,7 @@ class EnvDialect:
             if name in self.variable_names.values():
                 self._add_rules(found, line, name, value)
             else:
-                found.report(
-                    line, f"{name} is not explained: it is no variable of rules known here"
-                )
+                found.report(line, f"{name} is not explained: only variables of rules are")
         return found
 
     def _add_rules(self, found: FileRules, line: int, name: str, value: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What the rules of a library's file decide, in one form for all formats.
+"""The rules of a library's file, in one form for all formats.
 
 A rule is for a box of calls: for each quantity that its file compares, the whole numbers that the
 rule takes. The first rule of a file whose box holds a call decides it.
@@ -54,7 +54,7 @@ ASSUMED = {  # what is not asked of users: quantity -> its value, and how that i
 
 
 class Caution(NamedTuple):
-    """What a user must know of a line of a file."""
+    """A caution about a line of a file."""
 
     line: int
     text: str

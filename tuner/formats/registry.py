@@ -441,5 +441,5 @@ def recognise_format(text: str, library: str = "") -> Format:
     found = found or next(iter(fitting), None)
     if found is None:
         names = ", ".join(form.name for form in offered)
-        raise InputError(f"this is no rules file that is known here ({names})")
+        raise InputError(f"expected a rules file in one of the formats {names}")
     return found

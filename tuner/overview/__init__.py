@@ -1,4 +1,4 @@
-"""What a file of any form holds: what it is, what is slow in it, and which commands take it."""
+"""Overviews of files in any form: their kind, what is slow in them, and commands that take them."""
 
 from tuner.overview.files import NOT_READ, open_files, open_sent_files, overviews_record
 from tuner.overview.overview import Command, Overview

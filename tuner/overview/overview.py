@@ -27,7 +27,7 @@ def command(purpose: str, *words: str | Path) -> Command:
 
 @dataclass(frozen=True)
 class Overview:
-    """What a file holds.
+    """The contents of a file in a few sentences.
 
     source      the file, or the name of a machine
     kind        what it is, such as `results of osu`

@@ -1,4 +1,4 @@
-"""What is slow in benchmark results: calls that others in the same file show to be slow."""
+"""Finding of calls in benchmark results that others in the same file show to be slow."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_a_file_without_rules_is_not_praised(
     Path(rules).write_text("# nothing\n")
     assert explain(rules, "--library", "nccl") == 0
     assert capsys.readouterr().out == (
-        "my.rules: 0 rules in the format nccl, as NCCL reads it\nthere is no rule in it\n"
+        "my.rules: 0 rules in the format nccl, as NCCL reads it\nthe file has no rules\n"
     )
 
 
@@ -188,13 +188,13 @@ def test_what_was_assumed_of_a_call_is_said(rules: str, capsys: pytest.CaptureFi
     [
         (("--ranks", "8"), "of which collective? give --collective, too"),
         (("--library", "openmp@5"), "there is no library 'openmp' (did you mean 'openmpi'?)"),
-        (("--library", "openmpi@5..0"), "'5..0' is no version: write it like openmpi@4.1.4"),
-        (("--library", "openmpi@"), "'' is no version: write it like openmpi@4.1.4"),
+        (("--library", "openmpi@5..0"), "expected a version as in openmpi@4.1.4, got '5..0'"),
+        (("--library", "openmpi@"), "expected a version as in openmpi@4.1.4, got ''"),
         (("--library", "@5.0"), "there is no library ''"),
-        (("--library", "openmpi@new"), "'new' is no version: write it like openmpi@4.1.4"),
+        (("--library", "openmpi@new"), "expected a version as in openmpi@4.1.4, got 'new'"),
         (
             ("--library", "mpich"),
-            "my.rules: this is no rules file that is known here (mpich-device",
+            "my.rules: expected a rules file in one of the formats mpich-device",
         ),
         (("--collective", "allreduce", "--size", "8"), "decides by ranks: give --ranks"),
     ],

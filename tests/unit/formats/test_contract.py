@@ -466,7 +466,7 @@ def test_a_file_says_what_its_table_says(case: Case, data: st.DataObject) -> Non
 
 
 def told(decision: object) -> str:
-    """What a decision is called when a file is explained."""
+    """Return the name of a decision where a file is explained."""
     match decision:
         case mpich.Leaf(name, parameters):
             return " ".join((name, *sorted(parameters)))
@@ -476,7 +476,7 @@ def told(decision: object) -> str:
 
 
 def explained(case: Case, text: str) -> Decide:
-    """What is said of a file to somebody who asks for calls on so many nodes."""
+    """Return the explanation of a file for calls on so many nodes."""
     found = case.form.read(text, case.library)
 
     def decide(key: RuleKey, nbytes: int) -> str:

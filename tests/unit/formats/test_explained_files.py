@@ -1,4 +1,4 @@
-"""What is said of rules files that users wrote, line by line."""
+"""Rules files that users wrote are explained line by line."""
 
 from __future__ import annotations
 
@@ -395,7 +395,7 @@ def test_variables_of_intel_mpi_are_read_from_any_shell() -> None:
     )
     assert cautions(text) == [
         (1, "I_MPI_ADJUST_ALLREDUCE is set again in line 4, which counts"),
-        (3, "I_MPI_FABRICS is not explained: it is no variable of rules known here"),
+        (3, "I_MPI_FABRICS is not explained: only variables of rules are"),
     ]
     assert decided(text, AskedCall(ALLREDUCE, 8, nbytes=8)) == (4, "preset_7, number 7")
     assert decided(text, AskedCall(ALLGATHER, 8, nbytes=63)) == (2, "preset_2, number 2")
@@ -471,7 +471,7 @@ def test_variables_of_ucc_are_read_from_any_shell() -> None:
 )
 def test_a_long_file_of_another_kind_is_refused_at_once(text: str) -> None:
     before = time.process_time()
-    with pytest.raises(InputError, match="this is no rules file that is known here"):
+    with pytest.raises(InputError, match="expected a rules file in one of the formats"):
         recognise_format(text)
     assert time.process_time() - before < 1
 
@@ -490,5 +490,5 @@ def test_a_long_file_of_another_kind_is_refused_at_once(text: str) -> None:
     ],
 )
 def test_other_files_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="this is no rules file that is known here"):
+    with pytest.raises(InputError, match="expected a rules file in one of the formats"):
         recognise_format(text)

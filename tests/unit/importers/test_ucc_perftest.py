@@ -55,7 +55,7 @@ def test_the_time_of_the_slowest_rank_is_used() -> None:
     ],
 )
 def test_sizes_are_of_one_block_or_of_what_is_sent(collective: str, old: int, new: int) -> None:
-    """Which one depends on the collective and on the version, of which the last line is a mark."""
+    """Sizes are of blocks or buffers by collective and version, which the last line tells."""
     sizes = [read(table(collective, total=total)).nbytes for total in ("", "Total time: 1 ms\n")]
     assert sizes == [1024 * old, 1024 * new]
     assert read(table(collective, total="", Iteration_mode="isolated")).nbytes == 1024 * new

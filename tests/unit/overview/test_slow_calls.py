@@ -1,4 +1,4 @@
-"""What stands out in results: calls that others in the same file show to be slow."""
+"""Calls that others in the same file show to be slow are found."""
 
 from tuner.importers import parse_results
 from tuner.overview.slow_calls import slow_calls

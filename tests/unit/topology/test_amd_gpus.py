@@ -1,4 +1,4 @@
-"""What amd-smi and rocm-smi say of pairs of GPUs, in all their forms."""
+"""Matrices of amd-smi and rocm-smi become topologies, in all their forms."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class OverviewCommand(BaseModel):
 
 
 class FileOverview(BaseModel):
-    """What a file holds."""
+    """The contents of a file in a few sentences."""
 
     file: str = Field(examples=["osu.txt"])
     kind: str = Field(examples=["benchmark results (osu)"])
@@ -97,7 +97,7 @@ class Overviews(BaseModel):
 
 @router.post("", response_model=Overviews)
 def create_overviews(service: ServiceDep, question: OverviewQuestion) -> Any:
-    """What files hold; nothing is stored."""
+    """Describe files; nothing of them is stored."""
     asked = (
         [(one.name, one.content) for one in question.files],
         [question.machine] if question.machine else [],

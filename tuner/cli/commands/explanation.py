@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     if options.library and name not in LIBRARIES:
         raise UsageError(f"--library: {unknown_name('library', name, LIBRARIES)}")
     if sign and not _VERSION.fullmatch(version):
-        raise UsageError(f"--library: {version!r} is no version: write it like openmpi@4.1.4")
+        raise UsageError(f"--library: expected a version as in openmpi@4.1.4, got {version!r}")
     shape = options.ranks, options.nodes, options.ppn
     call = _asked_call(options.collective, shape, options.size)
     text = read_text(options.file)
@@ -134,7 +134,7 @@ def _print(record: dict[str, Any], lines: list[str], call: AskedCall | None) -> 
         f"{join_lines(one['lines'])}: {humanize(one['text'])}" for one in record["cautions"]
     )
     if not record["cautions"] and not record["rules"]:
-        print_text("there is no rule in it")
+        print_text("the file has no rules")
     elif not record["cautions"]:
         print_text("every rule is reached by some call, and nothing in it is known to do harm")
 

@@ -1,4 +1,4 @@
-"""What MPICH makes of a user's rules: a file of one of its layers, or control variables.
+"""Reading of a user's rules for MPICH: a file of one of its layers, or control variables.
 
 A condition holds for values of one quantity. So the calls that reach a branch are a box: its own
 values, without those of the siblings before it.

@@ -1,4 +1,4 @@
-"""What Open MPI makes of a user's rules files: the classic one, JSON, and that of `han`.
+"""Reading of a user's rules files for Open MPI: the classic one, JSON, and that of `han`.
 
 Unlike the parsers, which refuse what no file of a table has, this follows the library, and reports
 which lines are without effect or harm programs.

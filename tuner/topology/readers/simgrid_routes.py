@@ -38,7 +38,7 @@ Routes = dict[Pair, tuple[XmlElement, list[Channel]]]  # from source to target
 
 @dataclass
 class _Zone:
-    """What a zone holds, and the ends of its links as far as they are known.
+    """The contents of a zone, and the ends of its links as far as they are known.
 
     routes      between different hosts
     loopbacks   from hosts to themselves
