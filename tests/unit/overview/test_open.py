@@ -228,9 +228,10 @@ def test_one_bad_file_leaves_the_others(tmp_path: Path, capsys: pytest.CaptureFi
     ("content", "said"),
     [
         (OSU.encode("utf-16"), "neither text in UTF-8 nor a trace of Chakra"),
-        (gzip.compress(FLAT.encode()), "a compressed file, but no trace: unpack it"),
+        (gzip.compress(FLAT.encode(), mtime=0), "a compressed file, but no trace: unpack it"),
         (b'{"kind": "letter"}', "tuner writes no files of kind 'letter'"),
     ],
+    ids=["UTF-16", "compressed", "unknown kind"],
 )
 def test_what_is_not_read_is_called_so(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "file"
