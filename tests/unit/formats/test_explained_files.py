@@ -473,7 +473,9 @@ def test_a_long_file_of_another_kind_is_refused_at_once(text: str) -> None:
     before = time.process_time()
     with pytest.raises(InputError, match="expected a rules file in one of the formats"):
         recognise_format(text)
-    assert time.process_time() - before < 1
+    assert (
+        time.process_time() - before < 20
+    )  # where a pattern tries again and again: minutes or for ever
 
 
 @pytest.mark.parametrize(
