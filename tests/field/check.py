@@ -151,7 +151,7 @@ def measure(settings: list[Setting], record: Record, launches: int, seconds: flo
     guess = {_key(setting): _guess(setting, seconds) for setting in settings}
     for done, (setting, number) in enumerate(missing):
         left = sum(guess[_key(later)] for later, _ in missing[done:])
-        _say(
+        say(
             f"launch {2 * done + 1} and {2 * done + 2} of {2 * len(missing)}: "
             f"{setting.library.name}, {setting.ranks} ranks, {left / 60:.1f} min left"
         )
@@ -161,7 +161,7 @@ def measure(settings: list[Setting], record: Record, launches: int, seconds: flo
         for _ in range(REPEATS):
             if pair.steady:
                 break
-            _say("the distance of the cores changed meanwhile: launching both again")
+            say("the distance of the cores changed meanwhile: launching both again")
             pair = launch_pair(setting, number, seconds)
         record.add(pair)
 
@@ -196,7 +196,8 @@ def tuned_first(library: str, ranks: int, number: int) -> bool:
     return (number % 2 == 1) == odd
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Show a line of progress on standard error, over the last one in a terminal."""
     end = "\r" if sys.stderr.isatty() else "\n"
     print(f"{text:<79}", end=end, file=sys.stderr, flush=True)
 

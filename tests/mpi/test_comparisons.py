@@ -79,7 +79,7 @@ def test_slower_calls_are_told_by_the_status(
         "tuner.workflows.acceptance.prepare_side", lambda *_: LaunchOptions(environment=environment)
     )
     monkeypatch.setattr("tuner.workflows.acceptance.CALL_BUDGET_S", 0.0002)
-    monkeypatch.setattr("tuner.validation.heldout.HELDOUT_LAUNCHES", 4)  # the difference is large
+    monkeypatch.setattr("tuner.validation.heldout.MAX_HELDOUT_ROUNDS", 4)  # the difference is large
     rules = table_of({(Collective.ALLREDUCE, 2): RUNGS}, (64, 8192), launcher.version()).rules
     table = TuningTable(local_cluster(), launcher.version(), rules)
     write_table(table, tmp_path / "table.json")

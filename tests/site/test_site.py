@@ -97,7 +97,7 @@ def test_quickstart_measures_tunes_and_proves(site: Site) -> None:
         "--ranks",
         str(RANKS),
         "--budget",
-        "8s",
+        "30s",
         "--sizes",
         "64,64KiB",
         "--out",

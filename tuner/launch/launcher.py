@@ -239,7 +239,8 @@ def loaded_libmpi(library: str, python: Path) -> Path:
 class MultiHostLauncher:
     """A launcher that starts `ppn` ranks on each host, or `ppn` + 1 where more are requested.
 
-    It starts no more where the library's launcher does not bear it (`starts_spare_ranks`).
+    It starts no more where the library's launcher does not bear it (`starts_spare_ranks`). On this
+    computer it starts as many as are requested.
     """
 
     launcher: Launcher
@@ -273,7 +274,7 @@ class MultiHostLauncher:
             given[PRELOAD_VARIABLE] = ":".join(
                 filter(None, [os.environ.get(PRELOAD_VARIABLE), given[PRELOAD_VARIABLE]])
             )
-        number = ppn * len(self.hosts.names)
+        number = ranks if self.hosts.is_local else ppn * len(self.hosts.names)
         return self.launcher.run(
             number, arguments, hosts=self.hosts, ppn=ppn, environment=given, **known
         )

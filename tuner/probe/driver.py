@@ -45,13 +45,13 @@ class RunLimits:
     deadline    latest end of ranks on several hosts, as time.monotonic() shows it; ranks that are
                 not done then are terminated
     retry_skipped   what the budget counts, as in `ProbeFile`
-    only_launch     the launch to carry out; points that other launches lack are left out. None: all
+    first_launch    the first launch to carry out; points that earlier ones lack are left out
     """
 
     budget: float
     deadline: float = math.inf
     retry_skipped: bool | None = None
-    only_launch: int | None = None
+    first_launch: int = 0
 
 
 def probe(
@@ -89,6 +89,11 @@ def default_budget(library: str) -> float:
     return DEFAULT_BUDGET_S / profile_of(library).budget_divisor
 
 
+def default_ranks(library: str) -> int:
+    """Return the number of ranks that are measured on this computer unless another is named."""
+    return max(profile_of(library).min_probe_ranks, available_cores())
+
+
 def run_plan(
     plan: ProbePlan,
     launcher: Launcher,
@@ -124,7 +129,7 @@ def run_plan(
         watch = ProbeMonitor(left, file.remaining_seconds, on_progress, file.spent_seconds, kept)
         for number in sorted({point.launch for point in plan.points}):
             watch.later_plan = left.after_launch(number)
-            over = limits.deadline if limits.only_launch in (None, number) else -math.inf
+            over = limits.deadline if number >= limits.first_launch else -math.inf
             left = _measure_launch(launcher, file, left, number, watch, over)
         file.finish(watch)
     return read_measurements(out)
@@ -194,8 +199,7 @@ def plan_single_host(spec: SingleHostSpec) -> ProbePlan:
             f" {', '.join(THREAD_LEVELS)}"
         )
     cores = available_cores()
-    usual = max(profile_of(spec.library).min_probe_ranks, cores)
-    ranks = usual if spec.ranks is None else spec.ranks
+    ranks = default_ranks(spec.library) if spec.ranks is None else spec.ranks
     if ranks < 2:
         raise InputError("one rank exchanges no messages: ask for at least 2")
     if spec.launches < 1:

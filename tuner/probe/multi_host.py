@@ -20,6 +20,7 @@ from typing import Any
 from tuner import mpi_libraries
 from tuner.base.atomic_io import require_writable_file
 from tuner.base.errors import InputError, ProbeError
+from tuner.base.processes import available_cores
 from tuner.base.units import plural
 from tuner.core.measurement import (
     REQUESTED_CALLS_KEY,
@@ -53,7 +54,7 @@ from tuner.probe.probe_file import ProbeFile
 from tuner.probe.probe_plan import ProbeCandidate, ProbePlan, ProbePoint
 from tuner.probe.probe_spec import ProbeSpec, check_spec, default_cluster_name, shapes_to_measure
 from tuner.probe.probed_machine import collect_provenance, local_cluster
-from tuner.probe.single_host import DEFAULT_COLLECTIVES
+from tuner.probe.single_host import DEFAULT_COLLECTIVES, local_message_points
 from tuner.topology import NETWORK, NODE
 
 SENTINEL_BYTES = 2**16
@@ -125,14 +126,26 @@ def probe_experiments(
     skip_first_plan     leave out what `out` lacks of `probe_cluster`, instead of measuring it first
 
     `out` is what `probe_cluster` made of the same `spec`; what it lacks is measured first. The
-    series of the first batch have launch 1, and so on. Raises as `probe_cluster` does.
+    batch is a launch of its own; on this computer there is one for every number of ranks. Raises
+    as `probe_cluster` does.
     """
-    rounds = [*read_batches(out), tuple(experiments)]
-    only = len(rounds) if skip_first_plan else None
-    limits = RunLimits(budget, deadline, retry_skipped=False, only_launch=only)
+    before = read_batches(out)
+    rounds = [*before, *_launches_of(experiments, spec.hosts)]
+    first = plan_cluster(spec).launches + len(before) if skip_first_plan else 0
+    limits = RunLimits(budget, deadline, retry_skipped=False, first_launch=first)
     return _run_probe(
         out, spec, launcher, rounds, extra_provenance, limits, on_progress, ci_half_width
     )
+
+
+def _launches_of(
+    experiments: Sequence[ExperimentRequest], hosts: Hosts
+) -> list[tuple[ExperimentRequest, ...]]:
+    """Return the experiments of each launch: all, or on this computer those of as many ranks."""
+    if not hosts.is_local:
+        return [tuple(experiments)]
+    ranks = sorted({one.ppn for one in experiments})
+    return [tuple(one for one in experiments if one.ppn == p) for p in ranks]
 
 
 def _run_probe(
@@ -150,7 +163,7 @@ def _run_probe(
     mpi_libraries.require_no_override(mpi_libraries.library_module(spec.library).OVERRIDING_PATTERN)
     further = [
         point
-        for launch, chosen in enumerate(rounds, start=1)
+        for launch, chosen in enumerate(rounds, start=first.launches)
         for point in plan_experiments(spec, chosen, launch).points
     ]
     words = (launcher.template or LauncherTemplate.parse(spec.library)).words
@@ -165,7 +178,7 @@ def _run_probe(
         records = [[request_record(one) for one in chosen] for chosen in rounds]
         about["rounds"] = json.loads(json.dumps(records))  # as stored in the file
     left = limits.deadline - time.monotonic()
-    messages = "messages" in spec.parts and limits.only_launch is None
+    messages = "messages" in spec.parts and not limits.first_launch
     if spec.nodes > 1 and messages and not _has_samples(out) and left > MIN_TIME_FOR_LOOPBACK_S:
         about |= _measure_loopback(spec, launcher, min(LOOPBACK_TIMEOUT_S, left / 4))
     wanted = spec.ci_half_width if ci_half_width is None else ci_half_width
@@ -239,6 +252,8 @@ def check_probe(out: Path, spec: ProbeSpec, launcher: Launcher) -> None:
 def provisional_cluster(spec: ProbeSpec) -> Cluster:
     """Return the cluster as it is known before its ranks have described it."""
     here = local_cluster()
+    if spec.hosts.is_local:
+        return here
     return replace(here, name=spec.name or default_cluster_name(spec.hosts), nodes=spec.nodes)
 
 
@@ -276,6 +291,8 @@ def _measure_loopback(spec: ProbeSpec, launcher: Launcher, timeout: float) -> di
 def plan_cluster(spec: ProbeSpec) -> ProbePlan:
     """Return the plan of all that `spec` asks for, in order; raise InputError for bad specs."""
     check_spec(spec)
+    if spec.hosts.is_local:
+        return _make_plan(spec, local_message_points(spec.ppn, available_cores()))
     first, points = list[ProbePoint](), list[ProbePoint]()
     if "messages" in spec.parts:
         first += essential_points(spec)
@@ -321,7 +338,7 @@ def _make_plan(spec: ProbeSpec, points: Iterable[ProbePoint]) -> ProbePlan:
         tuple(points),
         min_repetitions=spec.min_repetitions,
         hosts=spec.hosts.names,
-        ppn=spec.ppn,
+        ppn=0 if spec.hosts.is_local else spec.ppn,
         detect_gpus="devices" in spec.parts,
         thread_level=spec.thread_level,
     )

@@ -173,7 +173,8 @@ class ProbeFile:
             *describe_slow_pairs(series, self.plan.hosts),
         ]
         if names:
-            larger = " with a larger --budget" if self._retry_skipped is None else ""
+            fixed = self._retry_skipped is None or not self.plan.hosts
+            larger = " with a larger --budget" if fixed else ""
             shown = ", ".join(names[:MAX_SHOWN_POINTS]) + (
                 " ..." if len(names) > MAX_SHOWN_POINTS else ""
             )

@@ -207,6 +207,11 @@ class ProbePlan:
         return sum(point.weight for point in self.points)
 
     @property
+    def launches(self) -> int:
+        """The number of launches, those before the first point included."""
+        return 1 + max((point.launch for point in self.points), default=0)
+
+    @property
     def fingerprint(self) -> str:
         """A hash that is equal for plans that measure the same things in the same way."""
         points = [omit_default_placement(asdict(point)) for point in self.points]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import Any
 
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
@@ -15,7 +16,7 @@ from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, PLACEMENTS, PlacementMixin
-from tuner.launch import Hosts
+from tuner.launch import LOCAL_HOST, Hosts
 from tuner.probe.single_host import COLLECTIVE_SIZES, DEFAULT_COLLECTIVES, communicator_sizes
 from tuner.topology import Topology
 
@@ -58,8 +59,10 @@ class ProbeSpec:
     thread_level    thread level that MPI is initialised with, named as for MPI_Init_thread
     schedules       names of our algorithms to measure beside the library's; `all` for all of them
     topology        of the hosts, to choose pairs that represent paths; None: unknown
+    hosts           where ranks are started; LOCAL_HOST: this computer
+    ppn             ranks on each host; at most, on this computer
     name            of the cluster; default: its name in the batch system, else the common prefix of
-                    its host names
+                    its host names, or the name of this computer
     """
 
     library: str
@@ -82,7 +85,13 @@ class ProbeSpec:
 
     @property
     def nodes(self) -> int:
-        return len(self.hosts.names)
+        return len(self.hosts.names) or 1
+
+
+def spec_of_this_computer(library: str, ranks: int, **settings: Any) -> ProbeSpec:
+    """Return the probe of up to `ranks` ranks of this computer, with further `settings`."""
+    shapes = tuple(ProbeShape(1, p) for p in communicator_sizes(ranks))
+    return ProbeSpec(library, LOCAL_HOST, ranks, shapes, **settings)
 
 
 def parse_shape(text: str) -> ProbeShape:

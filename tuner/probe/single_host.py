@@ -122,6 +122,16 @@ def make_plan(spec: SingleHostSpec, ranks: int, cores: int) -> ProbePlan:
     )
 
 
+def local_message_points(ranks: int, cores: int) -> Iterator[ProbePoint]:
+    """Yield the points of messages and reductions alone, in launches of as few ranks as they need.
+
+    Their weights are relative to one another.
+    """
+    points = tuple(_message_points(ranks, cores))
+    started = sorted({_ranks_for(point, communicator_sizes(ranks)) for point in points})
+    return _over_launches(points, (), started, 1)
+
+
 def _over_launches(
     first: Sequence[ProbePoint], calls: Sequence[ProbePoint], started: Sequence[int], launches: int
 ) -> Iterator[ProbePoint]:

@@ -28,8 +28,8 @@ from tuner.probe.collectives import CollectiveRun
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
 CALLS_IN_A_ROW = 8  # of a sample under the conditions "row ..."
-MIN_SAMPLES = 10  # of single calls
-MIN_ROW_SAMPLES = 4  # of calls in a row
+MIN_SAMPLES = 6  # of single calls
+MIN_ROW_SAMPLES = 2  # of calls in a row
 MAX_SAMPLES = 4000
 WARM_UP_CALLS = 16
 POOL_BYTES = 16 << 20  # of all fresh buffers

@@ -23,7 +23,7 @@ from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.speedup import holm, mean_over_launches
 from tuner.core.table import Rule, TuningTable
 from tuner.formats.rules_by_ranks import all_rule_lists
-from tuner.validation.acceptance import RuleCall, timed_sizes
+from tuner.validation.acceptance import CERTAINTY, RuleCall, timed_sizes
 from tuner.validation.timing import (
     CONDITIONS,
     LaunchOptions,
@@ -38,7 +38,10 @@ MAX_SIZES_PER_RULE = 3
 MIN_CONTROL_SIZES = 4  # smallest number of sizes left to the default that are timed in a rule list
 MIN_CONTROL_BYTES = 16  # smallest of these sizes
 MAX_CONTROL_BYTES = 1 << 22  # largest of these sizes
-HELDOUT_LAUNCHES = 10  # rounds of launches
+MAX_HELDOUT_ROUNDS = 10  # rounds of launches
+MIN_HELDOUT_ROUNDS = 4  # rounds after which a verdict may be certain
+# Relative half-width of the interval of a call that is left to the default, once it includes 1.
+CONTROL_HALF_WIDTH = 0.1
 
 
 @dataclass(frozen=True)
@@ -196,15 +199,17 @@ def compare_heldout(
     wanted = heldout_calls(table, operators, used, controls=controls)
     if not wanted:
         return []
+    controlled = {point.timed_call for point in wanted if point.rule.choice.is_default}
     times = time_pairs(
         starter,
         program,
         [point.timed_call for point in wanted],
         tuned,
         library=table.library,
-        launches=HELDOUT_LAUNCHES,
+        launches=MAX_HELDOUT_ROUNDS,
         seconds=seconds,
         directory=directory,
+        is_decided=lambda times, call: is_decided(times, call, call in controlled),
         progress=progress,
         on_warning=on_warning,
     )
@@ -212,6 +217,20 @@ def compare_heldout(
     rejected = holm([times.not_slower_p_value(*one) for one in compared])
     slower = {one for one, sure in zip(compared, rejected, strict=True) if sure}
     return [_heldout_result(point, times, slower) for point in wanted]
+
+
+def is_decided(times: PairedTimes, call: TimedCall, is_control: bool) -> bool:
+    """Return whether further rounds would hardly change the verdict on a call.
+
+    It is certainly faster, or it is a control that is about as fast as the default.
+    """
+    if times.rounds(call) < MIN_HELDOUT_ROUNDS or call in times.wrong_calls:
+        return False
+    if is_control:
+        _, low, high = times.mean_speedup(call)
+        return low <= 1 <= high and high / low <= (1 + CONTROL_HALF_WIDTH) ** 2
+    faster = all(times.speedup(call, name)[0] > 1 for name in CONDITIONS)
+    return faster and times.mean_speedup(call, CERTAINTY)[1] > 1
 
 
 def losing_rules(table: TuningTable, operators: str, found: Sequence[HeldoutResult]) -> list[Rule]:

@@ -21,6 +21,7 @@ from tuner.launch.shared_directory import shared_directory
 from tuner.validation.acceptance import Acceptance, accept_rules, accepted_table, withdraw_rules
 from tuner.validation.heldout import HeldoutResult, compare_heldout, heldout_record, losing_rules
 from tuner.validation.libraries import TUNED_LIBRARIES
+from tuner.validation.shared_verdicts import with_shared_verdicts, without_shared_rules
 from tuner.validation.timing import (
     CONDITIONS,
     LaunchOptions,
@@ -59,10 +60,11 @@ def accept_winning_rules(
         mpi_libraries.library_module(launcher.library).OVERRIDING_PATTERN
     )
     known, records = table, list[Mapping[str, Any]]()
+    tell, classes, whole = with_eta(report), _operator_classes(table), launcher.profile.unsplittable
     with shared_directory(hosts.is_local) as place:
         program = _timing_program(launcher, place, table, on_warning)
-        for operators in _operator_classes(table):
-            part = _rules_for_operators(known, operators)
+        for number, operators in enumerate(classes):
+            part = without_shared_rules(_rules_for_operators(known, operators), table, whole)
             side = prepare_side(part, operators, launcher, place)
             fatal = _empty_call_failures(part, operators, launcher, hosts, side, place)
             if fatal:
@@ -77,11 +79,11 @@ def accept_winning_rules(
                 side,
                 seconds=CALL_BUDGET_S,
                 directory=place,
-                progress=progress_from_counts(report),
+                progress=_part_of(tell, number / len(classes), (number + 1) / len(classes)),
                 on_warning=on_warning,
             )
-            whole = launcher.profile.unsplittable
-            known = _replace_rules(known, accepted_table(part, operators, found, whole))
+            kept = accepted_table(part, operators, found, whole)
+            known = _replace_rules(known, with_shared_verdicts(kept, table, known, whole))
             records.append({**_record(operators, found), "fatal": list(fatal.values())})
     provenance = {**table.provenance, "acceptance": {**_conditions(program), "files": records}}
     return TuningTable(table.cluster, table.library, known.rules, provenance)

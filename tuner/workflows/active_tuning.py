@@ -45,7 +45,7 @@ from tuner.probe.probe_file import (
 )
 from tuner.probe.probe_spec import ProbeSpec
 from tuner.select.constraints import UNCONSTRAINED, Constraints
-from tuner.select.dataset import CallPoint
+from tuner.select.dataset import CallPoint, Observation
 from tuner.select.experiment_design import Experiment, RegretBound
 from tuner.select.simulated_times import Simulator
 from tuner.sim.warmup import compile_within
@@ -105,12 +105,14 @@ class TuningResult:
 
     calibration     None if no messages were measured and no topology states their cost
     regret_bound    bound of the mean regret; None if nothing was simulated
+    observations    what the table was made from, with simulated times
     """
 
     measurements: Measurements
     calibration: Calibration | None
     table: TuningTable
     regret_bound: RegretBound | None
+    observations: Sequence[Observation] = ()
 
 
 @dataclass(frozen=True)
@@ -392,7 +394,13 @@ class _ActiveTuning:
         table = self.tables.final_table(self.measurements)
         if self.out.exists():
             remove_provenance(self.out, TUNING_KEY)
-        return TuningResult(self.measurements, self.tables.calibration, table, self.regret_bound)
+        return TuningResult(
+            self.measurements,
+            self.tables.calibration,
+            table,
+            self.regret_bound,
+            self.tables.observations,
+        )
 
     def _existing_measurements(self, earlier: EarlierRun) -> Measurements:
         """Return the content of the file, or empty measurements if there is none."""

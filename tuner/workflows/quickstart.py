@@ -1,10 +1,10 @@
-"""Run all stages for one library: probe, calibrate, select, accept, compare, export, validate."""
+"""Run all stages for one library: measure, select, accept, compare, export, validate."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import dropwhile
 from pathlib import Path
@@ -12,53 +12,47 @@ from typing import Any
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
-from tuner.base.processes import available_cores
-from tuner.base.progress import ProgressCallback, StageCallback, StageDisplay, progress_from_counts
+from tuner.base.progress import StageCallback, StageDisplay
 from tuner.calibrate import calibrate, empty_calibration
-from tuner.core.calibration import Calibration, read_calibration, write_calibration
-from tuner.core.measurement import REQUESTED_CALLS_KEY, Measurements, read_measurements
-from tuner.core.path_classes import HOST
+from tuner.core.calibration import Calibration, write_calibration
+from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import TuningTable, read_table, write_table
-from tuner.mpi_libraries import library_module
+from tuner.launch import Launcher
 from tuner.mpi_libraries.products import title_of
 from tuner.mpi_libraries.profiles import profile_of
-from tuner.probe.driver import SingleHostSpec, probe
 from tuner.probe.monitor import forward_progress
+from tuner.probe.probe_spec import ProbeSpec
 from tuner.report import LibraryResult
-from tuner.select.build_table import default_table, make_table
-from tuner.select.dataset import CallPoint, Observation
 from tuner.select.simulated_times import prediction_records
 from tuner.validation.libraries import TUNED_LIBRARIES
 from tuner.workflows import acceptance, following, native_files, validation
+from tuner.workflows.active_tuning import Callbacks, StoppingRule, TuningResult, run_active_tuning
 from tuner.workflows.checkpoint import StageCheckpoint
-from tuner.workflows.table_building import has_collectives
 
+MEASURE = "measure"  # the first stage, which takes the budget
 STAGE_SECONDS = {  # on two cores, for the estimate
-    "start": 3,
-    "calibrate": 1,
-    "tune": 15,
     "accept": 45,
     "compare": 35,
     "validate": 4,
 }
 STAGE_FILES = {  # files that a stage reads, and files that it writes
-    "calibrate": (("measurements.ndjson",), ("calibration.json",)),
-    "tune": (("measurements.ndjson", "calibration.json"), ("simulated.json", "candidates.json")),
+    MEASURE: ((), ("measurements.ndjson", "calibration.json", "simulated.json", "candidates.json")),
     "accept": (("candidates.json",), ("accepted.json",)),
     "compare": (("accepted.json",), ("table.json", "heldout.json")),
     "validate": (("table.json",), ("validation.json",)),
 }
+TARGET_REGRET = 0.02  # mean regret below which nothing more is measured
 
 
 @dataclass(frozen=True)
 class LibraryPipeline:
     """The stages of one library, whose files are in `stages.out / name`.
 
-    spec            what the probe measures
-    budget          seconds of measuring in the probe
+    spec            what is measured
+    budget          seconds of measuring and selecting
     """
 
-    spec: SingleHostSpec
+    spec: ProbeSpec
     budget: float
     python: Path
     stages: StageCheckpoint
@@ -71,13 +65,7 @@ class LibraryPipeline:
     @property
     def expected_seconds(self) -> float:
         """Return the expected seconds of the stages that are not finished yet."""
-        rest = dropwhile(self._is_done, STAGE_FILES)
-        return self._probe_seconds + sum(STAGE_SECONDS[name] for name in rest)
-
-    @property
-    def _probe_seconds(self) -> float:
-        """Return the seconds that the probe still takes."""
-        return 0.0 if self._is_done("calibrate") else self.budget + STAGE_SECONDS["start"]
+        return sum(map(self._seconds_of, dropwhile(self._is_done, STAGE_FILES)))
 
     @property
     def title(self) -> str:
@@ -101,9 +89,7 @@ class LibraryPipeline:
 
     def make_accepted_table(self) -> None:
         """Measure, and make a table of rules that win; finished stages are skipped."""
-        self._probe()
-        self._calibrate()
-        self._tune()
+        self._measure()
         self._accept()
 
     def compare_and_validate(self) -> LibraryResult:
@@ -124,59 +110,26 @@ class LibraryPipeline:
             following.launch_settings(self.name, self.native_file),
         )
 
-    def _probe(self) -> None:
-        with self.display.stage(f"probing {self.title}", self._probe_seconds) as report:
-            probe(
+    def _measure(self) -> None:
+        def make(report: StageCallback) -> None:
+            found = run_active_tuning(
                 self.path_of("measurements.ndjson"),
                 self.spec,
-                python=self.python,
-                budget=self.budget,
-                on_progress=forward_progress(report),
+                Launcher.find(self.name, self.python),
+                StoppingRule(self.budget, TARGET_REGRET),
+                callbacks=Callbacks(forward_progress(report), on_note=self.display.note),
             )
+            if not self.path_of("measurements.ndjson").exists():
+                raise InputError(
+                    f"nothing was measured in {self.budget:g} s: give a larger --budget"
+                )
+            write_calibration(_calibration_of(found), self.path_of("calibration.json"))
+            self._write("simulated.json", prediction_records(found.observations))
+            write_table(found.table, self.path_of("candidates.json"))
+            if found.regret_bound is not None:
+                self.display.note(f"the rules to try have {found.regret_bound}")
 
-    def _calibrate(self) -> None:
-        def make(_: StageCallback) -> None:
-            write_calibration(self._fit_calibration(), self.path_of("calibration.json"))
-
-        self._stage("calibrate", f"calibrating {self.title}", make)
-
-    def _fit_calibration(self) -> Calibration:
-        """Return the calibration, without costs where too few messages were measured."""
-        try:
-            return calibrate(self.measurements)
-        except InputError as reason:
-            self.display.note(f"nothing is simulated: {reason}")
-            return empty_calibration(self.measurements, None, [str(reason)])
-
-    def _tune(self) -> None:
-        def make(report: StageCallback) -> None:
-            rows, table = self._make_table(progress_from_counts(report))
-            self._write("simulated.json", prediction_records(rows))
-            write_table(table, self.path_of("candidates.json"))
-
-        self._stage("tune", f"simulating and selecting for {self.title}", make)
-
-    def _make_table(self, progress: ProgressCallback) -> tuple[Sequence[Observation], TuningTable]:
-        """Return the observations and the table, which every probe gives."""
-        calibration = read_calibration(self.path_of("calibration.json"))
-        if not has_collectives(self.measurements):
-            self.display.note(
-                f"no call was measured in {self.budget:g} s, so the table of {self.title} leaves"
-                " all calls to its default: a larger --budget measures some"
-            )
-            return (), default_table(self._with_requested_calls())
-        known = calibration if calibration.paths else None
-        return make_table(self.measurements, known, progress, cores=available_cores())
-
-    def _with_requested_calls(self) -> Measurements:
-        """Return the measurements with the calls that the probe was to measure."""
-        ranks = int(self.measurements.provenance["ranks"])
-        wanted = [
-            asdict(CallPoint(collective, 1, ranks, HOST, 0))
-            for collective in library_module(self.name).ALGORITHMS
-        ]
-        provenance = {**self.measurements.provenance, REQUESTED_CALLS_KEY: wanted}
-        return replace(self.measurements, provenance=provenance)
+        self._stage(MEASURE, f"measuring {self.title}", make)
 
     def _accept(self) -> None:
         def make(report: StageCallback) -> None:
@@ -192,7 +145,7 @@ class LibraryPipeline:
     def _compare(self) -> None:
         def make(report: StageCallback) -> None:
             accepted = read_table(self.path_of("accepted.json"))
-            if not has_collectives(self.measurements):  # the default alone: nothing to compare
+            if all(rule.choice.is_default for rule in accepted.rules):  # nothing to compare
                 write_table(accepted, self.path_of("table.json"))
                 self._write("heldout.json", [])
                 return
@@ -227,24 +180,30 @@ class LibraryPipeline:
 
     def _stage(self, name: str, title: str, make: Callable[[StageCallback], None]) -> None:
         def shown() -> None:
-            with self.display.stage(title, STAGE_SECONDS[name]) as report:
+            with self.display.stage(title, self._seconds_of(name)) as report:
                 make(report)
 
-        if not self.stages.run(f"{self.name}/{name}", *self._files(name), shown):
+        if not self.stages.run(f"{self.name}/{name}", self.inputs(name), self.outputs(name), shown):
             self.display.note(f"kept  {title}: nothing changed since it was done")
 
-    def _is_done(self, name: str) -> bool:
-        read, written = self._files(name)
-        return all(path.is_file() for path in read) and self.stages.is_done(
-            f"{self.name}/{name}", read, written
-        )
+    def _seconds_of(self, name: str) -> float:
+        """Return the seconds that a stage is expected to take."""
+        return self.budget if name == MEASURE else STAGE_SECONDS[name]
 
-    def _files(self, name: str) -> tuple[list[Path], list[Path]]:
-        """Return the files that a stage reads, and those that it writes."""
-        read, written = (
-            [self.path_of(entry) for entry in entries] for entries in STAGE_FILES[name]
-        )
-        return read, written
+    def _is_done(self, name: str) -> bool:
+        inputs = self.inputs(name)
+        there = all(one.is_file() for one in inputs if isinstance(one, Path))
+        return there and self.stages.is_done(f"{self.name}/{name}", inputs, self.outputs(name))
+
+    def inputs(self, name: str) -> list[Path | str]:
+        """Return what the result of a stage depends on: files, and what is to be measured."""
+        if name == MEASURE:
+            return [repr((self.spec, self.budget))]
+        return [self.path_of(entry) for entry in STAGE_FILES[name][0]]
+
+    def outputs(self, name: str) -> list[Path]:
+        """Return the files that a stage writes."""
+        return [self.path_of(entry) for entry in STAGE_FILES[name][1]]
 
     def _write(self, name: str, records: list[dict[str, Any]]) -> None:
         write_atomically(self.path_of(name), json.dumps(records, indent=1) + "\n")
@@ -257,3 +216,11 @@ class LibraryPipeline:
             raise InputError(
                 f"{self.path_of(name)}: cannot be read ({reason}); delete it"
             ) from None
+
+
+def _calibration_of(found: TuningResult) -> Calibration:
+    """Return the calibration, without costs where too few messages were measured."""
+    try:
+        return found.calibration or calibrate(found.measurements)
+    except InputError as reason:
+        return empty_calibration(found.measurements, None, [str(reason)])

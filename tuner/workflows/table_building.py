@@ -10,10 +10,11 @@ from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.core.calibration import Calibration
 from tuner.core.measurement import Measurements
-from tuner.core.table import TuningTable
+from tuner.core.table import RUNNER_OF_KIND, TuningTable
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
 from tuner.select.build_table import default_table, make_table
 from tuner.select.constraints import Constraints
+from tuner.select.dataset import Observation
 from tuner.select.simulated_times import Simulator
 from tuner.topology import Topology
 from tuner.topology.readers import topology_for
@@ -31,6 +32,7 @@ class TableBuilder:
     simulator       simulator of the calls; None if nothing is simulated
     calibration     calibration of the latest table
     table           latest table
+    observations    what that table was made from
     """
 
     topology: Topology | None
@@ -41,6 +43,7 @@ class TableBuilder:
     simulator: Simulator | None = None
     calibration: Calibration | None = None
     table: TuningTable | None = None
+    observations: Sequence[Observation] = ()
 
     def set_up_simulator(
         self, measurements: Measurements, decisions: Sequence[DefaultAlgorithms]
@@ -50,10 +53,10 @@ class TableBuilder:
         Without a topology file the cluster is described from the messages. If no simulator can be
         made, report why.
         """
-        first = tuple(one for one in measurements.series if one.launch == 0)
+        messages = tuple(one for one in measurements.series if one.kind not in RUNNER_OF_KIND)
         self.on_step("calibrating")
         try:
-            found = self._calibrate(replace(measurements, series=first))
+            found = self._calibrate(replace(measurements, series=messages))
             where = topology_for(measurements.cluster, found, self.topology)
         except InputError as reason:
             self.on_note(f"nothing is simulated: {reason}")
@@ -73,7 +76,7 @@ class TableBuilder:
                 self.limit.remaining_this_run, self.limit.slowdown
             )
         with self.limit.measure_step("table"):
-            _, self.table = make_table(
+            self.observations, self.table = make_table(
                 measurements,
                 self.calibration,
                 topology=self.topology,

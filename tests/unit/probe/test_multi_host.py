@@ -17,7 +17,7 @@ from tuner.core.measurement import Measurement, read_measurements, read_partial
 from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.probe.batches import ExperimentRequest, read_batches, request_record
 from tuner.probe.multi_host import plan_cluster, plan_experiments, probe_cluster, probe_experiments
-from tuner.probe.probe_spec import ProbeShape
+from tuner.probe.probe_spec import ProbeShape, spec_of_this_computer
 
 
 def calls(series: Sequence[Measurement]) -> list[tuple[str, str, int]]:
@@ -46,6 +46,33 @@ def test_a_round_may_leave_out_the_default_and_files_say_so() -> None:
     assert request_record(without)["with_default"] is False
     with pytest.raises(InputError, match="name what to measure"):
         plan_experiments(REQUEST, [replace(without, choices=())])
+
+
+def test_messages_of_this_computer_are_measured_by_as_few_ranks_as_they_need() -> None:
+    plan = plan_cluster(spec_of_this_computer("openmpi", 4))
+    assert {n: plan.for_launch(n).ranks for n in range(plan.launches)} == {0: 2, 1: 4}
+    assert plan.hosts == ()
+    pairs = {(point.launch, point.p) for point in plan.points if point.kind == "pingpong"}
+    assert pairs == {(0, 2), (1, 4)}
+
+
+def test_a_batch_on_this_computer_has_a_launch_for_each_number_of_ranks(tmp_path: Path) -> None:
+    spec, out = spec_of_this_computer("openmpi", 4), tmp_path / "measurements.ndjson"
+    chosen = [replace(CALL, nodes=1, ppn=p, nbytes=n) for p in (4, 2) for n in (1024, 2048)]
+    first = plan_cluster(spec).launches
+    found = probe_experiments(out, spec, Ranks(), chosen)
+    launches = {(one.launch, one.p) for one in found.series if one.subject == "allreduce"}
+    assert launches == {(first, 2), (first + 1, 4)}
+    again = probe_experiments(out, spec, Ranks(), chosen[:1])
+    assert max(one.launch for one in again.series) == first + 2
+
+
+def test_a_batch_without_messages_leaves_them_out_on_this_computer(tmp_path: Path) -> None:
+    spec, out, ranks = spec_of_this_computer("openmpi", 2), tmp_path / "m.ndjson", Ranks()
+    chosen = [replace(CALL, nodes=1, ppn=2)]
+    found = probe_experiments(out, spec, ranks, chosen, skip_first_plan=True)
+    assert {one.subject for one in found.series} == {"allreduce"}
+    assert [plan.ranks for plan in ranks.plans] == [2]
 
 
 def test_small_shapes_of_a_round_are_measured_side_by_side() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tuner.base.errors import InputError
 from tuner.cli.terminal.output import console
 from tuner.cli.terminal.progress import Display
-from tuner.probe.single_host import SingleHostSpec
+from tuner.probe.probe_spec import spec_of_this_computer
 from tuner.workflows.checkpoint import CHECKPOINT_FILE, StageCheckpoint
 from tuner.workflows.quickstart import STAGE_FILES, STAGE_SECONDS, LibraryPipeline
 
@@ -71,7 +71,7 @@ def test_an_out_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path)
 def test_only_what_is_not_finished_is_expected_to_take_time(tmp_path: Path) -> None:
     def loop() -> LibraryPipeline:
         return LibraryPipeline(
-            SingleHostSpec(),
+            spec_of_this_computer("openmpi", 2),
             60.0,
             Path(sys.executable),
             StageCheckpoint(tmp_path),
@@ -82,12 +82,10 @@ def test_only_what_is_not_finished_is_expected_to_take_time(tmp_path: Path) -> N
     assert loop().expected_seconds == whole
     (tmp_path / "openmpi").mkdir()
     for done, name in enumerate(STAGE_FILES):
-        for path in (
-            tmp_path / "openmpi" / file for file in (*STAGE_FILES[name][0], *STAGE_FILES[name][1])
-        ):
-            path.touch()
-        read, written = ([tmp_path / "openmpi" / one for one in some] for some in STAGE_FILES[name])
-        StageCheckpoint(tmp_path).run(f"openmpi/{name}", read, written, lambda: None)
+        for file in (*STAGE_FILES[name][0], *STAGE_FILES[name][1]):
+            (tmp_path / "openmpi" / file).touch()
+        inputs, outputs = loop().inputs(name), loop().outputs(name)
+        StageCheckpoint(tmp_path).run(f"openmpi/{name}", inputs, outputs, lambda: None)
         left = list(STAGE_FILES)[done + 1 :]
         assert loop().expected_seconds == sum(STAGE_SECONDS[stage] for stage in left)
     (tmp_path / "openmpi" / "candidates.json").write_text("changed")
@@ -99,7 +97,11 @@ def test_only_what_is_not_finished_is_expected_to_take_time(tmp_path: Path) -> N
 @pytest.mark.parametrize("content", ["{", "5"])
 def test_a_damaged_result_of_an_earlier_run_is_named(tmp_path: Path, content: str) -> None:
     loop = LibraryPipeline(
-        SingleHostSpec(), 1.0, Path(sys.executable), StageCheckpoint(tmp_path), Display(console())
+        spec_of_this_computer("openmpi", 2),
+        1.0,
+        Path(sys.executable),
+        StageCheckpoint(tmp_path),
+        Display(console()),
     )
     (tmp_path / "openmpi").mkdir()
     (tmp_path / "openmpi" / "validation.json").write_text(content)

@@ -36,7 +36,9 @@ from tuner.db import (
 from tuner.diagnosis import diagnose
 from tuner.launch import Launcher, find_interpreter, inspect_interpreter
 from tuner.mpi_libraries.profiles import profile_of
-from tuner.probe.single_host import COLLECTIVE_SIZES, SingleHostSpec
+from tuner.probe.driver import default_ranks
+from tuner.probe.probe_spec import spec_of_this_computer
+from tuner.probe.single_host import COLLECTIVE_SIZES
 from tuner.report import LibraryResult, summarise
 from tuner.report.page import render_page
 from tuner.sim.warmup import compile_within, is_compiled
@@ -116,7 +118,12 @@ def run(options: argparse.Namespace) -> None:
         stages, sizes = StageCheckpoint(out), options.sizes or COLLECTIVE_SIZES
         loops = [
             LibraryPipeline(
-                SingleHostSpec(name, options.ranks, sizes, thread_level=options.thread_level),
+                spec_of_this_computer(
+                    name,
+                    options.ranks or default_ranks(name),
+                    sizes=sizes,
+                    thread_level=options.thread_level,
+                ),
                 options.budget / profile_of(name).budget_divisor,
                 python,
                 stages,

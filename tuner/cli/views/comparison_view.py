@@ -12,7 +12,9 @@ from tuner.report.cautions import is_slower
 
 
 def print_comparison(library: str, heldout: Sequence[Mapping[str, Any]]) -> None:
-    """Print the calls that a table changes; if there are none, the control."""
+    """Print the calls that a table changes; if there are none, the control, if there is one."""
+    if not heldout:
+        return
     changed, control = split_control(heldout)
     rows = (
         (

@@ -34,7 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { IN_A_ROW = 8, FEWEST = 10, FEWEST_ROWS = 4, MOST = 4000, WARM_UP = 16 };
+enum { IN_A_ROW = 8, FEWEST = 6, FEWEST_ROWS = 2, MOST = 4000, WARM_UP = 8 };
 enum { PAGE = 4096, LINE = 64 };
 static const size_t MOST_FRESH = 64 << 20; /* bytes */
 static const struct timespec LATE = {0, 1000000}; /* by which rank 0 is late, to try a barrier */

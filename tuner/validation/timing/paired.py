@@ -24,6 +24,7 @@ from typing import Protocol
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import LaunchFailedError, ProbeError
 from tuner.base.progress import ProgressCallback, no_progress
+from tuner.base.statistics import CONFIDENCE
 from tuner.base.units import format_size
 from tuner.core.collective import Collective
 from tuner.core.speedup import not_slower_p_value, paired_speedup
@@ -119,20 +120,31 @@ class PairedTimes:
         """Return the number of values in both sides."""
         return sum(map(len, (*self.default.values(), *self.tuned.values())))
 
-    def speedup(self, call: TimedCall, condition: str) -> tuple[float, float, float]:
-        """Return default over tuned time with its 95 % interval over the rounds."""
+    def rounds(self, call: TimedCall) -> int:
+        """Return in how many rounds a call was timed."""
+        return len(self.default.get((call, CONDITIONS[0]), ()))
+
+    def speedup(
+        self, call: TimedCall, condition: str, level: float = CONFIDENCE
+    ) -> tuple[float, float, float]:
+        """Return default over tuned time with its interval over the rounds."""
         place = call, condition
-        return paired_speedup(_as_launches(self.default[place]), _as_launches(self.tuned[place]))
+        return paired_speedup(
+            _as_launches(self.default[place]), _as_launches(self.tuned[place]), level
+        )
 
     def not_slower_p_value(self, call: TimedCall, condition: str) -> float:
         """Return the p-value of "not slower than the default"."""
         return not_slower_p_value(self.default[call, condition], self.tuned[call, condition])
 
-    def mean_speedup(self, call: TimedCall) -> tuple[float, float, float]:
+    def mean_speedup(
+        self, call: TimedCall, level: float = CONFIDENCE
+    ) -> tuple[float, float, float]:
         """Return the geometric mean of the speedups under all conditions, with its interval."""
         return paired_speedup(
             _as_launches(self.geometric_means(call, False)),
             _as_launches(self.geometric_means(call, True)),
+            level,
         )
 
     def geometric_means(self, call: TimedCall, tuned: bool) -> list[float]:
@@ -146,6 +158,14 @@ def _as_launches(seconds: Sequence[float]) -> list[list[float]]:
     return [[one] for one in seconds]
 
 
+Verdict = Callable[[PairedTimes, TimedCall], bool]
+
+
+def never_decided(_times: PairedTimes, _call: TimedCall) -> bool:
+    """Return that a call needs all rounds."""
+    return False
+
+
 def time_pairs(
     starter: ShapeStarter,
     program: TimingProgram,
@@ -156,15 +176,17 @@ def time_pairs(
     launches: int,
     seconds: float,
     directory: Path,
+    is_decided: Verdict = never_decided,
     progress: ProgressCallback = no_progress,
     on_warning: Callable[[str], None] = lambda _: None,
 ) -> PairedTimes:
     """Time all calls without and with the `tuned` options, in new launches for every round.
 
     library     name and version as in a table
-    launches    number of rounds
+    launches    largest number of rounds
     seconds     measuring time of each call, condition and side in a round
     directory   seen by all hosts
+    is_decided  whether a call needs no further rounds
     on_warning  called with a message about launches that failed and are repeated
 
     Raises ProbeError when the same ranks fail again, and when they have another library.
@@ -179,13 +201,19 @@ def time_pairs(
             done += measured
             progress(done, total)
 
-    for _ in range(launches):
+    left = list(calls)
+    for launch in range(launches):
         drawn.shuffle(shapes)
         for shape in shapes:
-            own = [call for call in calls if call.shape == shape]
+            own = [call for call in left if call.shape == shape]
+            if not own:
+                continue
             drawn.shuffle(own)
             pair = _PairedLaunch(starter, program, own, tuned, library, seconds, directory, count)
             times.add(pair.times([drawn.randrange(2) for _ in own], on_warning))
+        undecided = [call for call in left if not is_decided(times, call)]
+        count((launches - launch - 1) * (len(left) - len(undecided)) * len(CONDITIONS) * 2)
+        left = undecided
     return times
 
 
