@@ -19,6 +19,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.importers import text
@@ -45,6 +46,8 @@ RUN_START = re.compile(r"#\s+Intel\(R\) MPI Benchmarks|#\s*List of Benchmarks to
 RUN_END = re.compile(r"#\s*All processes entering MPI_Finalize")
 OPERANDS = re.compile(r"#\s*MPI_(Datatype for reductions|Datatype|Op)\s*:\s*(\S{1,80})")
 GPU_PROGRAM = re.compile(r"#\s*\S*IMB-\S*-GPU\b")
+DATE = re.compile(r"#\s*Date\s*:\s*(\S.*)")
+DATE_FORM = "%a %b %d %H:%M:%S %Y"  # of C's ctime, in English
 BANNER = re.compile(r"#\s+Intel\(R\) MPI Benchmarks")
 BUFFERS = re.compile(r"#.*\s-mem_alloc_type\s+(\S{1,20})")
 NOT_RUN = ("out-of-mem", "int-overflow", "time-out")  # in place of a time
@@ -60,11 +63,13 @@ class _RunHeader:
 
     operands    datatype and operator of reductions
     datatype    of other calls
+    measured    when it began; None where that is not told
     """
 
     operands: str
     datatype: str
     memory: str
+    measured: datetime | None
 
 
 @dataclass(kw_only=True)
@@ -117,14 +122,24 @@ def _describe_run(lines: TextLines, start: int, stop: int, metadata: UserMetadat
 
     Raises InputError where they do not say which memory was used, or name an unknown one.
     """
-    named, memory = dict[str, str](), metadata.memory
+    named, memory, measured = dict[str, str](), metadata.memory, None
     for number, line in enumerate(lines.lines[start - 1 : stop - 1], start):
         if operand := OPERANDS.match(line):
             named[operand[1]] = operand[2]
+        elif date := DATE.match(line):
+            measured = _moment(date[1])
         elif not memory:
             memory = _memory(number, line)
     operands = " ".join(filter(None, (named.get("Datatype for reductions"), named.get("Op"))))
-    return _RunHeader(operands, named.get("Datatype", ""), memory or HOST)
+    return _RunHeader(operands, named.get("Datatype", ""), memory or HOST, measured)
+
+
+def _moment(date: str) -> datetime | None:
+    """Return the time of a date of C's ctime, taken as UTC; None for other text."""
+    try:
+        return datetime.strptime(date.strip(), DATE_FORM).replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def _memory(number: int, line: str) -> str:
@@ -185,6 +200,7 @@ def _reading(
         params=dict(metadata.params) if benchmark.kind == COLLECTIVE else {},
         memory=run.memory,
         operands=run.operands if benchmark.reduces else run.datatype,
+        measured=run.measured,
         exclusion_reason=_exclusion_reason(line, row, table),
     )
 

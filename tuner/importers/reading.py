@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from tuner.base.errors import InputError, UsageError
 from tuner.core.collective import Collective
@@ -80,6 +81,7 @@ class BenchmarkResult:
     operands                datatype and operator as the file calls them; "" where it does not
     original_algorithm      the algorithm as the file calls it; "" where it does not
     run                     names the launch; results of one run were measured in one launch
+    measured                when it was measured, taken as UTC; None where the file does not say
     exclusion_reason        why this is not a measurement; "" where it is
     """
 
@@ -101,6 +103,7 @@ class BenchmarkResult:
     library: str = ""
     cluster: str = ""
     run: str = ""
+    measured: datetime | None = None
     exclusion_reason: str = ""
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class Overview:
     results     the benchmark results in it
     unknown     what the file does not say of its results: `ranks`, `nodes`
     machine     the machine in it
+    libraries   libraries that read the rules in it
     """
 
     source: str
@@ -47,6 +49,12 @@ class Overview:
     results: Sequence[BenchmarkResult] = ()
     unknown: Sequence[str] = ()
     machine: Machine | None = None
+    libraries: Sequence[str] = ()
+
+    @property
+    def measured(self) -> datetime | None:
+        """When the last of its results was measured, as far as the file says it."""
+        return max((one.measured for one in self.results if one.measured), default=None)
 
     def record(self) -> dict[str, Any]:
         """Return the overview as JSON data."""

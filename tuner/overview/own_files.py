@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.base.units import format_size, plural
 from tuner.core.call_profile import read_call_profile
-from tuner.core.measurement import Measurement, read_measurements
+from tuner.core.measurement import Measurement, Measurements, read_measurements
 from tuner.core.table import DEFAULT, read_table
 from tuner.importers import BenchmarkResult, RankCounts
 from tuner.importers.reading import COLLECTIVE, Benchmark
@@ -61,7 +61,7 @@ def _table_overview(path: Path) -> Overview:
 def _measurements_overview(path: Path) -> Overview:
     found = read_measurements(path)
     kinds = Counter(one.kind for one in found.series)
-    results = [_as_result(one, str(path)) for one in found.series if one.kind == COLLECTIVE]
+    results = [_as_result(one, found, str(path)) for one in found.series if one.kind == COLLECTIVE]
     return Overview(
         str(path),
         "measurements",
@@ -88,7 +88,7 @@ def _measurements_overview(path: Path) -> Overview:
     )
 
 
-def _as_result(one: Measurement, source: str) -> BenchmarkResult:
+def _as_result(one: Measurement, probe: Measurements, source: str) -> BenchmarkResult:
     """Return a series of a probe as a result."""
     return BenchmarkResult(
         source,
@@ -100,6 +100,7 @@ def _as_result(one: Measurement, source: str) -> BenchmarkResult:
         algorithm=one.algorithm or DEFAULT,
         params=one.params,
         memory=one.memory,
+        library=probe.library,
         run=str(one.launch),
     )
 

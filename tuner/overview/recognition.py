@@ -12,6 +12,7 @@ from typing import Any
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.file_settings import required_settings
 from tuner.base.units import format_size, format_time, humanize, plural
+from tuner.core.collective import Collective
 from tuner.formats.file_rules import join_lines
 from tuner.formats.registry import Format, recognise_format
 from tuner.importers import INSPECTOR, UserMetadata, detect_results
@@ -168,31 +169,18 @@ def rules_overview(path: Path, form: Format, text: str) -> Overview:
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
     rules = [rule for rule in found.rules if rule.is_written]
+    names = [*dict.fromkeys(rule.collective for rule in rules)]
+    asked = next(name for name in (*names, "allreduce") if name in list(Collective))
+    words = ["--collective", asked, "--ranks", "RANKS", "--nodes", "NODES", "--size", "SIZE"]
     return Overview(
         str(path),
         f"a rules file ({form.name})",
         [
-            f"{plural(len(rules), 'rule')} for"
-            f" {', '.join(dict.fromkeys(rule.collective for rule in rules)) or 'no collective'}",
+            f"{plural(len(rules), 'rule')} for {', '.join(names) or 'no collective'}",
             *(f"caution: {join_lines(lines)}: {humanize(each)}" for each, lines in cautions),
         ],
-        commands=[
-            command(
-                "explain a call:",
-                "tuner",
-                "table",
-                "explain",
-                path,
-                "--collective",
-                "allreduce",
-                "--ranks",
-                "RANKS",
-                "--nodes",
-                "NODES",
-                "--size",
-                "SIZE",
-            )
-        ],
+        commands=[command("explain a call:", "tuner", "table", "explain", path, *words)],
+        libraries=form.libraries,
     )
 
 

@@ -39,7 +39,7 @@ def results_overview(path: Path, form: str, told: UserMetadata) -> Overview:
         slow_calls(results, is_placed=not unknown),
         [
             command("import:", "tuner", "import-results", path, *out),
-            command("compare with another run:", "tuner", "open", path, "OTHER_RESULTS"),
+            command("compare with a later run:", "tuner", "open", path, "LATER_RESULTS"),
             command("compare with a machine:", "tuner", "open", path, "MACHINE", *counts),
         ],
         results,

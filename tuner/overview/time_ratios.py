@@ -13,6 +13,7 @@ from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.table import DEFAULT
+from tuner.formats.registry import LIBRARIES
 from tuner.importers.reading import option_of
 from tuner.machines import Machine
 from tuner.overview.overview import Command, Overview, command
@@ -54,12 +55,14 @@ class TimeComparison:
 
     columns     names of the reference and of the time that is compared with it
     note        what to know of it, or why nothing is compared
+    commands    commands that take the calls that became slower
     """
 
     title: str
     columns: tuple[str, str]
     calls: Sequence[ComparedCall] = ()
     note: str = ""
+    commands: Sequence[Command] = ()
 
     @property
     def summary(self) -> str:
@@ -73,18 +76,6 @@ class TimeComparison:
             f"{mean:.2f} times as long (geometric mean of {plural(len(self.calls), 'call')}): over"
             f" 5 % slower in {slower}, faster in {faster}"
         )
-
-    @property
-    def commands(self) -> list[Command]:
-        """The command that tunes the calls that became slower."""
-        slower = [one for one in self.calls if one.ratio > NOISE and not one.algorithm]
-        collectives = ",".join(dict.fromkeys(one.collective for one in slower))
-        sizes = sorted({one.nbytes for one in slower})[:MAX_TUNED_SIZES]
-        if not set(collectives.split(",")) <= {str(one) for one in Collective}:
-            return []
-        words = ["tuner", "tune", "--hosts", "HOSTS", "--collectives", collectives]
-        words += ["--sizes", ",".join(map(str, sizes)), "--measurements", "measurements.ndjson"]
-        return [command("tune the slower calls:", *words, "--out", "table.json")]
 
     def record(self) -> dict[str, Any]:
         """Return the comparison as JSON data."""
@@ -102,15 +93,20 @@ def compare_overviews(
     max_ranks   ranks up to which times are predicted, as many take long
     """
     measured = [one for one in found if one.results]
-    runs = [_compare_runs(before, after) for before, after in pairwise(measured)]
+    rules = [one for one in found if one.libraries]
+    runs = [_compare_runs(one, other, rules) for one, other in pairwise(measured)]
     machines = [one.machine for one in found if one.machine]
     return runs + [
         _compare_with(one, machine, max_ranks) for machine in machines for one in measured
     ]
 
 
-def _compare_runs(before: Overview, after: Overview) -> TimeComparison:
-    """Return the comparison of the calls that both files have, in the order of the first one."""
+def _compare_runs(first: Overview, second: Overview, rules: Sequence[Overview]) -> TimeComparison:
+    """Return the comparison of the calls that both files have, in the order of the earlier one.
+
+    rules   overviews of rules files
+    """
+    before, after, order = _in_order(first, second)
     title = f"{after.source} against {before.source}"
     if set(before.unknown) != set(after.unknown):
         note = _lacking_note(before if before.unknown else after)
@@ -118,19 +114,84 @@ def _compare_runs(before: Overview, after: Overview) -> TimeComparison:
     is_placed = not before.unknown
     old = times_of(before.results, is_placed=is_placed)
     new = times_of(after.results, is_placed=is_placed)
-    calls = [
-        ComparedCall(series.call(size), series.name, size, sizes[size], new[series][size])
+    compared = [
+        (series, ComparedCall(series.call(size), series.name, size, sizes[size], new[series][size]))
         for series, sizes in old.items()
         if series in new
         for size in sizes
         if size in new[series]
     ]
+    calls = [call for _, call in compared]
     statistics = [{series.statistic for series in times} for times in (old, new)]
-    note = "" if calls else "they have no call in common"
+    note = order if calls else "they have no call in common"
     if not calls and statistics[0] != statistics[1]:
         told = [" and ".join(sorted(filter(None, one))) or "unknown" for one in statistics]
-        note = f"not compared: the times of the first are {told[0]}, of the second {told[1]}"
-    return TimeComparison(title, ("before", "after"), calls, note)
+        note = f"not compared: the times before are {told[0]}, those after {told[1]}"
+    slower = [
+        (series, call.nbytes)
+        for series, call in compared
+        if call.ratio > NOISE and series.name in list(Collective)
+    ]
+    commands = [*_tune_commands(slower, after), *_explain_commands(slower, after, rules)]
+    return TimeComparison(title, ("before", "after"), calls, note, commands)
+
+
+def _in_order(first: Overview, second: Overview) -> tuple[Overview, Overview, str]:
+    """Return two files of results as before and after, and a sentence on how that is known."""
+    if not (first.measured and second.measured) or first.measured == second.measured:
+        names = f"before is {first.source} and after is {second.source}"
+        return first, second, f"{names}: the order in which they are named"
+    before, after = sorted((first, second), key=lambda one: str(one.measured))
+    told = (f"{one.source}, measured on {one.measured:%Y-%m-%d %H:%M}" for one in (before, after))
+    return before, after, f"before is {next(told)}; after is {next(told)}"
+
+
+def _tune_commands(slower: Sequence[tuple[Series, int]], after: Overview) -> Iterator[Command]:
+    """Yield the command that tunes calls that became slower."""
+    if slower:
+        names = ",".join(dict.fromkeys(series.name for series, _ in slower))
+        sizes = [_size_word(*one, after) for one in sorted(slower, key=lambda one: one[1])]
+        shown = ",".join([*dict.fromkeys(sizes)][:MAX_TUNED_SIZES])
+        words = ["tuner", "tune", "--hosts", "HOSTS", "--collectives", names, "--sizes", shown]
+        words += ["--measurements", "measurements.ndjson", "--out", "table.json"]
+        yield command("tune the slower calls:", *words)
+
+
+def _explain_commands(
+    slower: Sequence[tuple[Series, int]], after: Overview, rules: Sequence[Overview]
+) -> Iterator[Command]:
+    """Yield the commands that say which line of a rules file decides the first slower call.
+
+    rules   overviews of rules files; without any the command has a place for one
+    """
+    series, nbytes = next((one for one in slower if one[0].algorithm == DEFAULT), (None, 0))
+    named = {one.library for one in after.results}
+    library = "@".join(named.pop().split()[:2]) if len(named) == 1 else ""
+    name = library.partition("@")[0]
+    if series is None or name not in ("", *LIBRARIES):
+        return
+    call = ["--collective", series.name, "--ranks", _unless("p", after, str(series.p), "RANKS")]
+    call += ["--nodes", str(series.nodes)] if series.is_placed else []
+    if Collective(series.name).has_data:
+        call += ["--size", _size_word(series, nbytes, after)]
+    for one in rules:
+        if name in ("", *one.libraries):
+            words = [one.source, "--library", library or one.libraries[0], *call]
+            purpose = "which line decides the first of them:"
+            yield command(purpose, "tuner", "table", "explain", *words)
+    if not rules:
+        words = ["RULES", *(["--library", library] if library else []), *call]
+        purpose = "which line of a rules file decides the first of them, if you use one:"
+        yield command(purpose, "tuner", "table", "explain", *words)
+
+
+def _size_word(series: Series, nbytes: int, one: Overview) -> str:
+    """Return the bytes of a call for a command; those of blocks need the number of ranks."""
+    return _unless("p", one, str(nbytes), "SIZE") if series.per_rank else str(nbytes)
+
+
+def _unless(name: str, one: Overview, known: str, unknown: str) -> str:
+    return unknown if name in one.unknown else known
 
 
 def _lacking_note(one: Overview) -> str:

@@ -113,6 +113,11 @@ def test_each_kind_is_known_by_its_content(tmp_path: Path, name: str, text: str,
     assert found.commands
 
 
+def test_a_rules_file_is_asked_about_a_collective_that_it_has(tmp_path: Path) -> None:
+    (explain,) = _opened(tmp_path / "my.rules", "1\n7\n1\n2\n1\n0 3 0 0\n").commands
+    assert "--collective bcast " in explain.text
+
+
 def test_files_of_tuner_are_known(tmp_path: Path) -> None:
     rule = Rule(KEY, 0, math.inf, AlgorithmChoice("binomial"), Evidence("none"))
     table = tmp_path / "table.json"
@@ -193,7 +198,7 @@ def test_unlike_statistics_are_not_compared(
     names = [_written(tmp_path / "mean.txt", OSU), _written(tmp_path / "full.txt", full)]
     (found,) = _json(["open", *names], capsys)["comparisons"]
     assert found["note"] == (
-        "not compared: the times of the first are mean over ranks, of the second slowest rank"
+        "not compared: the times before are mean over ranks, those after slowest rank"
     )
 
 
@@ -213,6 +218,140 @@ def test_slower_calls_are_named_in_a_command(
     after = _written(tmp_path / "after.txt", OSU.replace("80.0", "120.0"))
     (found,) = _json(["open", before, after], capsys)["comparisons"]
     assert "--collectives allreduce --sizes 65536" in found["commands"][0]["text"]
+
+
+def _compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], texts: tuple[str, str], *words: str
+) -> Any:
+    """Return the comparison of two results, the later of which is slower."""
+    names = [_written(tmp_path / f"{n}.txt", text) for n, text in enumerate(texts, 1)]
+    return _json(["open", *names, *words], capsys)["comparisons"][0]
+
+
+SLOWER = OSU.replace("80.0", "120.0")
+PLACED = ("--ranks", "8", "--nodes", "2")
+CLASSIC = "1\n2\n1\n8\n2\n0 1 0 0\n4096 3 0 0\n"
+
+
+def test_a_rules_file_among_the_files_is_asked_about_the_first_slower_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = _written(tmp_path / "my.rules", CLASSIC)
+    found = _compared(tmp_path, capsys, (OSU, SLOWER), rules, *PLACED)
+    *_, last = found["commands"]
+    assert last["purpose"] == "which line decides the first of them:"
+    assert shlex.split(last["text"]) == [
+        *("tuner", "table", "explain", rules, "--library", "openmpi", "--collective", "allreduce"),
+        *("--ranks", "8", "--nodes", "2", "--size", "65536"),
+    ]
+    assert main(shlex.split(last["text"])[1:]) == 0
+    assert "by line 7" in capsys.readouterr().out
+
+
+def test_without_a_rules_file_the_command_has_a_place_for_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = _compared(tmp_path, capsys, (OSU, SLOWER))
+    assert found["commands"][-1] == {
+        "purpose": "which line of a rules file decides the first of them, if you use one:",
+        "text": "tuner table explain RULES --collective allreduce --ranks RANKS --size 65536",
+    }
+    assert _compared(tmp_path, capsys, (OSU, OSU))["commands"] == []
+
+
+LIBRARY_TABLE = "collective,p,nodes,library,algorithm,nbytes,median_us\n"
+
+
+@pytest.mark.parametrize(
+    ("library", "algorithm", "said"),
+    [
+        ("openmpi 5.0.7", "default", ["RULES --library openmpi@5.0.7"]),
+        ("cray_mpich 8.1.29", "default", []),
+        ("openmpi 5.0.7", "ring", []),
+    ],
+    ids=["reads rules", "reads no rules", "was forced"],
+)
+def test_a_library_and_its_own_decision_are_explained_alone(
+    library: str,
+    algorithm: str,
+    said: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    row = f"{LIBRARY_TABLE}allreduce,8,2,{library},{algorithm},1024,"
+    found = _compared(tmp_path, capsys, (f"{row}20\n", f"{row}30\n"))
+    explained = [one["text"] for one in found["commands"] if "explain" in one["text"]]
+    assert [one.partition("explain ")[2].partition(" --collective")[0] for one in explained] == said
+
+
+def test_rules_of_another_library_do_not_explain_a_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = _written(tmp_path / "my.rules", CLASSIC)
+    row = f"{LIBRARY_TABLE}allreduce,8,2,mpich 4.2,default,1024,"
+    found = _compared(tmp_path, capsys, (f"{row}20\n", f"{row}30\n"), rules)
+    assert not any("explain" in one["text"] for one in found["commands"])
+
+
+def test_the_buffer_of_blocks_is_unknown_without_the_number_of_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = OSU.replace("Allreduce", "Allgather"), SLOWER.replace("Allreduce", "Allgather")
+    tune, explain = (one["text"] for one in _compared(tmp_path, capsys, texts)["commands"])
+    assert "--collectives allgather --sizes SIZE " in tune
+    assert explain.endswith("--ranks RANKS --size SIZE")
+
+
+def test_messages_beside_collectives_leave_these_tuned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    latency = OSU.replace("MPI Allreduce Latency", "MPI Latency")
+    texts = latency + OSU, latency.replace("80.0", "120.0") + SLOWER
+    found = _compared(tmp_path, capsys, texts, *PLACED)
+    assert [one["collective"] for one in found["calls"] if one["ratio"] > 1] == [
+        "OSU MPI Latency",
+        "allreduce",
+    ]
+    assert "--collectives allreduce " in found["commands"][0]["text"]
+
+
+def test_results_without_dates_are_compared_in_the_order_of_the_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = _compared(tmp_path, capsys, (SLOWER, OSU))
+    first, second = (tmp_path / f"{n}.txt" for n in (1, 2))
+    said = f"before is {first} and after is {second}: the order in which they are named"
+    assert found["note"] == said
+    assert found["calls"][-1]["ratio"] == pytest.approx(80 / 120)
+
+
+IMB = """#    Intel(R) MPI Benchmarks 2021.9, MPI-1 part
+# Date                  : {}
+# Benchmarking Bcast
+# #processes = 4
+#bytes #repetitions t_min[usec] t_max[usec] t_avg[usec]
+1024 100 1.0 {} 1.5
+# All processes entering MPI_Finalize
+"""
+
+
+def test_results_with_dates_are_compared_from_the_older_to_the_newer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dates = "Fri Jun 12 14:40:55 2026", "Mon Jun  1 09:05:00 2026"
+    texts = IMB.format(dates[0], "3.0"), IMB.format(dates[1], "2.0")
+    found = _compared(tmp_path, capsys, texts, "--ppn", "2")
+    first, second = (tmp_path / f"{n}.txt" for n in (1, 2))
+    assert found["note"] == (
+        f"before is {second}, measured on 2026-06-01 09:05; after is {first}, measured on"
+        " 2026-06-12 14:40"
+    )
+    assert found["calls"][0]["ratio"] == pytest.approx(1.5)
+    undated = texts[0], IMB.format("(removed)", "2.0")
+    assert (
+        "the order in which they are named"
+        in _compared(tmp_path, capsys, undated, "--ppn", "2")["note"]
+    )
 
 
 def test_one_bad_file_leaves_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,11 @@ EXAMPLES = """examples:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="files, or machines as preset:NAME"
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="files, or machines as preset:NAME; of two files of results the first is taken as"
+        " before and the second as after, unless both say when they were measured",
     )
     count_option(parser, "--ranks", "ranks of results that do not say it", metavar="N")
     count_option(parser, "--nodes", "nodes of results that do not say it", metavar="N")
