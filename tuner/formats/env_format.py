@@ -53,7 +53,9 @@ class EnvDialect:
     number_of               returns the number of an algorithm choice; raises InputError
     choice_of               returns the algorithm choice of a number
     format_value            returns the value for a list of entries
-    parse_value             returns the entries of a value, given its collective; raises InputError
+    parse_value             returns the entries of a value as the library takes them, given its
+                            collective and what takes sentences on bounds that do not count; raises
+                            InputError for what the library misreads
     """
 
     library: str
@@ -62,7 +64,7 @@ class EnvDialect:
     number_of: Callable[[Collective, AlgorithmChoice], int]
     choice_of: Callable[[Collective, int], AlgorithmChoice]
     format_value: Callable[[Sequence[EnvEntry]], str]
-    parse_value: Callable[[Collective, str], tuple[EnvEntry, ...]]
+    parse_value: Callable[[Collective, str, Callable[[str], None]], tuple[EnvEntry, ...]]
 
     def decide(
         self, rule_lists: EnvRules, collective: Collective, p: int, nbytes: int
@@ -88,7 +90,9 @@ class EnvDialect:
         """
         try:
             variables = shell_exports.parse(text)
-            found = dict(self._parse_variable(name, value) for name, value in variables.items())
+            found = dict(
+                self._parse_variable(name, value, _refuse) for name, value in variables.items()
+            )
         except InputError as reason:
             raise InputError(f"{self.library} variables: {reason}") from None
         return {collective: entries for collective, entries in found.items() if entries}
@@ -107,8 +111,11 @@ class EnvDialect:
         return found
 
     def _add_rules(self, found: FileRules, line: int, name: str, value: str | None) -> None:
+        def report(text: str) -> None:
+            found.report(line, f"{name}: {text}")
+
         try:
-            collective, entries = self._parse_variable(name, value)
+            collective, entries = self._parse_variable(name, value, report)
         except InputError as reason:
             raise InputError(f"line {line}: {reason}") from None
         unit = BLOCK_BYTES if collective in self.per_rank_collectives else BYTES
@@ -117,18 +124,19 @@ class EnvDialect:
             last = INF if entry.max_bytes is None else entry.max_bytes
             choice = self.choice_of(collective, entry.number)
             runs = f"{choice}, number {entry.number}"
-            found.rules.append(FileRule(line, collective, {unit: ((first, last),)}, runs, choice))
-            first = last + 1
+            box = {unit: ((first, last),) * (first <= last)}
+            found.rules.append(FileRule(line, collective, box, runs, choice))
+            first = max(first, last + 1)
 
     def _parse_variable(
-        self, name: str, value: str | None
+        self, name: str, value: str | None, report: Callable[[str], None]
     ) -> tuple[Collective, tuple[EnvEntry, ...]]:
         """Return the collective and the entries of a variable; no entries where it is unset."""
         collective = next((c for c, known in self.variable_names.items() if known == name), None)
         if collective is None:
             raise InputError(f"{name} is none of {', '.join(self.variable_names.values())}")
         try:
-            return collective, () if value is None else self.parse_value(collective, value)
+            return collective, () if value is None else self.parse_value(collective, value, report)
         except InputError as reason:
             raise InputError(f"{name}: {reason}") from None
 
@@ -267,6 +275,10 @@ class EnvDialect:
         edges = {(entry.max_bytes + 1) * scale for entry in entries if entry.max_bytes is not None}
         near = boundary_sizes(rule_list, edges)
         return sorted({m for n in near for m in (n // scale * scale, -(-n // scale) * scale)})
+
+
+def _refuse(text: str) -> None:
+    raise InputError(text)
 
 
 def rank_counts(table: TuningTable) -> tuple[int, ...]:

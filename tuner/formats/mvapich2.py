@@ -9,7 +9,7 @@ InputError. The variables apply to communicators of every size in a program.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
@@ -60,36 +60,46 @@ def format_value(entries: Sequence[EnvEntry]) -> str:
     )
 
 
-def parse_value(collective: Collective, value: str) -> tuple[EnvEntry, ...]:
-    """Return the entries of a value; raises InputError for what MVAPICH2 would misread."""
+def parse_value(
+    collective: Collective, value: str, report: Callable[[str], None]
+) -> tuple[EnvEntry, ...]:
+    """Return the entries of a value as MVAPICH2 takes them; raises InputError for what it misreads.
+
+    report  takes sentences on bounds that do not count
+    """
     known = ALGORITHMS[collective].values()
     alone = strict_parsing.parse_int(value)
     if alone is not None and alone in known:
         return (EnvEntry(alone),)
-    words, entries = value.split(","), list[EnvEntry]()
+    words, entries, beyond = value.split(","), list[EnvEntry](), -1
     if not 2 <= len(words) <= MAX_ENTRIES:
         raise InputError(
             f"{shortened_repr(value)} is neither one number nor 2 to {MAX_ENTRIES} entries"
         )
     for word in words:
-        match, beyond = _ENTRY.fullmatch(word), entries[-1].max_bytes if entries else -1
+        match = _ENTRY.fullmatch(word)
         if match is None or int(match[1]) not in known:
             raise InputError(
                 f"{shortened_repr(word)} is not a NUMBER:FIRST-LAST with one of {list(known)};"
                 " MVAPICH2 would run its first algorithm or fail"
             )
         last = None if match[3] == "+" else int(match[3])
-        if beyond is None or int(match[2]) != beyond + 1 or not _is_bound(match[2], last):
+        is_over = bool(entries) and entries[-1].max_bytes is None
+        if is_over or not _is_bound(match[2], last):
             raise InputError(
-                f"{shortened_repr(word)} should begin at {0 if beyond is None else beyond + 1}"
+                f"{shortened_repr(word)} should begin at {0 if is_over else beyond + 1}"
                 " and end above: MVAPICH2 looks at the ends alone"
             )
+        if int(match[2]) != beyond + 1:
+            report(
+                f"{shortened_repr(word)} should begin at {beyond + 1}: MVAPICH2 looks at the ends"
+                " alone"
+            )
         entries.append(EnvEntry(int(match[1]), last))
+        beyond = max(beyond, last or 0)
     if entries[-1].max_bytes is not None:
-        raise InputError(
-            f"the last entry {shortened_repr(words[-1])} would take all larger calls: end it in +"
-        )
-    return tuple(entries)
+        report(f"the last entry {shortened_repr(words[-1])} takes all larger calls: end it in +")
+    return (*entries[:-1], EnvEntry(entries[-1].number))
 
 
 def _is_bound(first: str, last: int | None) -> bool:

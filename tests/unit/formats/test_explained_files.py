@@ -406,6 +406,35 @@ def test_variables_of_intel_mpi_are_read_from_any_shell() -> None:
         read("mpirun -genv I_MPI_ADJUST_BCAST 1\n", "intelmpi")
 
 
+@pytest.mark.parametrize(
+    ("value", "nbytes", "runs", "said"),
+    [
+        ("1:0-1024;2:1025-4096", 8192, 2, "the last entry '2:1025-4096' takes all larger calls"),
+        ("2:1025-4096", 64, 2, "'2:1025-4096' should begin at 0: Intel MPI looks at the ends"),
+        ("1:0-1024;2:2048-4096;3", 1500, 2, "'2:2048-4096' should begin at 1025"),
+        ("1:0-1024;2:0-512;3", 2048, 3, "no call reaches this rule"),
+    ],
+    ids=["bounded last entry", "no entry from 0 on", "gap", "end below an earlier one"],
+)
+def test_bounds_that_do_not_count_for_intel_mpi_are_explained(
+    value: str, nbytes: int, runs: int, said: str
+) -> None:
+    text = f"I_MPI_ADJUST_ALLREDUCE={value}\n"
+    asked = AskedCall(ALLREDUCE, 8, nbytes=nbytes)
+    assert decided(text, asked) == (1, f"preset_{runs}, number {runs}")
+    assert any(said in caution for _, caution in cautions(text)), cautions(text)
+
+
+def test_bounds_that_do_not_count_for_mvapich2_are_explained() -> None:
+    text = "MV2_INTER_ALLREDUCE_TUNING=1:0-1023,2:2048-4095\n"
+    asked = AskedCall(ALLREDUCE, 8, nbytes=1 << 20)
+    assert decided(text, asked)[1].endswith("number 2")
+    assert [said.partition(": ")[2] for _, said in cautions(text)] == [
+        "'2:2048-4095' should begin at 1024: MVAPICH2 looks at the ends alone",
+        "the last entry '2:2048-4095' takes all larger calls: end it in +",
+    ]
+
+
 def test_rows_of_nccl_are_read_as_the_plugin_does() -> None:
     text = (
         "# mine\nAllReduce,0,99,tree,ll,2,-1,-1\nallreduce,50,99,ring,ll,4,-1,-1\n"

@@ -156,7 +156,7 @@ def line(value: str, name: str = "ALLREDUCE") -> str:
         (line("5:0-1023;16:2048-4095;1"), "'16:2048-4095' should begin at 1024"),
         (line("5:1024-4096;1"), "should begin at 0"),
         (line("5:0-1023;16:1024-1023;1"), "should begin at 1024 and end above"),
-        (line("5:0-1023;16:1024-4095"), "the last entry '16:1024-4095' would take all larger"),
+        (line("5:0-1023;16:1024-4095"), "the last entry '16:1024-4095' takes all larger"),
         (line("5;16:0-100"), "nothing is left for '16:0-100'"),
         (line("5:0-2147483648;1"), "at most at 2147483647"),
         (line("5", "IBCAST"), "I_MPI_ADJUST_IBCAST is none of"),

@@ -3,14 +3,16 @@
 `5:0-1023;16:1024-4095;1` runs preset 5 up to 1023 bytes, 16 up to 4095, and 1 beyond. Measured with
 2021.18: a number with a unit is read only up to its last digit, an unknown preset runs something
 else, and a malformed value is ignored; the library reports the latter two only with I_MPI_DEBUG=2.
-All of them raise InputError here. Allgather, gather and scatter compare the bytes that one rank
-sends or receives, the others the whole buffer. Preset 0 is not the library's own decision.
+All of them raise InputError here. A bounded last entry takes all larger calls, too (timed with
+2021.15), and lower bounds are not looked at: both are reported. Allgather, gather and scatter
+compare the bytes that one rank sends or receives, the others the whole buffer. Preset 0 is not the
+library's own decision.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
@@ -49,23 +51,32 @@ def format_value(entries: Sequence[EnvEntry]) -> str:
     return ";".join(words)
 
 
-def parse_value(collective: Collective, value: str) -> tuple[EnvEntry, ...]:
-    """Return the entries of a value; raises InputError for what Intel MPI misreads or ignores."""
-    entries, words = list[EnvEntry](), value.split(";")
+def parse_value(
+    collective: Collective, value: str, report: Callable[[str], None]
+) -> tuple[EnvEntry, ...]:
+    """Return the entries of a value as Intel MPI takes them; raises InputError for what it ignores.
+
+    report  takes sentences on bounds that do not count
+    """
+    entries, words, beyond = list[EnvEntry](), value.split(";"), -1
     if len(words) > MAX_ENTRIES:
         raise InputError(f"more than {MAX_ENTRIES} entries")
     for word in words:
-        beyond = entries[-1].max_bytes if entries else -1
-        entries.append(_parse_entry(word, beyond, MAX_PRESETS[collective]))
+        if entries and entries[-1].max_bytes is None:
+            raise InputError(
+                f"nothing is left for {shortened_repr(word)} after an entry without bounds"
+            )
+        entries.append(_parse_entry(word, beyond, MAX_PRESETS[collective], report))
+        beyond = max(beyond, entries[-1].max_bytes or 0)
     if entries[-1].max_bytes is not None:
-        raise InputError(
-            f"the last entry {shortened_repr(words[-1])} would take all larger calls as well:"
-            " write it without bounds"
+        report(
+            f"the last entry {shortened_repr(words[-1])} takes all larger calls as well, as timed"
+            " with Intel MPI 2021.15: write it without bounds, or an entry for these after it"
         )
-    return tuple(entries)
+    return (*entries[:-1], EnvEntry(entries[-1].number))
 
 
-def _parse_entry(word: str, beyond: int | None, largest: int) -> EnvEntry:
+def _parse_entry(word: str, beyond: int, largest: int, report: Callable[[str], None]) -> EnvEntry:
     match = _ENTRY.fullmatch(word)
     if match is None:
         raise InputError(
@@ -77,17 +88,18 @@ def _parse_entry(word: str, beyond: int | None, largest: int) -> EnvEntry:
             f"there is no preset {match[1]}, the largest is {largest}; Intel MPI would run"
             " something else"
         )
-    if beyond is None:
-        raise InputError(
-            f"nothing is left for {shortened_repr(word)} after an entry without bounds"
-        )
     if match[3] is None:
         return EnvEntry(int(match[1]))
     first, last = int(match[2]), int(match[3])
-    if first != beyond + 1 or last < first or last > MAX_BOUND_BYTES:
+    if last < first or last > MAX_BOUND_BYTES:
         raise InputError(
             f"{shortened_repr(word)} should begin at {beyond + 1} and end above, at most at"
-            f" {MAX_BOUND_BYTES}: Intel MPI looks at the ends alone"
+            f" {MAX_BOUND_BYTES}"
+        )
+    if first != beyond + 1:
+        report(
+            f"{shortened_repr(word)} should begin at {beyond + 1}: Intel MPI looks at the ends"
+            " alone"
         )
     return EnvEntry(int(match[1]), last)
 
