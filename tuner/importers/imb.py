@@ -33,6 +33,7 @@ from tuner.importers.reading import (
     RankCounts,
     UserMetadata,
     collective_benchmark,
+    uneven_ranks,
 )
 from tuner.importers.text import TextLines
 from tuner.importers.text_tables import BenchmarkTable, iter_rows, parse_optional
@@ -225,11 +226,8 @@ def _shape(line: int, p: int, idle: int, metadata: UserMetadata) -> RankCounts:
         raise MissingCountsError(
             f"line {line}: the file does not say how many ranks were on each node: {hint}", "ppn"
         )
-    if metadata.nodes is not None and metadata.nodes * ppn != started:
-        raise InputError(
-            f"line {line}: {started} ranks are not {metadata.nodes} nodes of {ppn} ranks"
-            " each: correct --nodes or --ppn"
-        )
+    if metadata.nodes and (reason := uneven_ranks(started, metadata.nodes, metadata.ppn)):
+        raise InputError(f"line {line}: {reason}: correct {metadata.sources()}")
     on_one = min(p, ppn)
     nodes = -(-p // on_one)
     return RankCounts(p, nodes, on_one if nodes * on_one == p else 0)

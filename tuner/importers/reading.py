@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tuner.base.errors import InputError, UsageError
+from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.topology import HOST, NETWORK, NODE
 
@@ -116,7 +117,8 @@ class BenchmarkResult:
 class MissingCountsError(InputError):
     """Raised where neither the file nor the user states the ranks or nodes of a result.
 
-    names   fields of `UserMetadata` that are missing
+    names   fields of `UserMetadata` that are missing; others follow from the first, or are missing
+            as well
     """
 
     def __init__(self, message: str, *names: str) -> None:
@@ -149,6 +151,8 @@ class UserMetadata:
         for name, value in (("p", self.p), ("nodes", self.nodes), ("ppn", self.ppn)):
             if value is not None and not 1 <= value < RANK_LIMIT:
                 raise UsageError(f"{option_of(name)} {value}: it is at least 1 and below 2^31")
+        if self.p and (reason := uneven_ranks(self.p, self.nodes, self.ppn)):
+            raise UsageError(f"{reason}: correct {self.sources()}")
 
     def rank_counts(
         self,
@@ -169,24 +173,23 @@ class UserMetadata:
         p = merge_check(line, "p", p, self.p)
         nodes = merge_check(line, "nodes", nodes, self.nodes)
         ppn = merge_check(line, "ppn", ppn, self.ppn)
+        reason = uneven_ranks(p, nodes, ppn) if p else ""
         if p is None and nodes and ppn:
             p = nodes * ppn
         elif nodes is None and p and ppn:
-            nodes = max(p // ppn, 1)
+            nodes = p // ppn
         elif ppn is None and p and nodes:
             ppn = p // nodes
         if p is None or nodes is None or ppn is None:
-            raise self._missing_counts(line, p, nodes)
-        what = self._sources([columns.get(name, name) for name, one in said.items() if one])
+            raise self._missing_counts(line, p, nodes, ppn)
+        what = self.sources([columns.get(name, name) for name, one in said.items() if one])
         if max(p, nodes, ppn) >= RANK_LIMIT:
             raise InputError(
                 f"line {line}: {p} ranks, {nodes} nodes of {ppn} each: each is at most"
                 f" {RANK_LIMIT - 1}: correct {what}"
             )
-        if p != nodes * ppn:
-            raise InputError(
-                f"line {line}: {p} ranks are not {nodes} nodes of {ppn} ranks each: correct {what}"
-            )
+        if reason:
+            raise InputError(f"line {line}: {reason}: correct {what}")
         return RankCounts(p, nodes, ppn)
 
     def pair_counts(self, line: int, nodes: int | None = None) -> RankCounts:
@@ -213,22 +216,38 @@ class UserMetadata:
         columns = f"{'a column' if len(names) == 1 else 'columns'} {' and '.join(names)}"
         return f"add {columns}, or read it by `tuner import-results` with {options}"
 
-    def _sources(self, columns: Sequence[str]) -> str:
-        """Return where the numbers of ranks and nodes come from."""
+    def sources(self, columns: Sequence[str] = ()) -> str:
+        """Return where the numbers of ranks and nodes come from: columns of a row, and options."""
         rows = f"{' or '.join(columns)} in that row" if columns else ""
         told = [
             option_of(name) for name in ("p", "nodes", "ppn") if getattr(self, name) is not None
         ]
         return " or ".join(filter(None, [rows, *told]))
 
-    def _missing_counts(self, line: int, p: int | None, nodes: int | None) -> MissingCountsError:
+    def _missing_counts(
+        self, line: int, p: int | None, nodes: int | None, ppn: int | None
+    ) -> MissingCountsError:
         what, names = f"how many ranks were on each of its {nodes} nodes", ["ppn"]
         if p is None and nodes is None:
             what, names = "on how many ranks and nodes it was measured", ["p", "nodes"]
         elif nodes is None:
             what, names = f"on how many nodes its {p} ranks were", ["nodes"]
+        if ppn is not None:
+            what, names = f"on how many nodes of {plural(ppn, 'rank')} it was measured", ["nodes"]
         hint = self.missing_hint(*names)
+        names += ["p"] if ppn is not None else []
         return MissingCountsError(f"line {line}: the file does not say {what}: {hint}", *names)
+
+
+def uneven_ranks(p: int, nodes: int | None, ppn: int | None) -> str:
+    """Return why so many ranks are not on these nodes; "" where they can be."""
+    if nodes and ppn and p != nodes * ppn:
+        return f"{plural(p, 'rank')} are not {plural(nodes, 'node')} of {plural(ppn, 'rank')} each"
+    if nodes and p % nodes:
+        return f"{plural(p, 'rank')} cannot be spread evenly over {plural(nodes, 'node')}"
+    if ppn and p % ppn:
+        return f"{plural(p, 'rank')} cannot be spread over nodes of {plural(ppn, 'rank')} each"
+    return ""
 
 
 def merge_check(line: int, name: str, file_value: int | None, user_value: int | None) -> int | None:

@@ -56,10 +56,11 @@ def _read(
         try:
             return *read_all([path], form, told), unknown
         except MissingCountsError as reason:
-            if set(reason.names) <= set(unknown):
+            first = reason.names[0]  # from which the others follow, or are missing next
+            if getattr(told, first) is not None:
                 raise
-            unknown = (*unknown, *reason.names)
-            told = replace(told, **{name: STAND_INS[name] for name in reason.names})
+            unknown = tuple(dict.fromkeys((*unknown, *reason.names)))
+            told = replace(told, **{first: STAND_INS[first]})
 
 
 def _facts(results: Sequence[BenchmarkResult], unknown: Sequence[str]) -> Iterator[str]:

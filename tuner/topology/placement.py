@@ -9,6 +9,7 @@ import numpy as np
 
 from tuner.base.arrays import BoolArray, IntArray
 from tuner.base.errors import InputError
+from tuner.base.units import plural
 from tuner.core.path_classes import BLOCK, CUDA, CYCLIC, HOST
 from tuner.topology.machine import CPU, GPU, NIC, NodeTopology, Topology
 
@@ -187,7 +188,8 @@ def _checked_rank_count(topology: Topology, ppn: int, p: int | None) -> int:
         raise InputError(f"{wanted} ranks are more than can be simulated ({MAX_SIMULATED_RANKS})")
     if not 1 <= wanted <= available:
         raise InputError(
-            f"{wanted} ranks do not fit on topology {topology.name}:"
-            f" {len(topology.nodes)} nodes x {ppn} ranks per node = {available}"
+            f"{plural(wanted, 'rank')} do not fit on topology {topology.name}:"
+            f" {plural(len(topology.nodes), 'node')} x {plural(ppn, 'rank')} per node ="
+            f" {available}: give more ranks per node (--ppn), fewer ranks, or a larger machine"
         )
     return wanted

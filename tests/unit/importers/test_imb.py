@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,3 +172,23 @@ def test_the_sample_is_read(shared: Path) -> None:
     assert [found[i].benchmark.subject for i in (0, 8, 16)] == ["bcast", "allreduce", ""]
     assert found[-1].benchmark.kind == "pingpong"
     assert found[-1].samples == pytest.approx((0.19e-6,))
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"nodes": 3}, "4 ranks cannot be spread evenly over 3 nodes: correct --nodes"),
+        (
+            {"nodes": 4, "ppn": 4},
+            "4 ranks are not 4 nodes of 4 ranks each: correct --nodes or --ppn",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_the_processes_are_named(told: dict[str, Any], said: str) -> None:
+    text = (
+        "# Benchmarking Bcast\n# #processes = 4\n#bytes #repetitions t_max[usec]\n1024 100 2.0\n"
+        "# All processes entering MPI_Finalize\n"
+    )
+    with pytest.raises(InputError) as refused:
+        parse_results(text, "imb", UserMetadata(**told))
+    assert str(refused.value) == f"results: line 4: {said}"

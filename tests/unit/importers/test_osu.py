@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.osu_files import ALLREDUCE, FULL
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, UsageError
 from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results, read_results
-from tuner.importers.reading import option_of
 
 EIGHT = UserMetadata(p=8, nodes=2)
 
@@ -203,6 +203,7 @@ def test_wrong_results_are_no_measurements() -> None:
         (UserMetadata(), "on how many ranks and nodes it was measured: add --ranks and --nodes"),
         (UserMetadata(p=8), "on how many nodes its 8 ranks were: add --nodes"),
         (UserMetadata(nodes=2), "how many ranks were on each of its 2 nodes: add --ppn"),
+        (UserMetadata(ppn=4), "on how many nodes of 4 ranks it was measured: add --nodes"),
     ],
 )
 def test_what_the_file_does_not_say_is_demanded(told: UserMetadata, demand: str) -> None:
@@ -217,13 +218,28 @@ def test_two_ranks_need_to_know_whether_they_share_a_node() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
-    [UserMetadata(p=8, nodes=3), UserMetadata(p=8, nodes=2, ppn=2), UserMetadata(p=3, ppn=2)],
+    ("told", "said"),
+    [
+        (
+            {"p": 8, "nodes": 3},
+            "8 ranks cannot be spread evenly over 3 nodes: correct --ranks or --nodes",
+        ),
+        (
+            {"p": 8, "ppn": 3},
+            "8 ranks cannot be spread over nodes of 3 ranks each: correct --ranks or --ppn",
+        ),
+        (
+            {"p": 8, "nodes": 1, "ppn": 4},
+            "8 ranks are not 1 node of 4 ranks each: correct --ranks or --nodes or --ppn",
+        ),
+    ],
 )
-def test_ranks_that_do_not_fit_the_nodes_are_refused(told: UserMetadata) -> None:
-    assert "line 4" in complaint(ALLREDUCE, told)
-    named = [name for name in ("p", "nodes", "ppn") if getattr(told, name)]
-    assert complaint(ALLREDUCE, told).endswith("correct " + " or ".join(map(option_of, named)))
+def test_options_that_contradict_one_another_are_named_without_a_file(
+    told: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        UserMetadata(**told)
+    assert str(refused.value) == said
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**31])

@@ -72,6 +72,22 @@ def test_options_complete_results(tmp_path: Path) -> None:
     assert "--ranks 64 --nodes 8" in found.commands[0].text
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"ppn": 3}, "add --nodes and --ranks"),
+        ({"nodes": 3}, "add --ppn"),
+        ({"p": 8}, "add --nodes"),
+    ],
+    ids=["ranks per node", "nodes", "ranks"],
+)
+def test_one_count_alone_lacks_another(told: dict[str, int], said: str, tmp_path: Path) -> None:
+    found = _opened(tmp_path / "osu.txt", OSU, **told)
+    assert found.facts[-1] == f"it does not say where it was measured: {said}"
+    ((name, value),) = told.items()
+    assert f"--{'ranks' if name == 'p' else name} {value} " in found.commands[0].text
+
+
 def test_sizes_are_those_of_the_file(tmp_path: Path) -> None:
     gather = OSU.replace("Allreduce", "Allgather")
     assert _opened(tmp_path / "osu.txt", gather).facts[0].startswith("allgather of 1KiB to 64KiB;")
@@ -187,7 +203,10 @@ def test_what_cannot_be_compared_is_named(
     (found,) = _json(["open", results, flat, "--ranks", "16", "--nodes", "16"], capsys)[
         "comparisons"
     ]
-    assert found["note"].startswith("not compared: 16 ranks do not fit on topology flat8")
+    assert found["note"] == (
+        "not compared: 16 ranks do not fit on topology flat8: 8 nodes x 1 rank per node = 8: give"
+        " more ranks per node (--ppn), fewer ranks, or a larger machine"
+    )
 
 
 def test_unlike_statistics_are_not_compared(
