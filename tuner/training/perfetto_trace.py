@@ -9,7 +9,7 @@ from typing import Any
 from tuner.base import trace_events
 from tuner.base.trace_events import TraceEvent, process_events, span_event, thread_event
 from tuner.training.iteration import PredictedIteration
-from tuner.training.recorded import COMPUTE
+from tuner.training.recorded import COMPUTE, HOST
 from tuner.training.timeline import Operation
 
 SERVERS = "parameter servers"
@@ -17,9 +17,11 @@ COMMUNICATING = "communication"
 
 
 def stream_group(stream: str) -> str:
-    """Return the group of a stream: computation, communication, or parameter servers."""
+    """Return the group of a stream: computation, host, communication, or parameter servers."""
     if stream == COMPUTE or re.fullmatch(r"stage \d+", stream):
         return COMPUTE
+    if stream == HOST:
+        return HOST
     return SERVERS if "server" in stream else COMMUNICATING
 
 

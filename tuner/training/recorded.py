@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective, plain_name
 
-COMPUTE, COMMUNICATION = "compute", "communication"
+COMPUTE, COMMUNICATION, HOST = "compute", "communication", "host"
 WORLD = "world"
 SEND = "send"
 BARRIER = "barrier"
@@ -38,7 +38,8 @@ def operation_of(name: str) -> str:
 class RecordedStep:
     """A step of a recorded iteration: a computation or a collective call.
 
-    stream          COMPUTE or COMMUNICATION; the steps of a stream run one after the other
+    stream          COMPUTE, COMMUNICATION, or HOST for what the CPU does beside a GPU; the steps of
+                    a stream run one after the other
     seconds         duration of a computation; 0 for a call, whose time is predicted
     collective      the value of a `Collective` or SEND (one message to the next rank of the group);
                     "" for a computation
@@ -68,6 +69,8 @@ class RecordedWorkload:
     bubble      time in which a stage of a pipeline waits for others, over that of its own steps
     uneven      ranks of the other groups whose ranks are known, which are at unequal distances
     unread      names of calls in the file that cannot be read and have no step
+    gpu         names of the GPUs on which it was recorded, "" where the file has none
+    notes       sentences on what the file says and the prediction does not follow
 
     Raises InputError for a negative time or size and for a step that waits for a later one.
     """
@@ -79,6 +82,8 @@ class RecordedWorkload:
     bubble: float = 0.0
     uneven: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
+    gpu: str = ""
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.steps:

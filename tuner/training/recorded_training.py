@@ -24,7 +24,7 @@ from tuner.topology import Placement
 from tuner.training.call_times import AlgorithmPolicy, CallTimes
 from tuner.training.groups import Call, Group, even_group
 from tuner.training.published import PublishedResult
-from tuner.training.recorded import COMPUTE, RecordedStep, RecordedWorkload
+from tuner.training.recorded import COMPUTE, HOST, RecordedStep, RecordedWorkload
 from tuner.training.timeline import CALL, COMPUTATION, WAIT, Timeline
 from tuner.whatif.axes import GridPoint, apply_axes
 
@@ -60,7 +60,7 @@ class RecordedTraining:
 
 
 def recording_warnings(training: RecordedTraining) -> Iterator[str]:
-    """Yield a warning for calls that the file does not have or that are not predicted as it says.
+    """Yield a warning for all that the file does not have or that is not predicted as it says.
 
     Shares of bytes are those on the largest number of ranks.
     """
@@ -79,6 +79,13 @@ def recording_warnings(training: RecordedTraining) -> Iterator[str]:
             f"caution: {recorded.name} has no collective calls, so that {alone} is predicted:"
             " record a rank of a distributed job"
         )
+    spec = training.machine.spec
+    if spec and spec.product and recorded.gpu and spec.product.lower() not in recorded.gpu.lower():
+        yield (
+            f"caution: {recorded.name} was recorded on {recorded.gpu}, and {training.machine.name}"
+            f" has {spec.product}: computing is taken to last as long as recorded"
+        )
+    yield from (f"caution: {recorded.name}: {note}" for note in recorded.notes)
     moved = _bytes_by_group(recorded, p)
     for name, ranks in recorded.uneven.items():
         yield (
@@ -124,6 +131,9 @@ def add_recorded_iteration(recorded: RecordedWorkload, times: CallTimes, timelin
         after = [numbers[other] for other in step.after]
         if step.stream == COMPUTE:
             numbers.append(timeline.add(step.name, COMPUTE, COMPUTATION, step.seconds, after))
+            continue
+        if step.stream == HOST:
+            numbers.append(timeline.add(step.name, HOST, WAIT, step.seconds, after))
             continue
         call = call_of(step, recorded, times.placement.p)
         stream = f"communication {step.group}"

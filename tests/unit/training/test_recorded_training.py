@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 from tuner.base.errors import InputError
 from tuner.core.call_profile import ProfiledCall, read_call_profile, write_call_profile
 from tuner.training.iteration import PredictedIteration, predict_recorded
+from tuner.training.perfetto_trace import trace_text
 from tuner.training.profile_export import write_profile
-from tuner.training.recorded import COMMUNICATION, COMPUTE, RecordedStep, RecordedWorkload
+from tuner.training.recorded import COMMUNICATION, COMPUTE, HOST, RecordedStep, RecordedWorkload
 from tuner.training.recorded_training import RecordedTraining, recording_warnings
+from tuner.training.time_shares import time_shares
+from tuner.training.timeline import COMPUTATION, WAIT
 from tuner.training.workload import read_training, read_workload, recorded_from_record
 
 SIMAI = """\
@@ -73,6 +77,24 @@ def test_a_call_overlaps_with_what_does_not_wait_for_it(tmp_path: Path) -> None:
     assert found.seconds == pytest.approx(1.002 * 1.5)
 
 
+def test_the_host_works_beside_the_gpu(tmp_path: Path) -> None:
+    steps = (
+        RecordedStep("launch", HOST, 1e-3),
+        RecordedStep("gemm", COMPUTE, 3e-3, after=(0,)),
+        RecordedStep("launch", HOST, 2e-3),
+        RecordedStep("gemm", COMPUTE, 1e-3, after=(2,)),
+    )
+    given = replace(training(tmp_path), recorded=RecordedWorkload("own", steps, {"world": (0, 1)}))
+    found = predicted(given)
+    assert found.seconds == pytest.approx(5e-3)  # one after the other they took 7 ms
+    assert found.compute == pytest.approx(4e-3)
+    shares = time_shares(found)
+    assert (shares[COMPUTATION], shares[WAIT]) == pytest.approx((4e-3, 1e-3))
+    events = json.loads(trace_text(found))["traceEvents"]
+    processes = {one["args"]["name"] for one in events if one["name"] == "process_name"}
+    assert processes == {"host", "compute"}
+
+
 def test_bytes_of_one_rank_count_for_all_of_the_group(tmp_path: Path) -> None:
     steps = (RecordedStep("b", COMMUNICATION, 0.0, "allgather", 1024, "TP", per_rank=True),)
     given = replace(training(tmp_path), recorded=RecordedWorkload("own", steps, {"TP": (2, 1)}))
@@ -122,6 +144,27 @@ def test_calls_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     partly = replace(given.recorded, unread=("mpi:reduce",))
     (caution,) = recording_warnings(replace(given, recorded=partly))
     assert caution.endswith("left out: mpi:reduce")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "own was recorded on NVIDIA A100-SXM4-80GB, and dgx-1v has V100"),
+        ("Tesla V100-SXM2-16GB", ""),
+        ("", ""),
+    ],
+    ids=["another", "the same", "unknown"],
+)
+def test_a_recording_of_another_gpu_is_said(gpu: str, said: str, tmp_path: Path) -> None:
+    given = training(tmp_path)
+    cautions = [*recording_warnings(replace(given, recorded=replace(given.recorded, gpu=gpu)))]
+    assert [said in one for one in cautions] == ([True] if said else [])
+
+
+def test_what_a_file_says_and_the_prediction_does_not_follow_is_a_caution(tmp_path: Path) -> None:
+    given = training(tmp_path)
+    noted = replace(given, recorded=replace(given.recorded, notes=("calls of odd blocks",)))
+    assert [*recording_warnings(noted)] == ["caution: own: calls of odd blocks"]
 
 
 def test_groups_that_do_not_fit_are_refused(tmp_path: Path) -> None:

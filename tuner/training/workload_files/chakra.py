@@ -5,10 +5,12 @@ node its type, its dependencies, `duration_micros`, and the attributes `comm_typ
 `tensor_size`), `comm_src`, `comm_dst` and `pg_name` (or `comm_group`). A COMP_NODE computes, as do
 MEM_LOAD_NODE, MEM_STORE_NODE, and a collective of the host without `comm_type`, which launches one
 of the GPU; a METADATA_NODE only passes its dependencies on. As in Chakra's feeder and ASTRA-sim,
-dependencies are `data_deps`: `ctrl_deps` name the caller, which may be left out or come later. The
-size of an allgather or a gather is what one rank gives. A message from rank 0 to rank s counts as
-one between all pairs of ranks at distance s. A trace does not say which ranks are in its groups;
-those written here do, by attributes `group NAME` of the metadata with size and stride.
+dependencies are `data_deps`: `ctrl_deps` name the caller, which may be left out or come later, and
+what `is_cpu_op` marks runs beside the GPU. `involved_dim` names a group by the dimensions of the
+simulated network; a call without `comm_size` is left out. The size of an allgather or a gather is
+what one rank gives. A message from rank 0 to rank s counts as one between all pairs of ranks at
+distance s. A trace does not say which ranks are in its groups; those written here do, by attributes
+`group NAME` of the metadata with size and stride.
 
 The schema is small and stable, so that the format is read without the package `mlc-chakra`.
 
@@ -18,8 +20,10 @@ Source: schema/protobuf/et_def.proto and src/feeder/et_feeder.cpp of github.com/
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.base.atomic_io import write_atomically
@@ -29,6 +33,7 @@ from tuner.training.recorded import (
     BARRIER_BYTES,
     COMMUNICATION,
     COMPUTE,
+    HOST,
     SEND,
     WORLD,
     RecordedStep,
@@ -63,6 +68,7 @@ _INTEGERS = {5, 7, 9, 11, 13, 27}  # fields of an attribute with a varint; 15 an
 _ZIGZAG = {15, 17}
 _STRING = 29
 _UINT64_LIST = 14
+_BOOL_LIST = 28
 _GROUP = "group "
 _PAIRS = "pairs at distance "
 
@@ -78,6 +84,7 @@ class TraceNode:
     dependencies: list[int] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    dimensions: list[int] = field(default_factory=list)  # `involved_dim`: 1 for those that are
 
 
 def parse_chakra_trace(data: bytes, name: str) -> RecordedWorkload:
@@ -93,6 +100,7 @@ def parse_chakra_trace(data: bytes, name: str) -> RecordedWorkload:
             raise InputError(f"more than {MAX_NODES} nodes: record fewer iterations")
         nodes[node.number] = node
     steps: list[RecordedStep] = []
+    unsized = Counter[str]()
     ended: dict[int, frozenset[int]] = {}  # node -> steps after which it has ended
     dependencies = 0
     for node in _ordered(nodes):
@@ -100,8 +108,10 @@ def parse_chakra_trace(data: bytes, name: str) -> RecordedWorkload:
         dependencies += len(after)
         if dependencies > MAX_DEPENDENCIES:
             raise InputError(f"more than {MAX_DEPENDENCIES} dependencies: record fewer iterations")
-        if node.kind == METADATA:
+        lacking = _unsized_call(node)
+        if node.kind == METADATA or lacking:
             ended[node.number] = after
+            unsized[lacking] += 1
             continue
         ended[node.number] = frozenset({len(steps)})
         step = _step(node, tuple(sorted(after)))
@@ -109,7 +119,26 @@ def parse_chakra_trace(data: bytes, name: str) -> RecordedWorkload:
             groups[step.group] = (2, int(step.group.removeprefix(_PAIRS)))
         steps.append(step)
     computing = "" if any(one.collective for one in steps) else (one.name for one in steps)
-    return RecordedWorkload(name, tuple(steps), groups, unread=call_names(computing))
+    lacks = (f"{n} of {call} without comm_size" for call, n in unsized.items() if call)
+    unread = (*call_names(computing), *lacks)
+    return RecordedWorkload(name, _beside_host(steps), groups, unread=unread)
+
+
+def _beside_host(steps: Sequence[RecordedStep]) -> tuple[RecordedStep, ...]:
+    """Return the steps with those of the host as computations where no GPU computes."""
+    if any(one.stream == COMPUTE for one in steps):
+        return tuple(steps)
+    return tuple(replace(one, stream=COMPUTE) if one.stream == HOST else one for one in steps)
+
+
+def _unsized_call(node: TraceNode) -> str:
+    """Return the kind of a call whose bytes are not told, "" for all other nodes."""
+    kind = node.numbers.get("comm_type", -1)
+    has_size = not {"comm_size", "tensor_size"}.isdisjoint(node.numbers)
+    if not has_size and node.kind in (COMM_SEND, COMM_RECV):
+        return "SEND"
+    is_call = node.kind == COMM_COLL and 0 <= kind < len(COMM_TYPES)
+    return COMM_TYPES[kind] if is_call and not has_size and COMM_TYPES[kind] != "BARRIER" else ""
 
 
 def _metadata_groups(message: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -162,7 +191,7 @@ def _node(message: bytes) -> TraceNode:
 
 
 def _add_attribute(node: TraceNode, message: bytes) -> None:
-    name, integer, text = "", None, None
+    name, integer, text, flags = "", None, None, list[int]()
     for number, _, value in wire.decode_fields(message):
         if isinstance(value, int) and number in _INTEGERS:
             integer = value - (1 << 64) if value >> 63 else value
@@ -172,10 +201,14 @@ def _add_attribute(node: TraceNode, message: bytes) -> None:
             name = _text(value)
         elif isinstance(value, bytes) and number == _STRING:
             text = _text(value)
+        elif isinstance(value, bytes) and number == _BOOL_LIST:
+            flags = [one for _, _, part in wire.decode_fields(value) for one in _packed(part)]
     if integer is not None:
         node.numbers[name] = integer
     if text is not None:
         node.texts[name] = text
+    if name == "involved_dim":
+        node.dimensions = flags
 
 
 def _ordered(nodes: dict[int, TraceNode]) -> list[TraceNode]:
@@ -199,13 +232,14 @@ def _step(node: TraceNode, after: tuple[int, ...]) -> RecordedStep:
             raise InputError(
                 f"node {node.number} has a number of operations and no duration: record its time"
             )
-        return RecordedStep(name, COMPUTE, node.duration, after=after)
+        stream = HOST if node.numbers.get("is_cpu_op") else COMPUTE
+        return RecordedStep(name, stream, node.duration, after=after)
     if node.kind not in (COMM_SEND, COMM_RECV, COMM_COLL):
         raise InputError(f"node {node.number} is of the unknown type {node.kind}")
     nbytes = node.numbers.get("comm_size", node.numbers.get("tensor_size", 0))
     if not 0 <= nbytes <= MAX_NBYTES:
         raise InputError(f"node {node.number}: the size cannot be {shortened_repr(nbytes)}")
-    group = node.texts.get("pg_name") or node.texts.get("comm_group") or WORLD
+    group = node.texts.get("pg_name") or node.texts.get("comm_group") or _dimensions(node)
     if node.kind != COMM_COLL:
         distance = abs(node.numbers.get("comm_dst", 0) - node.numbers.get("comm_src", 0))
         if 0 < distance < 1 << 24 and group == WORLD:
@@ -219,6 +253,34 @@ def _step(node: TraceNode, after: tuple[int, ...]) -> RecordedStep:
     return RecordedStep(
         name, COMMUNICATION, 0.0, operation, nbytes, group, after, _gathers(operation)
     )
+
+
+def _dimensions(node: TraceNode) -> str:
+    """Return the group of ranks along some dimensions of the network, WORLD for all of them."""
+    if all(node.dimensions):
+        return WORLD
+    involved = [str(number) for number, is_in in enumerate(node.dimensions) if is_in]
+    if not involved:
+        raise InputError(f"node {node.number}: involved_dim leaves no dimension to the call")
+    return f"dimension {' and '.join(involved)}"
+
+
+def check_other_form(data: bytes) -> None:
+    """Raise InputError for JSON that is a trace of Chakra, or what one is made from."""
+    try:
+        record, _ = json.JSONDecoder().raw_decode(
+            data.decode("utf-8", "replace").lstrip("\ufeff \n")
+        )
+    except (ValueError, RecursionError):
+        return
+    keys = record.keys() if isinstance(record, dict) else set()
+    if "workload_graph" in keys or ("version" in keys and keys <= {"version", "attr"}):
+        raise InputError("a trace of Chakra as JSON, which is not read: give it as .et")
+    if {"schema", "nodes"} <= keys:
+        raise InputError(
+            "PyTorch's execution trace (ExecutionTraceObserver), which has no times of a GPU: give"
+            " the profiler's trace, or the .et into which chakra_converter turns both"
+        )
 
 
 def write_chakra_trace(path: Path, workload: RecordedWorkload) -> None:
@@ -249,7 +311,7 @@ def _encoded_node(number: int, step: RecordedStep, workload: RecordedWorkload) -
     if step.after:
         node += wire.encode_bytes(5, b"".join(map(wire.encode_varint, step.after)))
     node += wire.encode_number(7, round(step.seconds * MICROSECONDS))
-    attributes = {"is_cpu_op": wire.encode_number(27, 0)}
+    attributes = {"is_cpu_op": wire.encode_number(27, int(step.stream == HOST))}
     if calls:
         attributes["comm_size"] = wire.encode_number(9, _comm_size(step, workload))
     if kind == COMM_COLL:

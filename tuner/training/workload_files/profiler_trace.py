@@ -8,9 +8,9 @@ are those that were launched during the step, and those of NCCL are the calls. O
 operators of all threads compute, and the events of gloo are the calls; these do not name their
 group, so that all ranks take part.
 
-Annotations of other backends, and whatever else shows calls where none was found, are named as
-unread. Calls of NCCL without any kernels are refused: operators of the host then only launch what
-computes.
+Annotations of other backends, calls whose operation is not known, and whatever else shows calls
+where none was found, are named as unread. Calls of NCCL without any kernels are refused: operators
+of the host then only launch what computes.
 
 What waits for what is not recorded. A call waits for what was computed before it was issued. A gap
 between computations in which a call ended, of at least MIN_WAIT, was spent waiting for it; other
@@ -20,14 +20,17 @@ gaps are time of the host and belong to the computation.
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.units import plural
 from tuner.training.recorded import COMMUNICATION, COMPUTE, WORLD, RecordedStep, RecordedWorkload
+from tuner.training.workload_files.chakra import check_other_form
 from tuner.training.workload_files.trace_calls import (
     NAME,
     PARAMETERS,
@@ -47,6 +50,7 @@ MAX_MOMENT = 1e18  # microseconds
 STEP = "ProfilerStep#"
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
+_KERNEL = re.compile(r"(void )?[nr]ccl", re.IGNORECASE)  # of NCCL or RCCL
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,9 @@ class TimedTraceCall:
     call: TracedCall
 
 
+IterationParts = tuple[list[TraceEvent], list[TimedTraceCall], list[str]]
+
+
 def is_profiler_trace(data: bytes) -> bool:
     """Return whether these are the bytes of JSON."""
     return data.lstrip()[:1] in (b"{", b"[")
@@ -81,6 +88,7 @@ def parse_profiler_trace(data: bytes, name: str) -> RecordedWorkload:
     """Return the last iteration of a trace; raise InputError for a malformed one."""
     record = _parse_json(data)
     if not isinstance(record, dict) or not isinstance(record.get("traceEvents"), list):
+        check_other_form(data)
         raise InputError("not a trace of PyTorch's profiler: it has no list traceEvents")
     if len(record["traceEvents"]) > MAX_EVENTS:
         raise InputError(f"more than {MAX_EVENTS} events: record fewer iterations")
@@ -88,9 +96,13 @@ def parse_profiler_trace(data: bytes, name: str) -> RecordedWorkload:
     groups = _groups(record, events)
     start, end = _iteration(events)
     device = [one for one in events if one.category in _DEVICE]
-    busy, calls = _of_device(events, device, start, end) if device else _of_host(events, start, end)
+    found = _of_device(events, device, start, end) if device else _of_host(events, start, end)
+    busy, calls, unknown = found
     here = (one.name for one in events if start <= one.start <= end and "gpu" not in one.category)
-    unread = _unread(call_names(here), ("nccl:" if device else "gloo:") if calls else "")
+    unread = (
+        *_unread(call_names(here), ("nccl:" if device else "gloo:") if calls else ""),
+        *(f"{one} ({plural(number, 'call')})" for one, number in Counter(unknown).items()),
+    )
     if device and busy:
         start = min([busy[0].start, *(one.start for one in calls)])
         end = max([*(one.end for one in busy), *(one.end for one in calls)])
@@ -99,8 +111,32 @@ def parse_profiler_trace(data: bytes, name: str) -> RecordedWorkload:
     shapes = {one: shape for one in known if (shape := groups.shape(one))}
     uneven = {one: ranks for one in known if (ranks := groups.uneven_ranks(one))}
     return RecordedWorkload(
-        name, steps, {WORLD: (0, 1)} | shapes, groups.world, uneven=uneven, unread=unread
+        name,
+        steps,
+        {WORLD: (0, 1)} | shapes,
+        groups.world,
+        uneven=uneven,
+        unread=unread,
+        gpu=_gpu(record.get("deviceProperties")),
+        notes=tuple(_notes(calls)),
     )
+
+
+def _gpu(devices: Any) -> str:
+    """Return the names of the GPUs of a trace, "" where it has none."""
+    listed = devices if isinstance(devices, list) else []
+    names = (one.get("name") for one in listed if isinstance(one, dict))
+    return " and ".join(dict.fromkeys(one for one in names if isinstance(one, str) and one))
+
+
+def _notes(calls: Sequence[TimedTraceCall]) -> Iterator[str]:
+    """Yield a sentence on calls whose blocks have different lengths."""
+    uneven = [one.call.largest for one in calls if one.call.largest > 1]
+    if uneven:
+        yield (
+            f"{plural(len(uneven), 'call')} with blocks of unequal lengths, up to {max(uneven):.3g}"
+            " times their mean: predicted with equal ones, which take less time"
+        )
 
 
 def _parse_json(data: bytes) -> Any:
@@ -110,6 +146,7 @@ def _parse_json(data: bytes) -> Any:
     try:
         return json.loads(data, parse_constant=refuse)
     except (ValueError, RecursionError):
+        check_other_form(data)
         raise InputError(
             "not JSON: a trace of PyTorch's profiler that is cut off or damaged?"
         ) from None
@@ -179,10 +216,8 @@ def _unread(names: Sequence[str], read: str) -> tuple[str, ...]:
     return tuple(one for one in annotations if not one.startswith(read))
 
 
-def _of_host(
-    events: Sequence[TraceEvent], start: float, end: float
-) -> tuple[list[TraceEvent], list[TimedTraceCall]]:
-    """Return what computes and the calls of an iteration on a CPU."""
+def _of_host(events: Sequence[TraceEvent], start: float, end: float) -> IterationParts:
+    """Return what computes on a CPU, the calls, and the names of unknown ones."""
     here = [one for one in events if start <= one.start and one.end <= end]
     nccl = call_names(one.name for one in here if one.name.startswith("nccl:"))
     if nccl:
@@ -195,20 +230,22 @@ def _of_host(
     for one in sorted(operators, key=lambda one: -one.start):
         if one.name.startswith("c10d::"):
             issued[operation_of_event(one.name)].append(one.start)
-    calls = []
-    for one in sorted(here, key=lambda one: one.start):
-        called = call_of_annotation(one.name, one.fields) if one.name.startswith("gloo:") else None
-        if called:
-            waiting = issued[called.operation]
-            moment = waiting.pop() if waiting and waiting[-1] <= one.start else one.start
-            calls.append(TimedTraceCall(one.name, moment, one.start, one.end, called))
-    return _merged(one for one in operators if not one.name.startswith("c10d::")), calls
+    calls, unknown = list[TimedTraceCall](), list[str]()
+    for one in sorted((e for e in here if e.name.startswith("gloo:")), key=lambda e: e.start):
+        called = call_of_annotation(one.name, one.fields)
+        if not called:
+            unknown.append(one.name)
+            continue
+        waiting = issued[called.operation]
+        moment = waiting.pop() if waiting and waiting[-1] <= one.start else one.start
+        calls.append(TimedTraceCall(one.name, moment, one.start, one.end, called))
+    return _merged(one for one in operators if not one.name.startswith("c10d::")), calls, unknown
 
 
 def _of_device(
     events: Sequence[TraceEvent], device: Sequence[TraceEvent], start: float, end: float
-) -> tuple[list[TraceEvent], list[TimedTraceCall]]:
-    """Return what computes and the calls of an iteration on a GPU."""
+) -> IterationParts:
+    """Return what computes on a GPU, the calls, and the names of kernels of unknown ones."""
     launches = {
         one.fields["correlation"]: one
         for one in events
@@ -216,19 +253,22 @@ def _of_device(
     }
     described = _described(events)
     kernels, calls = list[tuple[float, TraceEvent]](), list[TimedTraceCall]()
+    unknown = list[str]()
     for one in device:
         correlation = one.fields.get("correlation")
         launch = launches.get(correlation) if type(correlation) is int else None
         moment = launch.start if launch else one.start
         if not start <= moment <= end:
             continue
-        if not one.name.lower().startswith("nccl"):
+        if NAME not in one.fields and not _KERNEL.match(one.name):
             kernels.append((moment, one))
             continue
         called = _call_of_kernel(one, launch, described)
         if called:
             calls.append(TimedTraceCall(one.name, moment, one.start, one.end, called))
-    return _merged(one for _, one in kernels), _issued_on_device(calls, kernels)
+        else:
+            unknown.append(re.split(r"[(<]", one.name, maxsplit=1)[0])
+    return _merged(one for _, one in kernels), _issued_on_device(calls, kernels), unknown
 
 
 def _call_of_kernel(

@@ -1,10 +1,11 @@
 """Collective calls as events of PyTorch's profiler describe them.
 
-NCCL's kernels have the fields `Collective name`, `In msg nelems`, `Out msg nelems`, `dtype`,
-`Group size`, `Process Group Name` and `Process Group Ranks` themselves; in older traces the event
-`record_param_comms` around their launch has them. Annotations of gloo are named `gloo:all_reduce`
-and have `Input Dims` and `Input type`, but no group. Those of other backends are named alike; where
-`record_param_comms` has no fields either, as in the oldest traces, they are read instead.
+NCCL's kernels have the fields `Collective name`, `In msg nelems`, `Out msg nelems`, `dtype`, `In
+split size`, `Out split size`, `Group size`, `Process Group Name` and `Process Group Ranks`
+themselves; in older traces the event `record_param_comms` around their launch has them. Annotations
+of gloo are named `gloo:all_reduce` and have `Input Dims` and `Input type`, but no group. Those of
+other backends are named alike; where `record_param_comms` has no fields either, as in the oldest
+traces, they are read instead.
 
 Source: torch/csrc/distributed/c10d/ParamCommsUtils.hpp and torch/csrc/profiler/util.cpp
 """
@@ -40,12 +41,16 @@ _BYTES_OF_TYPE = {name: size for size, names in _TYPE_BYTES.items() for name in 
 
 @dataclass(frozen=True)
 class TracedCall:
-    """What a call does; fields as of a `RecordedStep`."""
+    """What a call does; fields as of a `RecordedStep`.
+
+    largest     length of the longest block over the mean, of an exchange of unequal blocks
+    """
 
     operation: str
     nbytes: int
     group: str = WORLD
     per_rank: bool = False
+    largest: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,14 @@ def call_of_fields(fields: Mapping[str, Any]) -> TracedCall | None:
             elements = (sent if collective.gives(at_root=False) else received) * max(size, 1)
             per_rank = not size
     nbytes = elements * _type_bytes(str(fields.get("dtype", "float")))
-    return TracedCall(operation, nbytes, group, per_rank)
+    largest = max(_largest(fields.get(f"{way} split size")) for way in ("In", "Out"))
+    return TracedCall(operation, nbytes, group, per_rank, largest)
+
+
+def _largest(splits: Any) -> float:
+    """Return the longest block over the mean of those that a field names, which may abbreviate."""
+    lengths = [int(one) for one in re.findall(r"[0-9]{1,18}", str(splits or ""))]
+    return max(lengths) * len(lengths) / sum(lengths) if any(lengths) else 1.0
 
 
 def call_of_annotation(name: str, fields: Mapping[str, Any]) -> TracedCall | None:

@@ -19,11 +19,13 @@ from tuner.training.recorded import (
     BARRIER_BYTES,
     COMMUNICATION,
     COMPUTE,
+    HOST,
     RecordedStep,
     RecordedWorkload,
     operation_of,
 )
 from tuner.training.workload_files import load_workload, parse_workload, write_chakra_trace
+from tuner.training.workload_files import wire_format as wire
 from tuner.training.workload_files.chakra import parse_chakra_trace
 
 SIMAI = """\
@@ -260,6 +262,125 @@ def test_annotations_of_nccl_have_the_sizes_that_old_parameters_lack() -> None:
     assert workload.steps[1].per_rank
 
 
+def test_calls_of_unknown_operations_are_counted() -> None:
+    workload = recorded(nccl_trace(Collective_name="coalesced"))
+    assert calls(workload) == []
+    assert workload.unread[-1] == "ncclDevKernel_AllGather_RING_LL (1 call)"
+    sparse = gloo_trace().replace(b"gloo:all_reduce", b"gloo:sparse_all_reduce")
+    assert "gloo:sparse_all_reduce (1 call)" in recorded(sparse).unread
+
+
+@pytest.mark.parametrize("name", ["void rcclGenericKernel<1, false>(ncclDevComm*)", "moved"])
+def test_a_kernel_with_the_fields_of_a_call_is_one_whatever_its_name(name: str) -> None:
+    record = json.loads(nccl_trace())
+    kernel = next(one for one in record["traceEvents"] if one["name"].startswith("nccl"))
+    kernel["name"] = name
+    if name == "moved":
+        kernel["args"] |= next(
+            one["args"] for one in record["traceEvents"] if one["name"] == "record_param_comms"
+        )
+    assert calls(recorded(json.dumps(record).encode())) == [("allgather", 2000, "7")]
+
+
+def test_the_gpus_of_a_trace_are_named() -> None:
+    record = json.loads(nccl_trace())
+    devices = [{"id": number, "name": "NVIDIA A100-SXM4-80GB"} for number in range(2)]
+    record["deviceProperties"] = [*devices, {"id": 2}, "none"]
+    assert recorded(json.dumps(record).encode()).gpu == "NVIDIA A100-SXM4-80GB"
+    assert recorded(nccl_trace()).gpu == ""
+
+
+@pytest.mark.parametrize(
+    ("splits", "said"),
+    [("[10, 30, 20, 20]", "up to 1.5 times"), ("[10, 30, ..., 20]", "up to 1.5 times"), ("[]", "")],
+)
+def test_blocks_of_unequal_lengths_are_said(splits: str, said: str) -> None:
+    fields = {"Collective_name": "all_to_allv", "In_split_size": "[8, 8]"}
+    workload = recorded(nccl_trace(**fields, Out_split_size=splits))
+    assert calls(workload) == [("alltoall", 2000, "7")]
+    assert [f"1 call with blocks of unequal lengths, {said}" in one for one in workload.notes] == (
+        [True] if said else []
+    )
+
+
+CHAKRA_METADATA = CHAKRA[:8]
+
+
+def chakra_node(number: int, kind: int, *after: int, **values: int | list[bool]) -> bytes:
+    """Return the message of a node that takes 1 ms, with its length before it."""
+    node = wire.encode_number(1, number) + wire.encode_number(3, kind)
+    node += b"".join(wire.encode_number(5, one) for one in after) + wire.encode_number(7, 1000)
+    for name, value in values.items():
+        told = (
+            wire.encode_bytes(28, wire.encode_bytes(1, bytes(value)))
+            if isinstance(value, list)
+            else wire.encode_number(9, value)
+        )
+        node += wire.encode_bytes(10, told + wire.encode_bytes(1, name.encode()))
+    return wire.encode_varint(len(node)) + node
+
+
+def test_operations_of_the_host_run_beside_those_of_a_gpu() -> None:
+    host = [chakra_node(number, 4, is_cpu_op=1) for number in (1, 2)]
+    gpu = [chakra_node(3, 4, 1, is_cpu_op=0)]
+    workload = parse_chakra_trace(CHAKRA_METADATA + b"".join([*host, *gpu]), "own")
+    assert [one.stream for one in workload.steps] == [HOST, HOST, COMPUTE]
+    alone = parse_chakra_trace(CHAKRA_METADATA + b"".join(host), "own")
+    assert [one.stream for one in alone.steps] == [COMPUTE, COMPUTE]
+
+
+def test_a_written_trace_keeps_what_the_host_does(tmp_path: Path) -> None:
+    steps = (RecordedStep("launch", HOST, 1e-3), RecordedStep("gemm", COMPUTE, 2e-3, after=(0,)))
+    write_chakra_trace(tmp_path / "own.et", RecordedWorkload("own", steps, {}))
+    found = load_workload(tmp_path / "own.et")
+    assert isinstance(found, RecordedWorkload)
+    assert found.steps == steps
+
+
+def test_a_call_along_some_dimensions_is_of_a_group_of_its_own() -> None:
+    call = {"comm_type": 0, "comm_size": 64}
+    nodes = [
+        chakra_node(number, 7, **call, involved_dim=dimensions)
+        for number, dimensions in enumerate([[True, True], [True, False], [True, False, True]], 1)
+    ]
+    found = parse_chakra_trace(CHAKRA_METADATA + b"".join(nodes), "own")
+    assert [group for _, _, group in calls(found)] == ["world", "dimension 0", "dimension 0 and 2"]
+    nowhere = chakra_node(1, 7, **call, involved_dim=[False, False])
+    with pytest.raises(InputError, match="node 1: involved_dim leaves no dimension to the call"):
+        parse_chakra_trace(CHAKRA_METADATA + nowhere, "own")
+
+
+def test_calls_of_chakra_without_a_size_are_counted_and_keep_the_order() -> None:
+    nodes = [
+        chakra_node(1, 4),
+        chakra_node(2, 7, 1, comm_type=0),
+        chakra_node(3, 5, 2, comm_dst=1),
+        chakra_node(4, 7, 3, comm_type=9),
+        chakra_node(5, 4, 3),
+    ]
+    found = parse_chakra_trace(CHAKRA_METADATA + b"".join(nodes), "own")
+    assert calls(found) == [("allreduce", BARRIER_BYTES, "world")]
+    assert found.unread == ("1 of ALL_REDUCE without comm_size", "1 of SEND without comm_size")
+    assert [one.after for one in found.steps] == [(), (0,), (0,)]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"workload_graph": [{"Id": 1}]}', "a trace of Chakra as JSON, which is not read"),
+        (b'{\n "version": "0.0.4"\n}{\n "id": "1"\n}', "a trace of Chakra as JSON"),
+        (
+            b'{"schema": "1.1.0-chakra.0.0.4", "pid": 7, "nodes": []}',
+            r"PyTorch's execution trace \(ExecutionTraceObserver\)",
+        ),
+    ],
+    ids=["feeder", "jsonizer", "PyTorch"],
+)
+def test_json_of_chakra_is_no_broken_trace_of_the_profiler(data: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        parse_workload(data, "own")
+
+
 def test_a_trace_of_chakra_whose_calls_are_computations_names_them() -> None:
     kernel = b"\x1a\x08\x01\x12\x14ncclDevKernel_X<4>()\x18\x04"
     found = parse_chakra_trace(CHAKRA[:8] + kernel, "own")
@@ -361,11 +482,11 @@ def test_the_caller_of_a_node_of_chakra_delays_nothing(caller: bytes) -> None:
     assert parse_chakra_trace(called, "own") == parse_chakra_trace(CHAKRA, "own")
 
 
-def test_a_collective_of_the_host_that_launches_another_is_a_computation() -> None:
+def test_a_collective_of_the_host_that_launches_another_is_work_of_the_host() -> None:
     """A trace of Chakra's own tests has `c10d::broadcast_` as a collective without comm_type."""
     launch = b"\x1a\x08\x09\x12\x02n9\x18\x078\x03R\x0e\n\tis_cpu_op\xd8\x01\x01"
     step = parse_chakra_trace(CHAKRA + launch, "own").steps[-1]
-    assert step.stream == COMPUTE
+    assert step.stream == HOST
     assert step.seconds == pytest.approx(3e-6)
     with pytest.raises(InputError, match="node 9 has no comm_type"):
         parse_chakra_trace(CHAKRA + launch[:-1] + b"\x00", "own")
