@@ -18,7 +18,12 @@ from tuner.formats.registry import Format, recognise_format
 from tuner.importers import INSPECTOR, UserMetadata, detect_results
 from tuner.importers.inspector_files import is_inspector_file
 from tuner.machines.loader import load_machine, machine_from_text, machine_warnings
-from tuner.machines.topology_files import OWN_KIND, OWN_TOPOLOGY, detect_topology_format
+from tuner.machines.topology_files import (
+    FORMAT_PATTERNS,
+    OWN_KIND,
+    OWN_TOPOLOGY,
+    detect_topology_format,
+)
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.overview.overview import Command, Overview, command
 from tuner.overview.own_files import own_overview
@@ -26,6 +31,7 @@ from tuner.overview.results import results_overview
 from tuner.topology import GPU, NIC
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.training.model import Model
+from tuner.training.recorded import COMPUTE, HOST
 from tuner.training.workload_files import is_workload, load_workload
 from tuner.training.workload_files.chakra import SUFFIX
 from tuner.training.workload_files.file_contents import GZIP_MAGIC, is_text, read_contents
@@ -93,17 +99,18 @@ def _open_text(path: Path, text: str, told: UserMetadata, is_trusted: bool) -> O
     if kind is not None and kind[1] != OWN_TOPOLOGY:
         return own_overview(path, kind[1])
     record = _mapping(text)
-    if "traceEvents" in record:
+    if {"traceEvents", "workload_graph"} & record.keys() or {"schema", "nodes"} <= record.keys():
         return trace_overview(path)
     if (form := _format_of_results(text)) is not None:
         return results_overview(path, form, told)
     if record and (found := _settings_overview(path, record)):
         return found
-    if _is_topology(text):
+    if _is_topology(text, record):
         return machine_overview(path, "" if is_trusted else text)
     if (rules := _rules_format(text)) is not None:
         return rules_overview(path, rules, text)
-    if is_workload(text.encode()):
+    is_other_json = bool(record) and text.lstrip()[:1] == "{"
+    if not is_other_json and is_workload(text.encode()):
         return trace_overview(path)
     first = next((line for line in text.splitlines() if line.strip()), "")
     raise InputError(
@@ -147,11 +154,15 @@ def _format_of_results(text: str) -> str | None:
     return None if is_json and form != INSPECTOR and '"results"' not in text else form
 
 
-def _is_topology(text: str) -> bool:
+def _is_topology(text: str, record: Mapping[str, Any]) -> bool:
+    """Return whether a text is a topology, one in YAML by its outermost keys or its first line."""
     try:
-        return bool(detect_topology_format(text))
+        form = detect_topology_format(text)
     except InputError:
         return False
+    lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    head = "\n".join(f"{key}:" for key in record) or next(lines, "")
+    return form != "yaml" or FORMAT_PATTERNS["yaml"].search(head) is not None
 
 
 def _rules_format(text: str) -> Format | None:
@@ -240,11 +251,18 @@ def trace_overview(path: Path) -> Overview:
         settings = f"model: {{file: {path}}}"
         return Overview(str(path), "a model", facts, commands=[_run_command(settings)])
     calls = [step for step in found.steps if step.collective]
-    busy = sum(step.seconds for step in found.steps)
+    computed, hosted = (
+        [step.seconds for step in found.steps if step.stream == stream]
+        for stream in (COMPUTE, HOST)
+    )
+    beside = f", {format_time(sum(hosted))} of the host in {plural(len(hosted), 'step')}"
+    places = [f"on {plural(found.ranks, 'rank')}"] * bool(found.ranks)
+    places += [f"on {found.gpu}"] * bool(found.gpu)
     facts = [
-        f"{found.name}: {format_time(busy)} of computing in"
-        f" {plural(len(found.steps) - len(calls), 'step')}, {plural(len(calls), 'call')}"
-        + (f", recorded on {plural(found.ranks, 'rank')}" if found.ranks else ""),
+        f"{found.name}: {format_time(sum(computed))} of computing in"
+        f" {plural(len(computed), 'step')}{beside * bool(hosted)}, {plural(len(calls), 'call')}"
+        + (f", recorded {' '.join(places)}" if places else ""),
+        *found.notes,
         *(f"calls left out: {name}" for name in found.unread),
     ]
     moved = Counter[str]()

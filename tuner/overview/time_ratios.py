@@ -10,7 +10,6 @@ from statistics import geometric_mean
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.table import DEFAULT
 from tuner.formats.registry import LIBRARIES
@@ -73,8 +72,8 @@ class TimeComparison:
         slower = sum(one.ratio > NOISE for one in self.calls)
         faster = sum(one.ratio < 1 / NOISE for one in self.calls)
         return (
-            f"{mean:.2f} times as long (geometric mean of {plural(len(self.calls), 'call')}): over"
-            f" 5 % slower in {slower}, faster in {faster}"
+            f"calls take {mean:.2f} times as long as {self.columns[0]} (geometric mean of"
+            f" {len(self.calls)}): {slower} over 5 % slower, {faster} over 5 % faster"
         )
 
     def record(self) -> dict[str, Any]:

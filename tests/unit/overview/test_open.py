@@ -134,6 +134,21 @@ def test_a_rules_file_is_asked_about_a_collective_that_it_has(tmp_path: Path) ->
     assert "--collective bcast " in explain.text
 
 
+def test_a_trace_says_on_which_gpus_it_was_recorded(tmp_path: Path) -> None:
+    devices = [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]
+    found = _opened(tmp_path / "t.json", json.dumps({**TRACE, "deviceProperties": devices}))
+    assert found.facts[0].endswith(", recorded on 8 ranks on NVIDIA H100 80GB HBM3")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"workload_graph": []}', '{"version": "0.0.4"}{"id": "1"}', '{"schema": "1", "nodes": []}'],
+)
+def test_json_of_chakra_is_called_what_it_is(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"Chakra as JSON|PyTorch's execution trace"):
+        _opened(tmp_path / "t.json", text)
+
+
 def test_files_of_tuner_are_known(tmp_path: Path) -> None:
     rule = Rule(KEY, 0, math.inf, AlgorithmChoice("binomial"), Evidence("none"))
     table = tmp_path / "table.json"
@@ -161,6 +176,34 @@ def test_a_damaged_table_of_layers_is_refused_as_one(tmp_path: Path) -> None:
 def test_any_other_text_names_the_known_forms(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"in no form that is read \(results of OSU.*'Dear"):
         _opened(tmp_path / "letter.txt", "Dear all,\nhello\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"cells": [], "metadata": {"kernelspec": {\n"name": "python3"}}}',
+        '"""Ask a service."""\n\nimport json\n\nasked = {\n    "nodes": 1}\n',
+    ],
+    ids=["notebook", "program"],
+)
+def test_keys_inside_a_file_of_another_form_make_no_topology(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="in no form that is read"):
+        _opened(tmp_path / "file", text)
+
+
+def test_a_damaged_topology_is_refused_as_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 4: not YAML"):
+        _opened(tmp_path / "flat.yaml", "# ours\n" + FLAT.replace("nodes: 8", "nodes: [8"))
+
+
+def test_the_summary_says_what_it_compares_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = _compared(tmp_path, capsys, (OSU, SLOWER))
+    assert found["summary"] == (
+        "calls take 1.22 times as long as before (geometric mean of 2): 1 over 5 % slower, 0 over"
+        " 5 % faster"
+    )
 
 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
