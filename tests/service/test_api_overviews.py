@@ -14,6 +14,7 @@ from tests.service.serving import good, problem, served
 from tuner.api.settings import Settings
 
 OSU = "# OSU MPI Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n1024   20.0\n2048   25.0\n"
+RULES = "1\n2\n1\n8\n1\n0 1 0 0\n"  # of Open MPI, for allreduce
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 
 
@@ -47,6 +48,18 @@ def test_results_are_compared_with_a_preset(client: httpx.Client) -> None:
     machine = {"machine": "preset:comet", "ranks": 4, "nodes": 4}
     found = good(_asked(client, {"osu.txt": OSU}, **machine))
     assert "comet" in found["comparisons"][0]["title"]
+
+
+def test_a_sent_rules_file_is_asked_about_the_first_slower_call(client: httpx.Client) -> None:
+    sent = {"1.txt": OSU, "2.txt": OSU.replace("25.0", "50.0"), "my.rules": RULES}
+    (compared,) = good(_asked(client, sent, ranks=8, nodes=1))["comparisons"]
+    assert compared["note"].startswith("before is 1.txt and after is 2.txt: the order")
+    assert "explain my.rules --library openmpi " in compared["commands"][-1]["text"]
+
+
+def test_counts_that_contradict_one_another_are_refused(client: httpx.Client) -> None:
+    said = problem(_asked(client, {"osu.txt": OSU}, ranks=8, nodes=3), 422)
+    assert said.startswith("8 ranks cannot be spread evenly over 3 nodes")
 
 
 def test_an_error_names_the_sent_file(client: httpx.Client) -> None:

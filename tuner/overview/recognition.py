@@ -270,7 +270,8 @@ def trace_overview(path: Path) -> Overview:
         moved[step.collective] += step.nbytes
     counts = Counter(step.collective for step in calls)
     sent = [
-        f"{name}: {plural(counts[name], 'call')} of {format_size(nbytes)} together"
+        f"{name}: {plural(counts[name], 'call')} of {format_size(nbytes)}"
+        + " together" * (counts[name] > 1)
         for name, nbytes in moved.most_common()
     ]
     return Overview(

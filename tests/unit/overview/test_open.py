@@ -24,7 +24,7 @@ OSU = """# OSU MPI Allreduce Latency Test v7.4
 65536                   80.0
 """
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
-TRACE = {
+TRACE: dict[str, Any] = {
     "distributedInfo": {"world_size": 8, "rank": 0},
     "traceEvents": [
         {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 0, "dur": 900,
@@ -138,6 +138,18 @@ def test_a_trace_says_on_which_gpus_it_was_recorded(tmp_path: Path) -> None:
     devices = [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]
     found = _opened(tmp_path / "t.json", json.dumps({**TRACE, "deviceProperties": devices}))
     assert found.facts[0].endswith(", recorded on 8 ranks on NVIDIA H100 80GB HBM3")
+
+
+def test_bytes_of_several_calls_are_together(tmp_path: Path) -> None:
+    shapes = {"Input Dims": [[256]], "Input type": ["float"]}
+    calls = [
+        {"ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce", "ts": moment, "dur": 5,
+         "pid": 1, "tid": 1, "args": shapes} for moment in (600, 700)
+    ]  # fmt: skip
+    for number, said in ((1, "1 call of 1KiB"), (2, "2 calls of 2KiB together")):
+        events = [*TRACE["traceEvents"], *calls[:number]]
+        found = _opened(tmp_path / "t.json", json.dumps({**TRACE, "traceEvents": events}))
+        assert found.facts[-1] == f"allreduce: {said}"
 
 
 @pytest.mark.parametrize(
