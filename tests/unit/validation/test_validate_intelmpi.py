@@ -66,7 +66,7 @@ class Ranks:
         }
         for number, call in enumerate(json.loads(Path(arguments[-1]).read_text())):
             collective, value = Collective(call["collective"]), values.get(call["collective"], "")
-            entries = DIALECT.parse_value(collective, value) if value else ()
+            entries = DIALECT.parse_value(collective, value, pytest.fail) if value else ()
             preset = next(
                 (e.number for e in entries if e.max_bytes is None or call["nbytes"] <= e.max_bytes),
                 OWN,
