@@ -1,5 +1,6 @@
-"""The whole loop on this computer: probe the real MPI libraries, calibrate, simulate, select,
-write their tuning files, validate what then runs, time tuned against default, report."""
+"""Make and prove a tuning table for each MPI library of this computer: measure its messages and
+the calls that tell most, select, keep the rules that make a C program faster, compare with the
+default at other sizes, write the tuning files, validate what then runs, and report."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ LOCK_FILE = "quickstart.lock"  # held while a quickstart works in the directory
 COMPILE_SECONDS = 65.0  # seconds for compiling the simulation, for the estimate
 MAX_COMPILE_S = 600.0  # seconds; what is not compiled by then is compiled when it is needed
 REPORT_SECONDS = 4.0  # seconds for writing the database and the plots, for the estimate
-DEFAULT_BUDGET_S = 85.0  # seconds of probing Open MPI: with everything else well under six minutes
+DEFAULT_BUDGET_S = 60.0  # seconds of measuring Open MPI: with all else well under five minutes
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,8 +72,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--budget",
         type=parse_duration,
         default=DEFAULT_BUDGET_S,
-        help=f"time to probe Open MPI (default: {DEFAULT_BUDGET_S:.0f}s), and a third of"
-        " it MPICH; all else takes two to three minutes, whatever the budget",
+        help="maximum time to measure Open MPI and select (default:"
+        f" {DEFAULT_BUDGET_S:.0f}s), and a third of it MPICH; all else takes about two minutes,"
+        " whatever the budget",
     )
     measured_sizes_option(parser, ", such as 1KiB,64KiB")
     parser.add_argument(
