@@ -11,6 +11,7 @@ import numpy as np
 
 from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
+from tuner.base.file_settings import Rate, Seconds
 
 if TYPE_CHECKING:
     from tuner.topology.graph import RouteGraph
@@ -117,6 +118,22 @@ class Node:
             return (self.name,)
         nics = [d.name for d in self.node_topology.devices if d.kind == NIC]
         return (self.name,) if len(nics) < 2 else tuple(f"{self.name}.{nic}" for nic in nics)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NcclCosts:
+    """What NCCL takes on a kind of GPU, where its own constants are the same for all of them.
+
+    launch      seconds of a call in LL before its first hop
+    hop         seconds of a hop inside a node in LL
+    simple      seconds of a call in Simple in addition to what NCCL counts more for it than for LL
+    copy_rate   bytes per second at which a rank copies the part of the buffer that is its own
+    """
+
+    launch: Seconds
+    hop: Seconds
+    simple: Seconds
+    copy_rate: Rate
 
 
 @dataclass(frozen=True)

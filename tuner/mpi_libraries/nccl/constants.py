@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
+
+Row = TypeVar("Row")  # of a table by compute capability
 
 RING, TREE, PAT = "ring", "tree", "pat"
 COLLNET_DIRECT, COLLNET_CHAIN = "collnet_direct", "collnet_chain"
@@ -225,7 +228,7 @@ INTER_NODE_SPEEDS_GB_S = {
 MAX_SEARCH_CHANNELS = 32  # largest number of channels searched; each is doubled afterwards
 
 
-def table_row(table: Mapping[int, tuple[float, ...]], compute_capability: int) -> tuple[float, ...]:
+def table_row(table: Mapping[int, Row], compute_capability: int) -> Row:
     """Return the row of a table for a compute capability: the last that begins at or below it."""
     fitting = [first for first in table if first <= compute_capability]
     return table[max(fitting) if fitting else min(table)]

@@ -38,6 +38,19 @@ def ring_hops(collective: Collective, p: int) -> int:
     return p - 1 if collective.has_blocks else p
 
 
+def hops_inside(system: NcclSystem, collective: Collective, algorithm: str) -> int:
+    """Return the number of consecutive hops inside nodes."""
+    local = system.ppn - 1
+    if algorithm == of.RING:
+        between = ring_hops(collective, system.nodes) if system.nodes > 1 else 0
+        return ring_hops(collective, system.p) - between
+    if algorithm in (of.TREE, of.COLLNET_CHAIN):
+        return 2 * local
+    if algorithm == of.COLLNET_DIRECT:
+        return 2 * min(1, local)
+    return 1 if algorithm in (of.NVLS, of.NVLS_TREE) else 0
+
+
 def available_algo_protos(system: NcclSystem, collective: Collective) -> list[AlgoProto]:
     """Return the pairs that NCCL chooses between on this machine for this collective."""
     several, reduces = system.nodes > 1, collective is Collective.ALLREDUCE
@@ -192,9 +205,7 @@ def _tree_bandwidth(system: NcclSystem, graph: ChannelGraph, protocol: str) -> f
 def _nvls_bandwidth(
     system: NcclSystem, graph: ChannelGraph, collective: Collective, algorithm: str
 ) -> float:
-    efficiency = of.table_row(
-        {g: (e,) for g, e in of.NVLS_EFFICIENCY.items()}, system.compute_capability
-    )[0]
+    efficiency = of.table_row(of.NVLS_EFFICIENCY, system.compute_capability)
     inside = graph.bw_intra * efficiency * (graph.channels - 1) / graph.channels
     if collective is Collective.ALLREDUCE:
         inside *= 2  # reduce-scatter and allgather overlap
@@ -231,21 +242,20 @@ def _hop_latencies(system: NcclSystem, algo_proto: AlgoProto) -> tuple[float, fl
 
 def _latency(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
     inside, across = _hop_latencies(system, algo_proto)
-    levels, local = system.nodes.bit_length() - 1, system.ppn - 1
     base = LATENCY_TABLE.base[algo_proto]
     if algo_proto.algorithm == of.RING:
         return base + _ring_latency(system, collective, algo_proto.protocol, inside, across)
-    if algo_proto.algorithm == of.TREE:
-        return base + 2 * (local * inside + levels * across)
-    if algo_proto.algorithm == of.COLLNET_DIRECT:
-        return base + 2 * (min(1, local) * inside + 0.4 * US * local) + across
-    if algo_proto.algorithm == of.COLLNET_CHAIN:
-        return base + 2 * local * inside + across
-    if algo_proto.algorithm == of.NVLS:
-        return inside + (across if system.nodes > 1 else 0.0)
-    if algo_proto.algorithm == of.NVLS_TREE:
-        return base + inside + 2 * levels * across
-    return base + levels * across / 3.5 + 2.8 * US * system.p
+    levels = system.nodes.bit_length() - 1
+    further = {
+        of.TREE: 2 * levels * across,
+        of.COLLNET_DIRECT: 0.8 * US * (system.ppn - 1) + across,
+        of.COLLNET_CHAIN: across,
+        of.NVLS: across if system.nodes > 1 else 0.0,
+        of.NVLS_TREE: 2 * levels * across,
+        of.PAT: levels * across / 3.5 + 2.8 * US * system.p,
+    }
+    hops = hops_inside(system, collective, algo_proto.algorithm)
+    return base + hops * inside + further[algo_proto.algorithm]
 
 
 def _ring_latency(
@@ -275,9 +285,9 @@ def _all_hops(
     system: NcclSystem, collective: Collective, protocol: str, inside: float, across: float
 ) -> float:
     """Return the seconds of all hops of a ring, one after the other."""
-    number, between = ring_hops(collective, system.p), 0
+    hops, between = hops_inside(system, collective, of.RING), 0
     if system.nodes > 1:
         post = of.NET_OVERHEAD_S.get(system.cpu_vendor, US) * (3 if protocol == of.SIMPLE else 1)
         inside = max(inside, post)
         between = ring_hops(collective, system.nodes)
-    return (number - between) * inside + between * across
+    return hops * inside + between * across

@@ -1,27 +1,47 @@
 """Predictions of how long the current NCCL takes, which is longer than it expects itself.
 
-NCCL's choice follows from its own expectation, its time does not. Four corrections, the first three
-of which published results of nccl-tests call for (docs/experiments/0002-nccl-predictions.md):
+NCCL's choice follows from its own expectation, its time does not. What is corrected was seen in
+published results of nccl-tests (docs/experiments/0002-nccl-predictions.md):
 
 - Rings and NVLSTree get no more between nodes than the NICs reach (42.6 GB/s on NDR, of 48
   expected).
 - Nor do rings and trees get more than the links between switches let through.
-- A collective without a root begins and ends with buffers that are partly filled. This takes as
-  long as `FILL_BYTES` more of each share of the buffer, or `MAX_FILL` of all of it, or
-  `MAX_FILL_SECONDS` for each share, whichever is least: a share belongs to a rank in rings and to a
-  GPU of the node in NVLS and CollNetDirect.
+- GPUs differ in what a call, a hop and the Simple protocol take, where NCCL's constants are the
+  same for all; and a rank of a ring copies its own part of the buffer (`NcclCosts`).
+- Simple begins and ends with buffers that are partly filled, in rings between nodes, NVLS, NVLSTree
+  and CollNetDirect. This takes as long as `FILL_BYTES` more of each share of the buffer, or a
+  fraction of all of it, or `MAX_FILL_SECONDS` for each share, whichever is least: a share belongs
+  to a rank in rings and to a GPU of the node in the others. LL and LL128 have no such buffers.
 - Broadcast and reduce pass every hop of a ring before the last rank is reached; NCCL counts one.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tuner.core.collective import Collective
-from tuner.mpi_libraries.nccl.constants import COLLNET_DIRECT, NVLS, NVLS_TREE, RING, AlgoProto
-from tuner.mpi_libraries.nccl.default_choice import cost_models, estimate_times, size_factors
-from tuner.mpi_libraries.nccl.fabric import FabricBound
-from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth, latency_of_all_hops
+from tuner.mpi_libraries.nccl.constants import (
+    AMPERE,
+    BLACKWELL,
+    COLLNET_DIRECT,
+    HOPPER,
+    LL,
+    NVLS,
+    NVLS_TREE,
+    RING,
+    SIMPLE,
+    AlgoProto,
+    table_row,
+)
+from tuner.mpi_libraries.nccl.default_choice import cost_models, estimate_times
+from tuner.mpi_libraries.nccl.fabric import WIRE_BYTES, FabricBound
+from tuner.mpi_libraries.nccl.model_v2_30 import (
+    LATENCY_TABLE,
+    cost_model,
+    hops_inside,
+    latency_of_all_hops,
+    size_factors,
+)
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
 from tuner.mpi_libraries.nccl.system import (
     ChannelGraph,
@@ -29,11 +49,51 @@ from tuner.mpi_libraries.nccl.system import (
     nccl_system_of,
     reached_network_rate,
 )
-from tuner.topology import Placement
+from tuner.topology import NcclCosts, Placement
+
+HEAD_ALGORITHMS = (NVLS, NVLS_TREE, COLLNET_DIRECT)  # whose channels have a head GPU each
 
 FILL_BYTES = 4 << 20  # fitted, as is the next one; also the size of a channel's buffer in NCCL
-MAX_FILL = 0.65
+MAX_FILL = 0.55
+MAX_RING_FILL = 0.1  # the largest that results of several nodes show: 9 % at 16 GiB on 46 of B200
 MAX_FILL_SECONDS = 25e-6  # the longest fill of a share to which the constants were fitted
+
+# What NCCL counts for LL over NVLink, on all GPUs.
+COUNTED_LAUNCH = LATENCY_TABLE.base[AlgoProto(RING, LL)]
+COUNTED_HOP = LATENCY_TABLE.nvlink[AlgoProto(RING, LL)]
+
+# By compute capability: fitted to results of A100, H100 and B200, 512 bytes to 512 MiB on 2, 4 and
+# 8 GPUs (tests/bench/nccl_errors.py). Nobody measured the GPUs before these: for them it is what
+# NCCL counts, and the rate of A100.
+COSTS_OF_GPUS = {
+    0: NcclCosts(launch=COUNTED_LAUNCH, hop=COUNTED_HOP, simple=0.0, copy_rate=370e9),
+    AMPERE: NcclCosts(launch=9.1e-6, hop=0.9e-6, simple=19e-6, copy_rate=370e9),
+    HOPPER: NcclCosts(launch=5.15e-6, hop=0.77e-6, simple=6.7e-6, copy_rate=730e9),
+    BLACKWELL: NcclCosts(launch=7.65e-6, hop=1.33e-6, simple=1.4e-6, copy_rate=930e9),
+}
+
+
+@dataclass(frozen=True)
+class NcclTerms:
+    """What the time of a call consists of.
+
+    latency     seconds that NCCL counts more than for a call in LL and its hops inside a node
+    hops        hops inside a node, one after the other
+    is_simple   whether the protocol is Simple
+    own_bytes   bytes that a rank copies as its own part
+    transfer    seconds of all bytes between ranks
+    """
+
+    latency: float
+    hops: float
+    is_simple: bool
+    own_bytes: float
+    transfer: float
+
+    def seconds(self, costs: NcclCosts, latency_factor: float = 1.0) -> float:
+        of_gpus = costs.launch + costs.hop * self.hops + costs.simple * self.is_simple
+        latency = latency_factor * (self.latency + of_gpus)
+        return latency + self.own_bytes / costs.copy_rate + self.transfer
 
 
 class NcclPredictor:
@@ -42,6 +102,7 @@ class NcclPredictor:
     collnet         switches may reduce
     latency_factor  factor of all of NCCL's latencies in predictions
     rate_factor     factor of the rates per channel in NCCL's tables in predictions
+    costs           those of the GPUs; None: those of their generation
 
     Raises InputError as `nccl_system_of` does.
     """
@@ -52,6 +113,7 @@ class NcclPredictor:
         collnet: bool = False,
         latency_factor: float = 1.0,
         rate_factor: float = 1.0,
+        costs: NcclCosts | None = None,
     ) -> None:
         self.system = nccl_system_of(placement, collnet)
         faster = rate_factor != 1.0
@@ -59,6 +121,7 @@ class NcclPredictor:
         self._reached = _with_reached_rates(system, placement)
         self._fabric = FabricBound(placement)
         self._latency_factor = latency_factor
+        self.costs = costs or table_row(COSTS_OF_GPUS, self.system.compute_capability)
 
     def algo_protos(self, collective: Collective) -> tuple[AlgoProto, ...]:
         """Return the pairs that NCCL has for a collective on these GPUs."""
@@ -72,31 +135,40 @@ class NcclPredictor:
 
     def predicted_seconds(self, collective: Collective, nbytes: int) -> dict[AlgoProto, float]:
         return {
-            way: self._predict(collective, way, model, nbytes)
-            for way, model in cost_models(self._reached, collective).items()
+            way: self.terms(collective, way, nbytes).seconds(self.costs, self._latency_factor)
+            for way in self.algo_protos(collective)
         }
 
-    def _predict(
-        self, collective: Collective, way: AlgoProto, model: LatencyBandwidth, nbytes: int
-    ) -> float:
-        factors = size_factors(self._reached, collective, way, nbytes)
-        bandwidth = min(model.bandwidth * factors[1], self._fabric.bandwidth(collective, way))
-        latency = model.latency * factors[0]
-        if collective.is_rooted and way.algorithm == RING:
-            latency = latency_of_all_hops(self._reached, collective, way)
-        latency *= self._latency_factor
-        fill = self._fill_seconds(collective, way.algorithm, nbytes, bandwidth)
-        return latency + nbytes / bandwidth + fill
+    def terms(self, collective: Collective, way: AlgoProto, nbytes: int) -> NcclTerms:
+        """Return what the time of a call consists of."""
+        model, system = cost_model(self._reached, collective, way), self._reached
+        of_latency, of_bandwidth = size_factors(system, collective, way, nbytes)
+        bandwidth = min(model.bandwidth * of_bandwidth, self._fabric.bandwidth(collective, way))
+        latency = model.latency * of_latency
+        is_ring = way.algorithm == RING
+        if collective.is_rooted and is_ring:
+            latency = latency_of_all_hops(system, collective, way)
+        hops = hops_inside(system, collective, way.algorithm) * of_latency
+        copies = is_ring and not collective.is_rooted
+        return NcclTerms(
+            latency - COUNTED_LAUNCH - COUNTED_HOP * hops,
+            hops,
+            way.protocol == SIMPLE,
+            WIRE_BYTES[way.protocol] * nbytes / system.p if copies else 0.0,
+            nbytes / bandwidth + self._fill_seconds(collective, way, nbytes, bandwidth),
+        )
 
     def _fill_seconds(
-        self, collective: Collective, algorithm: str, nbytes: int, bandwidth: float
+        self, collective: Collective, way: AlgoProto, nbytes: int, bandwidth: float
     ) -> float:
         """Return how long filling and draining the buffers takes."""
-        if collective.is_rooted or algorithm not in (RING, NVLS, NVLS_TREE, COLLNET_DIRECT):
+        system = self._reached
+        between = way.algorithm == RING and way.protocol == SIMPLE and system.nodes > 1
+        if collective.is_rooted or not (between or way.algorithm in HEAD_ALGORITHMS):
             return 0.0
-        shares = self._reached.p if algorithm == RING else self._reached.ppn
+        shares, most = (system.p, MAX_RING_FILL) if between else (system.ppn, MAX_FILL)
         of_share = min(FILL_BYTES / bandwidth, MAX_FILL_SECONDS)
-        return min(MAX_FILL * nbytes / bandwidth, of_share * shares)
+        return min(most * nbytes / bandwidth, of_share * shares)
 
 
 def _with_reached_rates(system: NcclSystem, placement: Placement) -> NcclSystem:
