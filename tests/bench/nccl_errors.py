@@ -6,6 +6,11 @@ CSV has a row for each time (columns system, collective, gpus, size_bytes, time_
 that of the reference data (TUNER_SHARED, else ../shared): times of nccl-tests out of place, from
 ai-dynamo/aiconfigurator. Rows of other machines and collectives than those known here are counted
 and left out. Each call counts in what NCCL would choose by itself.
+
+Prints errors with the constants as they are; with those fitted to the other machines with GPUs of
+the same generation (where there are none, with those of the generation before); and with these
+calibrated by about 20 times of the machine itself, for its other rows. Then come the constants that
+all machines of each generation give.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import csv
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,7 +29,7 @@ from tuner.cli.terminal.output import print_table, print_text
 from tuner.core.collective import Collective
 from tuner.machines import Machine, preset, with_gpu
 from tuner.mpi_libraries import nccl
-from tuner.topology import Placement
+from tuner.topology import NcclCosts, Placement
 
 SHARED = Path(os.environ.get("TUNER_SHARED", Path(__file__).parents[3] / "shared"))
 DEFAULT_DATA = SHARED / "data/aiconfigurator/nccl_one_node.csv"
@@ -80,16 +85,49 @@ def predictor_of(system: str, gpus: int) -> nccl.NcclPredictor:
 
 
 @cache
-def predicted_seconds(system: str, gpus: int, collective: str, nbytes: int) -> float:
-    """Seconds of what NCCL would choose."""
+def terms(system: str, gpus: int, collective: str, nbytes: int) -> nccl.NcclTerms:
+    """What the time of what NCCL would choose consists of."""
     predictor, of = predictor_of(system, gpus), COLLECTIVES[collective]
     expected = predictor.expected_seconds(of, nbytes)
-    return predictor.predicted_seconds(of, nbytes)[min(expected, key=expected.__getitem__)]
+    return predictor.terms(of, min(expected, key=expected.__getitem__), nbytes)
 
 
-def error(row: Row) -> float:
+def error(row: Row, costs: NcclCosts) -> float:
     """Relative error of a prediction, negative where it is too fast."""
-    return predicted_seconds(row.system, row.gpus, row.collective, row.nbytes) / row.seconds - 1
+    found = terms(row.system, row.gpus, row.collective, row.nbytes)
+    return found.seconds(costs) / row.seconds - 1
+
+
+def fitted_to(rows: Iterable[Row], before: NcclCosts) -> NcclCosts:
+    samples = [(terms(r.system, r.gpus, r.collective, r.nbytes), r.seconds) for r in rows]
+    return nccl.fit_costs(samples, before)
+
+
+def generation(system: str) -> int:
+    return predictor_of(system, 2).system.compute_capability
+
+
+def costs_before(system: str) -> NcclCosts:
+    """Those of the GPUs before this generation, which hold where nobody has measured."""
+    others = {g: costs for g, costs in nccl.COSTS_OF_GPUS.items() if g != generation(system)}
+    return nccl.table_row(others, generation(system))
+
+
+def held_out_costs(system: str, rows: Sequence[Row]) -> NcclCosts:
+    """Those fitted to other machines with GPUs of this generation; the default without any."""
+    own = generation(system)
+    others = [row for row in rows if row.system != system and generation(row.system) == own]
+    return fitted_to(others, costs_before(system)) if others else costs_before(system)
+
+
+def calibrating_runs(rows: Sequence[Row]) -> list[Row]:
+    """Allreduce on two GPUs and on all of a machine, every second size: about 20 times in all."""
+    gpus, sizes = {row.gpus for row in rows}, sorted({row.nbytes for row in rows})
+    first = dict[tuple[int, int], Row]()
+    for row in rows:
+        if row.gpus in (2, max(gpus)) and row.collective == "all_reduce":
+            first.setdefault((row.gpus, row.nbytes), row)
+    return [row for row in first.values() if row.nbytes in sizes[::2]]
 
 
 def formatted(errors: Sequence[float]) -> str:
@@ -100,14 +138,22 @@ def formatted(errors: Sequence[float]) -> str:
     return f"{100 * median(sizes):.1f} / {100 * quantiles(sizes, n=20)[-1]:.1f}"
 
 
-def print_errors(title: str, rows: Sequence[Row], error_of: Callable[[Row], float]) -> None:
+def fitted_constants(rows: Sequence[Row]) -> dict[int, NcclCosts]:
+    """The constants of each generation of GPUs, fitted to all machines that have such."""
+    found = dict[int, list[Row]]()
+    for row in rows:
+        found.setdefault(generation(row.system), []).append(row)
+    return {g: fitted_to(own, costs_before(own[0].system)) for g, own in sorted(found.items())}
+
+
+def print_errors(title: str, rows: Sequence[Row], costs: Mapping[str, NcclCosts]) -> None:
     """A line for each machine, and one for each collective on it, with a column for each band."""
     lines = list[tuple[str, ...]]()
     systems = dict.fromkeys(row.system for row in rows)
     groups = [(system, name) for system in systems for name in ("", *COLLECTIVES)]
     for system, name in [*groups, ("all", "")]:
         own = [
-            (row.band, error_of(row))
+            (row.band, error(row, costs[row.system]))
             for row in rows
             if system in ("all", row.system) and name in ("", row.collective)
         ]
@@ -121,7 +167,20 @@ def main(paths: Sequence[Path]) -> None:
         print_text(f"{missing[0]} is not there: name a file, or set TUNER_SHARED")
         return
     rows, others = read_rows(paths)
-    print_errors("errors, median / 95th percentile in %", rows, error)
+    by_system = {one: [row for row in rows if row.system == one] for one in MACHINES}
+    known = {one: own for one, own in by_system.items() if own}
+    default = {one: predictor_of(one, 2).costs for one in known}
+    print_errors("median / 95th percentile in %, constants as they are", rows, default)
+    held_out = {one: held_out_costs(one, rows) for one in known}
+    print_errors("constants of other machines, or of the GPUs before", rows, held_out)
+    runs = {one: calibrating_runs(own) for one, own in known.items()}
+    calibrated = {one: fitted_to(runs[one], held_out[one]) for one in known}
+    rest = [row for row in rows if row not in runs[row.system]]
+    print_errors(
+        "these calibrated by about 20 times of allreduce, the other rows", rest, calibrated
+    )
+    for generation_, costs in fitted_constants(rows).items():
+        print_text(f"fitted to all of compute capability {generation_}: {costs}")
     if others:
         print_text(f"left out: {', '.join(f'{n} of {name}' for name, n in others.items())}")
 

@@ -2,6 +2,7 @@
 
 import csv
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -10,10 +11,10 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.machines import preset
+from tuner.machines import preset, with_gpu
 from tuner.mpi_libraries import nccl
 from tuner.mpi_libraries.nccl import AlgoProto, ChannelGraph, LatencyBandwidth, NcclSystem
-from tuner.topology import Placement
+from tuner.topology import NcclCosts, Placement
 
 ALLREDUCE = Collective.ALLREDUCE
 SIZES = [1 << k for k in range(10, 31)]
@@ -123,3 +124,52 @@ def test_presets_and_fleets_go_together() -> None:
         80,
         "amd",
     )
+
+
+def costs(p: int, product: str) -> tuple[nccl.NcclPredictor, NcclCosts]:
+    """Return the predictor of some GPUs of a node, and costs that differ from theirs."""
+    placement = Placement.block(with_gpu(preset("dgx-h100", 1), product).topology, p)
+    true = NcclCosts(launch=7e-6, hop=1.1e-6, simple=12e-6, copy_rate=500e9)
+    return nccl.NcclPredictor(placement, costs=true), true
+
+
+def samples_of(gpus: tuple[int, ...]) -> list[tuple[nccl.NcclTerms, float]]:
+    """Return calls of 1 KiB to 1 GiB with their times, every fifth one disturbed."""
+    found = []
+    for p in gpus:
+        predictor, _ = costs(p, "A100")
+        for number, nbytes in enumerate(SIZES):
+            expected = predictor.expected_seconds(ALLREDUCE, nbytes)
+            way = min(expected, key=expected.__getitem__)
+            seconds = predictor.predicted_seconds(ALLREDUCE, nbytes)[way]
+            disturbed = 1.5 if number % 5 == 4 else 1.0
+            found.append((predictor.terms(ALLREDUCE, way, nbytes), disturbed * seconds))
+    return found
+
+
+def test_costs_of_gpus_are_found_again_in_times_of_two_and_eight() -> None:
+    true = costs(8, "A100")[1]
+    found = nccl.fit_costs(samples_of((2, 8)), nccl.COSTS_OF_GPUS[80])
+    assert found.launch == pytest.approx(true.launch, rel=0.02)
+    assert found.hop == pytest.approx(true.hop, rel=0.02)
+    assert found.simple == pytest.approx(true.simple, rel=0.05)
+    assert found.copy_rate == pytest.approx(true.copy_rate, rel=0.1)
+
+
+def test_times_of_eight_gpus_alone_do_not_tell_a_launch_from_hops() -> None:
+    """Fourteen hops and a launch are right together; each stays near what it was."""
+    true, before = costs(8, "A100")[1], nccl.COSTS_OF_GPUS[80]
+    found = nccl.fit_costs([one for one in samples_of((8,)) if not one[0].is_simple], before)
+    assert found.launch + 14 * found.hop == pytest.approx(true.launch + 14 * true.hop, rel=0.02)
+    assert found.simple == pytest.approx(before.simple)
+    assert abs(found.launch - before.launch) < 2e-6
+
+
+def test_times_without_a_copy_have_an_endless_rate_of_copies() -> None:
+    """A rate that JSON and YAML can hold."""
+    quick = [
+        (term, term.seconds(replace(costs(2, "A100")[1], copy_rate=float("inf"))))
+        for term, _ in samples_of((2, 8))
+    ]
+    found = nccl.fit_costs(quick, nccl.COSTS_OF_GPUS[80])
+    assert 1e13 < found.copy_rate < float("inf")

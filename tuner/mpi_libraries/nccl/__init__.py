@@ -1,7 +1,7 @@
 """NCCL: its channels, its estimates for algorithms and protocols, and its default choice."""
 
 from tuner.mpi_libraries.nccl.channels import Rings, find_rings
-from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto
+from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto, table_row
 from tuner.mpi_libraries.nccl.default_choice import (
     CURRENT_VERSION,
     VERSIONS,
@@ -11,11 +11,12 @@ from tuner.mpi_libraries.nccl.default_choice import (
 from tuner.mpi_libraries.nccl.fitted import (
     attribute_samples,
     fit_all,
+    fit_costs,
     fit_latency_bandwidth,
     seconds_from_busbw,
 )
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
-from tuner.mpi_libraries.nccl.predictor import NcclPredictor
+from tuner.mpi_libraries.nccl.predictor import COSTS_OF_GPUS, NcclPredictor, NcclTerms
 from tuner.mpi_libraries.nccl.system import (
     ChannelGraph,
     NcclSystem,
@@ -25,6 +26,7 @@ from tuner.mpi_libraries.nccl.system import (
 )
 
 __all__ = [
+    "COSTS_OF_GPUS",
     "CURRENT_VERSION",
     "PROTOCOLS",
     "VERSIONS",
@@ -33,15 +35,18 @@ __all__ = [
     "LatencyBandwidth",
     "NcclPredictor",
     "NcclSystem",
+    "NcclTerms",
     "Rings",
     "attribute_samples",
     "default_algo_proto",
     "estimate_times",
     "find_rings",
     "fit_all",
+    "fit_costs",
     "fit_latency_bandwidth",
     "nccl_system_of",
     "network_limit",
     "nominal_nic_rate",
     "seconds_from_busbw",
+    "table_row",
 ]

@@ -1,4 +1,4 @@
-"""Latency and bandwidth of NCCL's algorithms and protocols, fitted to measured times."""
+"""What NCCL takes, fitted to measured times: latency and bandwidth of a pair, costs of GPUs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import default_choice
 from tuner.mpi_libraries.nccl.constants import AlgoProto
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
+from tuner.mpi_libraries.nccl.predictor import NcclTerms
 from tuner.mpi_libraries.nccl.system import NcclSystem
+from tuner.topology import NcclCosts
 
 TimedSize = tuple[int, float]  # bytes of the whole buffer, seconds
+
+# How far generations of GPUs are apart, as the numbers that are fitted: launch, hop and simple in
+# seconds, seconds per byte of a copy.
+COST_SPREAD = np.array([2e-6, 0.3e-6, 8e-6, 1e-12])
+LEAST_PER_BYTE = 1e-14  # where times show no copy, as those in place
+KEPT_WEIGHT = 0.1  # a cost that is off by its spread counts as a time that is off by this fraction
+ROUNDS = 30  # of least squares, whose weights turn squared errors into absolute ones
 
 
 def fit_latency_bandwidth(
@@ -81,6 +90,31 @@ def attribute_samples(
                 raise InputError(f"NCCL has no {algorithm!r} for {collective} here, but {offered}")
             found.setdefault(min(ways, key=times.__getitem__), []).append((nbytes, seconds))
     return found
+
+
+def fit_costs(samples: Sequence[tuple[NcclTerms, float]], before: NcclCosts) -> NcclCosts:
+    """Return the costs of GPUs with the least mean relative error of some times in seconds.
+
+    before  costs that are kept as far as the times do not say otherwise: those of one collective on
+            one number of GPUs do not tell a launch from the hops
+    """
+    from scipy.optimize import nnls  # as above
+
+    none = NcclCosts(launch=0.0, hop=0.0, simple=0.0, copy_rate=float("inf"))
+    times = np.array([seconds for _, seconds in samples])
+    terms = [(1.0, one.hops, one.is_simple, one.own_bytes) for one, _ in samples]
+    columns = np.array(terms, dtype=float) * COST_SPREAD / times[:, None]
+    rest = 1.0 - np.array([one.seconds(none) for one, _ in samples]) / times
+    kept = np.array([before.launch, before.hop, before.simple, 1 / before.copy_rate]) / COST_SPREAD
+    rows = np.vstack([columns, KEPT_WEIGHT * np.eye(4)])
+    wanted = np.concatenate([rest, KEPT_WEIGHT * kept])
+    weights = np.ones(len(rows))
+    for _ in range(ROUNDS):
+        found, _ = nnls(rows * weights[:, None], wanted * weights)
+        weights = 1 / np.sqrt(np.maximum(np.abs(rows @ found - wanted), 1e-3))
+    launch, hop, simple, per_byte = map(float, found * COST_SPREAD)
+    rate = 1 / max(per_byte, LEAST_PER_BYTE)
+    return NcclCosts(launch=launch, hop=hop, simple=simple, copy_rate=rate)
 
 
 def seconds_from_busbw(busbw: float, nbytes: int, share: float) -> float:
