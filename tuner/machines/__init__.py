@@ -10,7 +10,7 @@ from tuner.machines.gpus import GpuSpec
 from tuner.machines.machine_spec import MAX_MACHINE_NODES, Machine, MachineSpec, build_machine
 from tuner.machines.provenance import CERTAINTIES, SourcedValue
 from tuner.machines.spec_fields import spec_from_yaml
-from tuner.machines.variants import with_gpu, with_nics, with_nodes, with_taper
+from tuner.machines.variants import with_gpu, with_nccl_costs, with_nics, with_nodes, with_taper
 
 
 @cache
@@ -45,6 +45,7 @@ __all__ = [
     "preset",
     "preset_spec",
     "with_gpu",
+    "with_nccl_costs",
     "with_nics",
     "with_nodes",
     "with_taper",

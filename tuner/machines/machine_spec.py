@@ -9,10 +9,10 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.machines.gpus import GpuSpec
-from tuner.machines.model_accuracy import ModelAccuracy, accuracy_sentence
+from tuner.machines.model_accuracy import Calls, ModelAccuracy, accuracy_sentence
 from tuner.machines.node_parts import NodeSpec
 from tuner.machines.provenance import SourcedPathCost, SourcedReduction, SourcedValue
-from tuner.topology import Node, Topology
+from tuner.topology import NcclCosts, Node, Topology
 from tuner.topology.readers.fabrics import Fabric, fabric_topology
 
 MAX_MACHINE_NODES = 1 << 16
@@ -40,6 +40,7 @@ class MachineSpec:
     switch_link_rates   rates of links between switches, where they differ from the NICs'
     own_gpus            GPU products that its file describes
     accuracy            how far predictions were off measured collectives, by model
+    nccl                fields of `NcclCosts`; empty: those of other GPUs of the kind
     """
 
     name: str
@@ -62,6 +63,7 @@ class MachineSpec:
     switch_link_rates: Mapping[str, SourcedValue] = field(default_factory=dict)
     own_gpus: Mapping[str, GpuSpec] = field(default_factory=dict)
     accuracy: Mapping[str, ModelAccuracy] = field(default_factory=dict)
+    nccl: Mapping[str, SourcedValue] = field(default_factory=dict)
 
     @property
     def cores(self) -> int:
@@ -93,7 +95,7 @@ class MachineSpec:
         for device, reduction in self.reduction.items():
             for name, number in reduction.sourced_values().items():
                 found[f"reduction on {device}: {name}"] = number
-        return found
+        return found | {f"NCCL: {name}": number for name, number in self.nccl.items()}
 
     def link_values(self) -> dict[str, SourcedValue]:
         """Return the numbers of the links inside a node."""
@@ -127,14 +129,17 @@ class Machine:
     spec: MachineSpec | None = None
     record: Mapping[str, Any] | None = field(default=None, compare=False)
 
-    def accuracy_sentence(self, models: Collection[str], *, changed: bool = False) -> str:
+    def accuracy_sentence(
+        self, models: Collection[str], calls: Calls = (), *, changed: bool = False
+    ) -> str:
         """Return a sentence on how far predictions of some `PREDICTION_MODELS` were off on it.
 
+        calls       numbers of nodes and bytes of what was predicted; none: of any calls
         changed     the times are of machines that differ from it in costs
         """
         known = self.spec.accuracy if self.spec else {}
         name = f"{self.name} as it is," if changed else self.name
-        return accuracy_sentence(name, known, models)
+        return accuracy_sentence(name, known, models, calls)
 
     def median_errors(self) -> dict[str, float]:
         """Return the median error, a fraction, of each prediction model that was compared."""
@@ -152,12 +157,14 @@ def build_machine(spec: MachineSpec, nodes: int | None = None) -> Machine:
         raise InputError(f"a machine has 1 to {MAX_MACHINE_NODES} nodes, not {number}")
     interior = spec.node_spec.to_node_topology()
     hosts = [Node(f"node{i}", spec.cores, interior) for i in range(number)]
+    costs = {name: one.value for name, one in spec.nccl.items()}
     topology = fabric_topology(
         spec.name,
         hosts,
         spec.fabric,
         memory_bandwidth=spec.memory_bandwidth.value,
         capabilities=frozenset(spec.capabilities),
+        nccl=NcclCosts(**costs) if costs else None,
     )
     return Machine(spec.name, topology, build_calibration(spec), spec)
 

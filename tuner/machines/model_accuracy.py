@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import NAME, Kind, parse_mapping, read_record, whole
+from tuner.base.file_settings import NAME, SIZE, Kind, parse_mapping, read_record, whole
+from tuner.base.units import format_size
 
 SIMULATION, NCCL = PREDICTION_MODELS = ("simulation", "nccl")  # what predicts a time
 MODEL_NAMES = {SIMULATION: "simulated times", NCCL: "times of NCCL"}
@@ -25,24 +27,61 @@ def _read_fraction(what: str, value: Any) -> float:
 FRACTION = Kind("fraction", _read_fraction)
 
 
+class SizeError(NamedTuple):
+    """Errors of calls on one node with at most this many bytes, and more than in the entry before.
+
+    median, p95     fractions: the median and the 95th percentile
+    """
+
+    most: int
+    median: float
+    p95: float
+
+
+def _read_size_errors(what: str, value: Any) -> tuple[SizeError, ...]:
+    """Return the errors of a mapping such as `{64KiB: [0.05, 0.2], 512MiB: [0.04, 0.15]}`."""
+    found = []
+    for size, pair in parse_mapping(what, value).items():
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise InputError(f"{what}: {size} must be the median and the 95th percentile")
+        errors = (_read_fraction(f"{what}: {size}", one) for one in pair)
+        found.append(SizeError(SIZE.read(what, size), *errors))
+    return tuple(sorted(found))
+
+
+SIZE_ERRORS = Kind("errors by size", _read_size_errors)
+Calls = Collection[tuple[int, int]]  # numbers of nodes and bytes
+
+
 @dataclass(frozen=True)
 class ModelAccuracy:
     """The error of a model's times against measured ones, as fractions.
 
     results     number of measured results
     source      what was measured
+    by_size     errors by size, if all results are of one node
     """
 
     median: Annotated[float, FRACTION]
     worst: Annotated[float, FRACTION]
     results: Annotated[int, whole(MAX_RESULTS)]
     source: Annotated[str, NAME]
+    by_size: Annotated[tuple[SizeError, ...], SIZE_ERRORS] = ()
 
-    def __str__(self) -> str:
-        return (
-            f"off by {self.median:.1%} (median), at worst {self.worst:.0%}, against"
-            f" {self.results} measured results ({self.source})"
-        )
+    def of_calls(self, calls: Calls) -> str:
+        """Return how far times of some calls were off, of all sizes if there are none."""
+        against = f"against {self.results} measured results ({self.source})"
+        if not self.by_size:
+            return f"off by {self.median:.1%} (median), at worst {self.worst:.0%}, {against}"
+        last = len(self.by_size) - 1
+        most = [band.most for band in self.by_size]
+        there = {min(last, bisect_left(most, nbytes)) for _, nbytes in calls} or range(last + 1)
+        bands = [self.by_size[number] for number in sorted(there)]
+        medians = ", ".join(f"{one.median:.1%} to {format_size(one.most)}" for one in bands)
+        tails = ", ".join(f"{one.p95:.0%}" for one in bands)
+        several = any(nodes > 1 for nodes, _ in calls)
+        further = ", and not compared by size on several nodes" if several else ""
+        return f"off by {medians} on one node (median; 95th percentile {tails}), {against}{further}"
 
 
 def parse_accuracy(record: Any) -> dict[str, ModelAccuracy]:
@@ -54,11 +93,12 @@ def parse_accuracy(record: Any) -> dict[str, ModelAccuracy]:
 
 
 def accuracy_sentence(
-    name: str, accuracy: Mapping[str, ModelAccuracy], models: Collection[str]
+    name: str, accuracy: Mapping[str, ModelAccuracy], models: Collection[str], calls: Calls = ()
 ) -> str:
-    """Return how far the models that predicted some times were off on the machine `name`."""
+    """Return how far the models that predicted times of calls were off on the machine `name`."""
     known = [
-        f"{MODEL_NAMES[model]} were {accuracy.get(model, NOT_COMPARED)}"
+        f"{MODEL_NAMES[model]} were"
+        f" {accuracy[model].of_calls(calls) if model in accuracy else NOT_COMPARED}"
         for model in PREDICTION_MODELS
         if model in models
     ]

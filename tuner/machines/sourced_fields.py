@@ -92,17 +92,22 @@ class SourcedReader:
         inner = self._within(what, found)
         return inner.source, inner.certainty
 
+    def numbers(self, what: str, value: Any, units: Mapping[str, str]) -> dict[str, SourcedValue]:
+        """Return numbers by name, of which all are required.
+
+        units   as in `number`, by name
+        """
+        found = self._part(what, value)
+        require_keys(what, found, ORIGIN_KEYS | units.keys(), set(units))
+        inner = self._within(what, found)
+        return {name: inner.number(f"{what}: {name}", found[name], units[name]) for name in units}
+
     def reduction(self, what: str, value: Any) -> SourcedReduction:
         """Return the cost of a reduction: `launch` and `rate`."""
         found = self._part(what, value)
         if isinstance(found, SourcedReduction):
             return found
-        require_keys(what, found, ORIGIN_KEYS | {"launch", "rate"}, {"launch", "rate"})
-        inner = self._within(what, found)
-        return SourcedReduction(
-            inner.number(f"{what}: launch", found["launch"], "s"),
-            inner.number(f"{what}: rate", found["rate"], "B/s"),
-        )
+        return SourcedReduction(**self.numbers(what, found, {"launch": "s", "rate": "B/s"}))
 
     def path_cost(self, what: str, value: Any) -> SourcedPathCost:
         found = self._part(what, value)

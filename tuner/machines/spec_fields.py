@@ -24,6 +24,7 @@
     accuracy:                         # optional: of predictions against measured collectives
       nccl: {median: 0.02, worst: 0.15, results: 5, source: nccl-tests}
       simulation: {...}
+    nccl: {source: nccl-tests, certainty: verified, launch: 9us, ...}    # optional: `NcclCosts`
 
 A link between switches has the bandwidth of a NIC, unless `trunk`, `link`, `local` or `across`
 names the kinds of links with their bandwidths, and the latency of a switch. The alpha of a path
@@ -57,7 +58,7 @@ from tuner.topology.readers.yaml_interior import (
     require_few_links,
 )
 
-OPTIONAL_KEYS = {"title", "source", "library", "offers", "parts", "gpus", "accuracy"}
+OPTIONAL_KEYS = {"title", "source", "library", "offers", "parts", "gpus", "accuracy", "nccl"}
 REQUIRED_KEYS = {
     "name",
     "nodes",
@@ -71,6 +72,7 @@ REQUIRED_KEYS = {
 }
 SPEC_KEYS = OPTIONAL_KEYS | REQUIRED_KEYS
 COST_CLASSES = {"self", "staging", NETWORK_BIDIRECTIONAL, NETWORK_RING, *PATH_CLASSES}
+NCCL_UNITS = {"launch": "s", "hop": "s", "simple": "s", "copy_rate": "B/s"}
 REDUCTIONS = {"host", "cuda", "cuda_by_cpu"}
 SWITCH_LINK_KEYS = {  # kind of fabric -> keys of its links between switches
     "fat_tree": ("trunk",),
@@ -113,6 +115,7 @@ def spec_from_yaml(record: Any) -> MachineSpec:
         },
         own_gpus=own_gpus,
         accuracy=parse_accuracy(record.get("accuracy", {})),
+        nccl=reader.numbers("nccl", record["nccl"], NCCL_UNITS) if "nccl" in record else {},
     )
 
 

@@ -89,8 +89,14 @@ def with_gpu(machine_: Machine, product: str) -> Machine:
         paths=_scale_paths(design.paths, old, new),
         reduction={**design.reduction, "cuda": new.reduction},
         accuracy={},
+        nccl={},
     )
     return _rebuild(machine_, changed)
+
+
+def with_nccl_costs(machine_: Machine, costs: Mapping[str, SourcedValue]) -> Machine:
+    """Return the machine on whose GPUs NCCL takes this, the fields of `NcclCosts` by name."""
+    return _rebuild(machine_, replace(_require_spec(machine_), nccl=costs, accuracy={}))
 
 
 def _require_spec(machine_: Machine) -> MachineSpec:

@@ -8,7 +8,15 @@ from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.file_settings import parse_int, parse_name, parse_positive_float, require_keys
-from tuner.machines import Machine, build_machine, preset, with_gpu, with_nics, with_taper
+from tuner.machines import (
+    Machine,
+    build_machine,
+    preset,
+    with_gpu,
+    with_nccl_costs,
+    with_nics,
+    with_taper,
+)
 from tuner.machines.catalog import apply_changes
 from tuner.machines.spec_fields import SPEC_KEYS, spec_from_yaml
 from tuner.topology.readers.probed_topology import nominal_calibration
@@ -56,9 +64,12 @@ def _changed_preset(record: dict[str, Any]) -> Machine:
     nodes = None
     if "nodes" in changes and not isinstance(changes["nodes"], dict):
         nodes = parse_int("nodes", changes.pop("nodes"))
-    machine = build_machine(spec_from_yaml(apply_changes(changes)), nodes)
+    spec = spec_from_yaml(apply_changes(changes))
+    machine = build_machine(spec, nodes)
     if "gpu" in record:
         machine = with_gpu(machine, parse_name("gpu", record["gpu"]))
+        if "nccl" in record:
+            machine = with_nccl_costs(machine, spec.nccl)
     if "nics" in record:
         machine = with_nics(machine, parse_int("nics", record["nics"]))
     if "taper" in record:

@@ -151,6 +151,7 @@ class Topology:
                         ordered by dimension)
     capabilities        what the network can do besides moving messages, from `NETWORK_CAPABILITIES`
     cautions            what its files leave open or contradict, in sentences without a full stop
+    nccl                what NCCL takes on its GPUs, if measured; None: what it takes on their kind
     """
 
     name: str
@@ -163,6 +164,7 @@ class Topology:
     routing: str = "spread"
     capabilities: frozenset[str] = frozenset()
     cautions: tuple[str, ...] = ()
+    nccl: NcclCosts | None = None
 
     def __post_init__(self) -> None:
         where = f"topology {self.name}"

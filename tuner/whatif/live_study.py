@@ -91,6 +91,7 @@ class LiveStudy:
         study, (at,), points = self.study, self.study.grid, self.plan.points
         of_nccl = {name for point in points for name in point.of_nccl}
         models = {NCCL, SIMULATION} if of_nccl else {SIMULATION}
+        calls = [(int(at["nodes"]), size) for size in study.sizes]
         changed = not OTHER_MACHINES.isdisjoint(study.axes)
         resources = studied_resources(self.evaluator.machine(0), bool(of_nccl))
         too_long = self.names(set(range(len(self.plan.tasks))).difference(self.order(())))
@@ -109,7 +110,7 @@ class LiveStudy:
             "skipped": sorted({*too_long, *(name for one in points for name in one.skipped)}),
             "cautions": [text for text in _cautions(study) if text],
             "notes": [nccl_note(of_nccl)] if of_nccl else [],
-            "accuracy": study.machine.accuracy_sentence(models, changed=changed),
+            "accuracy": study.machine.accuracy_sentence(models, calls, changed=changed),
             "median_errors": study.machine.median_errors(),
         }
 

@@ -100,9 +100,9 @@ def _accuracy(study: Study, points: Sequence[StudyPoint]) -> str:
     if study.calibration is not None:
         return ""
     models = {one.predicted_by for point in points for one in point.candidates}
-    return study.machine.accuracy_sentence(
-        models, changed=not OTHER_MACHINES.isdisjoint(study.axes)
-    )
+    calls = {(int(point.coordinates["nodes"]), point.nbytes) for point in points}
+    changed = not OTHER_MACHINES.isdisjoint(study.axes)
+    return study.machine.accuracy_sentence(models, calls, changed=changed)
 
 
 def _machine_values(study: Study, points: Sequence[StudyPoint]) -> Iterator[MachineValue]:

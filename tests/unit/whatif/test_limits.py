@@ -15,6 +15,7 @@ from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, calibration_record
 from tuner.core.collective import Collective
 from tuner.machines import PRESETS, Machine, preset
+from tuner.machines.model_accuracy import parse_accuracy
 from tuner.machines.yaml_machines import machine_from_yaml
 from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, nccl_system_of
 from tuner.mpi_libraries.nccl.fabric import FabricBound
@@ -42,6 +43,8 @@ ALPHA = 4e-6
 RATE = 1e9
 FLAT = {"name": "flat", "nodes": 8, "latency": "4us", "bandwidth": "1GB/s"}
 H100 = "preset:dgx-h100:32"
+
+BY_SIZE = {"median": 0.1, "worst": 0.9, "results": 9, "source": "x"}
 
 
 def run(**keys: Any) -> StudyResult:
@@ -335,11 +338,26 @@ def test_the_answers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[s
             {"nccl": {"median": 0.1, "worst": 1, "results": 0, "source": "x"}},
             "accuracy: nccl: results must be a whole number from 1",
         ),
+        (
+            {"nccl": {**BY_SIZE, "by_size": {"1MiB": 0.1}}},
+            "by_size: 1MiB must be the median and the 95th percentile",
+        ),
+        ({"nccl": {**BY_SIZE, "by_size": {"big": [0.1, 0.2]}}}, "accuracy: nccl: by_size"),
     ],
 )
 def test_a_wrong_accuracy_is_refused(entry: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         machine_from_yaml({"preset": "dgx-h100", "accuracy": entry})
+
+
+def test_an_accuracy_is_told_of_the_sizes_that_were_asked_for() -> None:
+    sizes = {"1MiB": [0.1, 0.2], "64KiB": [0.03, 0.4], "16MiB": [0.05, 0.6]}
+    told = parse_accuracy({"nccl": {**BY_SIZE, "by_size": sizes}})["nccl"]
+    asked = told.of_calls([(1, 8), (1, 1 << 16), (1, 1 << 30)])
+    assert asked.startswith("off by 3.0% to 64KiB, 5.0% to 16MiB on one node (median; 95th")
+    assert "percentile 40%, 60%), against 9 measured results (x)" in asked
+    assert told.of_calls([(4, 1 << 20)]).endswith("and not compared by size on several nodes")
+    assert "3.0% to 64KiB, 10.0% to 1MiB, 5.0% to 16MiB" in told.of_calls([])
 
 
 def test_a_changed_preset_is_another_machine() -> None:

@@ -232,7 +232,8 @@ def run_estimate(options: argparse.Namespace) -> None:
         )
         _print(title, records, all_listed=options.all)
         if version == nccl.CURRENT_VERSION:
-            print_text(machine.accuracy_sentence({NCCL}))
+            calls = [(predictor.system.nodes, nbytes) for nbytes in options.sizes]
+            print_text(machine.accuracy_sentence({NCCL}, calls))
 
     print_result(options.json, records, show)
 

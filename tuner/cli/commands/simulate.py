@@ -216,7 +216,9 @@ def run(options: argparse.Namespace) -> None:
     def show() -> None:
         _print(asked, records, explained_too=options.explain)
         if not calibration:
-            print_text(machine.accuracy_sentence({record["predicted_by"] for record in records}))
+            models = {record["predicted_by"] for record in records}
+            calls = {(placement.shape[0], record["nbytes"]) for record in records}
+            print_text(machine.accuracy_sentence(models, calls))
 
     print_result(options.json, records, show)
 

@@ -16,6 +16,7 @@ from tuner.mpi_libraries.nccl.fitted import (
     seconds_from_busbw,
 )
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
+from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
 from tuner.mpi_libraries.nccl.predictor import COSTS_OF_GPUS, NcclPredictor, NcclTerms
 from tuner.mpi_libraries.nccl.system import (
     ChannelGraph,
@@ -28,6 +29,7 @@ from tuner.mpi_libraries.nccl.system import (
 __all__ = [
     "COSTS_OF_GPUS",
     "CURRENT_VERSION",
+    "NCCL_COLLECTIVES",
     "PROTOCOLS",
     "VERSIONS",
     "AlgoProto",

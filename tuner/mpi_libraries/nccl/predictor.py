@@ -102,7 +102,7 @@ class NcclPredictor:
     collnet         switches may reduce
     latency_factor  factor of all of NCCL's latencies in predictions
     rate_factor     factor of the rates per channel in NCCL's tables in predictions
-    costs           those of the GPUs; None: those of their generation
+    costs           those of the GPUs; None: the topology's, or those of their generation
 
     Raises InputError as `nccl_system_of` does.
     """
@@ -121,7 +121,8 @@ class NcclPredictor:
         self._reached = _with_reached_rates(system, placement)
         self._fabric = FabricBound(placement)
         self._latency_factor = latency_factor
-        self.costs = costs or table_row(COSTS_OF_GPUS, self.system.compute_capability)
+        known = table_row(COSTS_OF_GPUS, self.system.compute_capability)
+        self.costs = costs or placement.topology.nccl or known
 
     def algo_protos(self, collective: Collective) -> tuple[AlgoProto, ...]:
         """Return the pairs that NCCL has for a collective on these GPUs."""

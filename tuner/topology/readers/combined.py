@@ -19,7 +19,7 @@ nodes       pattern such as "gpu*"; nodes with other names, such as storage node
 
 Without `node` the interior of the nodes is unknown. Beside `combine`, `name` is the name of the
 machine, and `local: {latency, bandwidth, memory_bandwidth}` is the cost of a message between host
-memories of one node.
+memories of one node, and `nccl: {launch, hop, simple, copy_rate}` what NCCL takes on its GPUs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.base.file_settings import RATE, TIME, parse_int, parse_name, parse_names, require_keys
 from tuner.topology import NIC, Link, Node, Topology
 from tuner.topology.readers.gpu_products import with_gpu
-from tuner.topology.readers.yaml_topology import parse_local_costs, topology_from_yaml
+from tuner.topology.readers.yaml_topology import NCCL, parse_local_costs, topology_from_yaml
 
 COMBINE_KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers", "gpu"}
 MAX_RAILS = 64
@@ -50,7 +50,7 @@ def combine_from_yaml(record: Mapping[str, Any], load: Callable[[str], Topology]
 
     Raises InputError for an invalid record.
     """
-    require_keys("the topology", record, {"combine", "name", "local"}, {"combine"})
+    require_keys("the topology", record, {"combine", "name", "local", "nccl"}, {"combine"})
     told = record["combine"]
     in_rails = isinstance(told, dict) and "rails" in told
     require_keys("combine", told, COMBINE_KEYS, {"fabric", "node"} if in_rails else {"fabric"})
@@ -63,6 +63,8 @@ def combine_from_yaml(record: Mapping[str, Any], load: Callable[[str], Topology]
     if "gpu" in told:
         fabric = with_gpu(fabric, parse_name("combine: gpu", told["gpu"]))
     local = parse_local_costs("local", record["local"]) if "local" in record else {}
+    if "nccl" in record:
+        fabric = replace(fabric, nccl=NCCL.read("nccl", record["nccl"]))
     return replace(fabric, name=parse_name("name", record.get("name", fabric.name)), **local)
 
 
@@ -166,6 +168,7 @@ def combine(fabric: Topology, node: Topology, rails: int = 1) -> Topology:
         fabric.routing,
         fabric.capabilities | node.capabilities,
         fabric.cautions + node.cautions,
+        node.nccl or fabric.nccl,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tuner.base.atomic_io import dataclass_from_record, encode_infinities
 from tuner.base.errors import InputError, shortened_repr
-from tuner.topology import Device, Link, Node, NodeTopology, Topology
+from tuner.topology import Device, Link, NcclCosts, Node, NodeTopology, Topology
 from tuner.topology.readers.yaml_fields import MAX_DEVICES, MAX_NODES
 
 FORMAT_VERSION = 2
@@ -51,6 +51,7 @@ class _TopologyRecord:
     routing: str = "spread"
     capabilities: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
+    nccl: NcclCosts | None = None
 
 
 def topology_to_record(topology: Topology) -> dict[str, Any]:
@@ -75,6 +76,7 @@ def topology_to_record(topology: Topology) -> dict[str, Any]:
         topology.routing,
         tuple(sorted(topology.capabilities)),
         topology.cautions,
+        topology.nccl,
     )
     fields: dict[str, Any] = encode_infinities(asdict(record))
     return {"kind": "topology", "version": FORMAT_VERSION, **fields}
@@ -111,6 +113,7 @@ def topology_from_record(record: Any) -> Topology:
         read.routing,
         frozenset(read.capabilities),
         read.cautions,
+        read.nccl,
     )
 
 

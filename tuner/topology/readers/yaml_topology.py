@@ -53,7 +53,7 @@ from tuner.base.file_settings import (
     parse_names,
     read_record,
 )
-from tuner.topology import Link, Node, NodeTopology, Topology
+from tuner.topology import Link, NcclCosts, Node, NodeTopology, Topology
 from tuner.topology.readers.cabling import flatten_names, ports_of_nodes
 from tuner.topology.readers.fabrics import Fabric, fabric_topology
 from tuner.topology.readers.yaml_fields import parse_fabric, parse_links
@@ -89,6 +89,7 @@ def _read_nodes(what: str, value: Any) -> list[str]:
 NODES = Kind("nodes", _read_nodes)
 LOCAL = Kind("local", parse_local_costs)
 INTERIOR = Kind("interior", lambda _, value: parse_node_topology(value))
+NCCL = Kind("nccl", lambda what, value: read_record(NcclCosts, value, what))
 FABRIC = Kind("fabric", lambda _, value: parse_fabric(value))
 LINKS = Kind("links", lambda _, value: parse_links(value))
 
@@ -103,6 +104,7 @@ class TopologySettings:
     local: Annotated[dict[str, Any] | None, LOCAL] = None
     interior: Annotated[NodeTopology | None, INTERIOR] = None
     offers: Annotated[Sequence[str], NAMES] = ()
+    nccl: Annotated[NcclCosts | None, NCCL] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +139,7 @@ def topology_from_yaml(record: Any) -> Topology:
     devices = own.interior.devices if own.interior else ()
     cores = parse_int("cores", own.cores or sum(device.cores for device in devices) or 1)
     nodes = [Node(name, cores, own.interior) for name in own.nodes]
-    fields = {**(own.local or {}), "capabilities": frozenset(own.offers)}
+    fields = {**(own.local or {}), "capabilities": frozenset(own.offers), "nccl": own.nccl}
     if isinstance(own, FabricSettings):
         return fabric_topology(own.name, nodes, own.fabric, **fields)
     ports_of_nodes(nodes)  # raises InputError for too many
