@@ -1,5 +1,6 @@
 """Fit the calibration to measurements: per path class piecewise alpha and beta, and gamma, each
-with its 95 % interval; or compare two calibrations of one cluster."""
+with its 95 % interval; what NCCL takes on the GPUs of a machine, to a run of nccl-tests; or
+compare two calibrations of one cluster."""
 
 from __future__ import annotations
 
@@ -10,11 +11,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tuner.base.atomic_io import require_writable_dir, require_writable_file
+import yaml
+
+from tuner.base.atomic_io import require_writable_dir, require_writable_file, write_atomically
 from tuner.base.errors import UsageError
 from tuner.base.progress import progress_from_counts
+from tuner.base.units import format_time, plural
 from tuner.calibrate import CalibrationFit, fit_calibration
 from tuner.calibrate.drift import ParameterDrift, compare_calibrations
+from tuner.calibrate.nccl_costs import NcclCalibration, calibrate_nccl, calibrated_record, nccl_runs
 from tuner.calibrate.refine import Refinement, refine
 from tuner.cli.options.argument_types import file_option
 from tuner.cli.options.host_options import read_with_topology
@@ -40,6 +45,7 @@ from tuner.core.calibration import (
     write_calibration,
 )
 from tuner.core.measurement import Measurements
+from tuner.machines.loader import load_machine
 from tuner.mpi_libraries import LIBRARY_MODULES
 from tuner.topology import Topology
 
@@ -48,6 +54,7 @@ EXAMPLES = """examples:
   tuner calibrate measurements.ndjson --topology racks.yaml --out calibration.json --plots fit
   tuner calibrate measurements.ndjson --topology racks.yaml --refine --out calibration.json
   tuner calibrate measurements.ndjson --json
+  tuner calibrate nccl.txt --topology preset:dgx-h100 --out mine.yaml  # output of nccl-tests
   tuner calibrate compare january.json february.json  # drift"""
 
 COMPARE = "compare"
@@ -59,9 +66,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help=f"NDJSON written by `tuner probe`; or the word {COMPARE} and two calibrations",
+        help="NDJSON written by `tuner probe`; output of nccl-tests, best of all_reduce_perf on"
+        f" two GPUs and on all of a node; or the word {COMPARE} and two calibrations",
     )
-    file_option(parser, "--out", "JSON file to write")
+    file_option(parser, "--out", "JSON file to write; of nccl-tests a machine in YAML")
     file_option(
         parser,
         "--topology",
@@ -105,6 +113,9 @@ def run(options: argparse.Namespace) -> None:
     measured = Path(options.files[0])
     if options.out:
         require_writable_file(options.out, measured)
+    if (runs := nccl_runs(measured)) is not None:
+        _calibrate_nccl(runs, options)
+        return
     if options.plots:
         require_writable_dir(options.plots)
         import_module("tuner.report.fit_plots")  # before any work, if matplotlib is missing
@@ -127,6 +138,49 @@ def run(options: argparse.Namespace) -> None:
             print_command("next:", _tune_command(measured, options.out, options.topology))
 
     print_result(options.json, calibration_record(calibration), text)
+
+
+def _calibrate_nccl(runs: Measurements, options: argparse.Namespace) -> None:
+    """Fit, write and print what NCCL takes on the GPUs of a machine."""
+    if options.refine or options.plots or not options.topology:
+        raise UsageError(
+            "output of nccl-tests is fitted with --topology, the machine that it is of, and without"
+            " --refine and --plots"
+        )
+    machine = load_machine(options.topology)
+    found = calibrate_nccl(runs, machine.topology)
+    if options.out:
+        named = Path(options.files[0]).name
+        record = calibrated_record(options.topology, found.after, named, options.out)
+        write_atomically(options.out, yaml.safe_dump(record, sort_keys=False))
+    print_result(options.json, asdict(found), lambda: _print_nccl(found, options.out))
+
+
+def _print_nccl(found: NcclCalibration, out: Path | None) -> None:
+    columns = ("launch", "hop", "simple", "copies", "median error")
+    costs = (("before", found.before, found.error_before), ("now", found.after, found.error_after))
+    rows = [
+        (
+            name,
+            *map(format_time, (one.launch, one.hop, one.simple)),
+            f"{one.copy_rate / 1e9:.4g} GB/s",
+            f"{error:.1%}",
+        )
+        for name, one, error in costs
+    ]
+    title = f"what NCCL takes on these GPUs, fitted to {plural(found.calls, 'call')}"
+    print_table(title, ("", *columns), rows, right=columns)
+    if found.is_ambiguous:
+        print_cautions(
+            [
+                "All calls have equally many hops, so that launch and hop are right together"
+                " only: add a run on fewer GPUs, such as -g 2."
+            ]
+        )
+    if out:
+        print_text(f"{out}: written")
+        words = ["tuner", "nccl", "estimate", "--topology", str(out), "--sizes", "8,1MiB,1GiB"]
+        print_command("next:", shlex.join(words))
 
 
 def _refine(

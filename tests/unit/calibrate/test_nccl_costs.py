@@ -1,0 +1,157 @@
+"""What NCCL takes on the GPUs of one machine, from output of nccl-tests to all that predict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.nccl_tests_files import COLUMNS, UNITS
+from tuner.base.errors import InputError
+from tuner.calibrate.nccl_costs import calibrate_nccl, calibrated_record, nccl_runs
+from tuner.cli.main import main
+from tuner.core.collective import Collective
+from tuner.machines import preset
+from tuner.machines.loader import load_machine
+from tuner.mpi_libraries.nccl import NcclPredictor
+from tuner.topology import NcclCosts, Placement
+
+TRUE = NcclCosts(launch=6.4e-6, hop=1.2e-6, simple=11e-6, copy_rate=600e9)
+COLUMN = "    20.50    0.05    0.09      0"
+SIZES = [1 << power for power in range(10, 30, 2)]
+
+
+def run(gpus: int, times: Mapping[int, float], program: str = "all_reduce_perf") -> str:
+    """Return the output of a program of nccl-tests on GPUs of one node; times are in seconds."""
+    ranks = [
+        f"#  Rank {one:2d} Group  0 Pid   77 on n1 device {one:2d} [0000:{one:02x}:00] NVIDIA H100"
+        for one in range(gpus)
+    ]
+    rows = [
+        f"{size:12d} {size // 4:12d} float sum -1 {seconds * 1e6:10.2f}  0.05  0.09  0{COLUMN}"
+        for size, seconds in times.items()
+    ]
+    head = [
+        "# nccl-tests version 2.17 nccl-headers=22907 nccl-library=22907",
+        f"# Collective test starting: {program}",
+        f"# nThread 1 nGpus {gpus} minBytes 1024 maxBytes 536870912 step: 4(factor)",
+        *ranks,
+    ]
+    foot = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0.09\n#\n"
+    return "\n".join([*head, COLUMNS, UNITS, *rows, foot])
+
+
+def times_of(gpus: int) -> dict[int, float]:
+    """Return what NCCL takes on GPUs of a DGX H100 whose costs are `TRUE`."""
+    placement = Placement.block(preset("dgx-h100", 1).topology, gpus)
+    predictor = NcclPredictor(placement, costs=TRUE)
+    found = {}
+    for nbytes in SIZES:
+        expected = predictor.expected_seconds(Collective.ALLREDUCE, nbytes)
+        chosen = min(expected, key=expected.__getitem__)
+        found[nbytes] = predictor.predicted_seconds(Collective.ALLREDUCE, nbytes)[chosen]
+    return found
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A file with a run on two GPUs and one on eight."""
+    path = tmp_path / "nccl.txt"
+    path.write_text(run(2, times_of(2)) + run(8, times_of(8)))
+    return path
+
+
+def test_costs_are_found_in_twenty_times(runs: Path) -> None:
+    measured = nccl_runs(runs)
+    assert measured is not None
+    found = calibrate_nccl(measured, preset("dgx-h100", 1).topology)
+    assert found.calls == 20
+    assert found.after.launch == pytest.approx(TRUE.launch, rel=0.03)
+    assert found.after.hop == pytest.approx(TRUE.hop, rel=0.03)
+    assert found.after.simple == pytest.approx(TRUE.simple, rel=0.05)
+    assert found.error_after < 0.01 < found.error_before
+    assert not found.is_ambiguous
+
+
+def answered(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    main([*words, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_estimate_simulation_and_study_read_the_costs(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = tmp_path / "mine.yaml"
+    main(["calibrate", str(runs), "--topology", "preset:dgx-h100:1", "--out", str(machine)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "fitted to 20 calls" in said
+    assert f"tuner nccl estimate --topology {machine}" in said
+    call = ["--topology", str(machine), "--ppn", "8", "--collective", "allreduce"]
+    (one,) = answered(capsys, "nccl", "estimate", *call, "--sizes", "1KiB", "--ranks", "8")[:1]
+    assert one["predicted_seconds"] == pytest.approx(times_of(8)[1024], rel=0.02)
+    ring = ["--algorithm", "nccl_ring", "--memory", "cuda"]
+    (two,) = answered(capsys, "simulate", *call, "--sizes", "1KiB", *ring)
+    study = tmp_path / "study.yaml"
+    asked = {"name": "x", "topology": str(machine), "collectives": ["allreduce"]}
+    vary = {"nodes": [1], "ppn": [8], "memory": ["cuda"]}
+    further = {"sizes": ["1KiB"], "algorithms": ["nccl_ring"], "vary": vary}
+    study.write_text(json.dumps({**asked, **further}))
+    (point,) = answered(capsys, "study", str(study))["points"]
+    seconds = point["candidates"][0]["seconds"]
+    assert seconds == two["seconds"] == one["predicted_seconds"]
+
+
+def test_one_number_of_gpus_is_said_not_to_tell_a_launch_from_hops(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "nccl.txt"
+    path.write_text(run(8, times_of(8)))
+    main(["calibrate", str(path), "--topology", "preset:dgx-h100:1"])
+    assert "add a run on fewer GPUs, such as -g 2" in " ".join(capsys.readouterr().out.split())
+
+
+def test_collectives_that_nccl_makes_of_messages_are_no_choice_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.txt"
+    path.write_text(run(8, times_of(8), "alltoall_perf"))
+    measured = nccl_runs(path)
+    assert measured is not None
+    with pytest.raises(InputError, match="chose an algorithm for"):
+        calibrate_nccl(measured, preset("dgx-h100", 1).topology)
+
+
+def test_results_without_a_machine_are_refused(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["calibrate", str(runs)]) == 2
+    assert "with --topology, the machine that it is of" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_machine_of_another_format_is_combined_with_the_costs(tmp_path: Path) -> None:
+    """It is named relative to the new file; a YAML file keeps its keys."""
+    matrix = tmp_path / "topo.txt"
+    matrix.write_text("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n")
+    out = tmp_path / "machines" / "mine.yaml"
+    out.parent.mkdir()
+    record = calibrated_record(matrix, TRUE, "nccl.txt", out)
+    assert record["combine"] == {"fabric": "../topo.txt"}
+    out.write_text(yaml.safe_dump(record))
+    assert load_machine(out).topology.nccl == TRUE
+    flat = tmp_path / "flat.yaml"
+    flat.write_text("{name: flat, nodes: 2, latency: 2us, bandwidth: 1GB/s}")
+    record = calibrated_record(flat, TRUE, "nccl.txt", out)
+    assert record["name"] == "flat"
+    out.write_text(yaml.safe_dump(record))
+    assert load_machine(out).topology.nccl == TRUE
+
+
+def test_a_file_that_names_others_needs_its_folder(tmp_path: Path) -> None:
+    combined = tmp_path / "combined.yaml"
+    combined.write_text("combine: {fabric: topo.txt}")
+    with pytest.raises(InputError, match=r"write mine\.yaml beside it"):
+        calibrated_record(combined, TRUE, "nccl.txt", tmp_path / "further" / "mine.yaml")
+    record = calibrated_record(combined, TRUE, "nccl.txt", tmp_path / "mine.yaml")
+    assert record["combine"] == {"fabric": "topo.txt"}
