@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from tuner.machines.gpus import GpuSpec
 from tuner.machines.model_accuracy import Calls, ModelAccuracy, accuracy_sentence
 from tuner.machines.node_parts import NodeSpec
 from tuner.machines.provenance import SourcedPathCost, SourcedReduction, SourcedValue
-from tuner.topology import NcclCosts, Node, Topology
+from tuner.topology import GPU, NIC, NcclCosts, Node, Topology
 from tuner.topology.readers.fabrics import Fabric, fabric_topology
 
 MAX_MACHINE_NODES = 1 << 16
@@ -165,8 +165,19 @@ def build_machine(spec: MachineSpec, nodes: int | None = None) -> Machine:
         memory_bandwidth=spec.memory_bandwidth.value,
         capabilities=frozenset(spec.capabilities),
         nccl=NcclCosts(**costs) if costs else None,
+        cautions=tuple(_cautions(spec)),
     )
     return Machine(spec.name, topology, build_calibration(spec), spec)
+
+
+def _cautions(spec: MachineSpec) -> Iterator[str]:
+    """Yield what of a machine has no effect."""
+    gpus, nics = (len(spec.node_spec.device_names(kind)) for kind in (GPU, NIC))
+    if 0 < gpus < nics:
+        yield (
+            f"a node of {spec.name} has {nics} NICs for {gpus} GPUs, of which each sends through"
+            f" one: {nics - gpus} carry nothing from the memory of GPUs"
+        )
 
 
 def build_calibration(spec: MachineSpec) -> Calibration:

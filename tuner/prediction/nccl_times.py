@@ -61,6 +61,19 @@ def nccl_note(names: Collection[str]) -> str:
     )
 
 
+def nccl_absence(names: Collection[str], placement: Placement) -> str:
+    """Return a caution if algorithms of NCCL among `names` are simulated, as NCCL cannot run."""
+    own = [name for name in NCCL_NAMES if name in names]
+    try:
+        nccl.nccl_system_of(placement)
+    except InputError as reason:
+        told = (
+            f"caution: {', '.join(own)}: simulated as a schedule, since NCCL cannot do it: {reason}"
+        )
+        return told if own else ""
+    return ""
+
+
 class NcclTimes:
     """The predicted times of NCCL's algorithms on one placement.
 

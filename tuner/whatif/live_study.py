@@ -36,6 +36,7 @@ from tuner.whatif.study_runner import OTHER_MACHINES
 from tuner.whatif.study_spec import Study, study_from_record
 from tuner.whatif.study_tasks import (
     BestCall,
+    PlannedPoint,
     StudyPlan,
     StudyTask,
     TaskEvaluator,
@@ -102,7 +103,7 @@ class LiveStudy:
             "memory": str(at["memory"]),
             "collective": study.collectives[0].value,
             "sizes": list(study.sizes),
-            "nccl_choices": [self.evaluator.nccl_choice(point) for point in points],
+            "nccl_choices": [self._offered_choice_of_nccl(point) for point in points],
             "network_limit": points[0].network_limit,
             "library": title_of_default(study.table) if study.table else "",
             "library_choices": [_label(point.table_lookup) for point in points],
@@ -208,6 +209,11 @@ class LiveStudy:
         """Return whether the table of the study chooses a call."""
         lookup = self.plan.points[call.size].table_lookup
         return lookup is not None and lookup.candidate == call.candidate
+
+    def _offered_choice_of_nccl(self, point: PlannedPoint) -> str:
+        """Return what NCCL chooses by itself, "" if that is no candidate."""
+        chosen, _ = self.evaluator.nccl_choice(point)
+        return chosen if chosen in point.of_nccl else ""
 
     def _is_of_nccl(self, task: StudyTask) -> bool:
         choice = Candidate(task.algorithm, task.params).choice

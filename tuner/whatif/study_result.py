@@ -56,11 +56,12 @@ class StudyPoint:
     candidates      the candidates, the fastest first
     skipped         the candidates that are too large to be simulated
     table_regret    regret of the given table
-    nccl_choice     algorithm that NCCL chooses by itself, empty where that is not known, as in a
-                    study of certain algorithms
+    nccl_choice     algorithm that NCCL chooses by itself, which may be none of the candidates;
+                    empty where that is not known
     network_limit   what bounds the traffic of a GPU between nodes, empty likewise
     sensitivities   how many times as fast the best candidate is with a resource twice as fast;
                     resources as in `RESOURCE_NAMES`
+    nccl_seconds    time of `nccl_choice`; None where that is not known
     """
 
     axis_values: GridPoint
@@ -72,17 +73,12 @@ class StudyPoint:
     nccl_choice: str = ""
     network_limit: str = ""
     sensitivities: Mapping[str, float] = field(default_factory=dict)
+    nccl_seconds: float | None = None
 
     @property
     def limit(self) -> str:
         """The resource that the best candidate is most sensitive to; "" if that is none."""
         return limiting_resource(self.sensitivities)
-
-    @property
-    def nccl_seconds(self) -> float | None:
-        """The time of what NCCL chooses by itself; None where that is not known."""
-        own = Candidate(self.nccl_choice, {})
-        return self.seconds(own) if self.nccl_choice else None
 
     @property
     def best(self) -> TimedCandidate:

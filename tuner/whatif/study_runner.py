@@ -231,6 +231,7 @@ def _point(
         if planned.table_lookup is None
         else compute_table_regret(planned.table_lookup, timings)
     )
+    nccl_choice, nccl_seconds = evaluator.nccl_choice(planned)
     return StudyPoint(
         at,
         planned.collective,
@@ -238,8 +239,9 @@ def _point(
         timings,
         tuple(_skipped(planned, answers)),
         cost,
-        "" if study.algorithms else evaluator.nccl_choice(planned),
+        nccl_choice,
         planned.network_limit,
+        nccl_seconds=nccl_seconds,
     )
 
 

@@ -176,9 +176,13 @@ class Study:
 
     def algorithm_names(self, collective: Collective, at: GridPoint) -> tuple[str, ...]:
         """Return the candidates of one collective on the machine at one point of the grid."""
+        known = self.known_algorithms(collective, at)
+        return tuple(name for name in known if name in (self.algorithms or known))
+
+    def known_algorithms(self, collective: Collective, at: GridPoint) -> tuple[str, ...]:
+        """Return the candidates of a study that names none."""
         known = algorithms.algorithm_names(collective, self.features(at))
-        wanted = set(self.algorithms or known).difference(self.without)
-        return tuple(name for name in known if name in wanted)
+        return tuple(name for name in known if name not in self.without)
 
     def features(self, at: GridPoint) -> frozenset[str]:
         """Return the capabilities for algorithms that the machine at one point of the grid has."""

@@ -100,6 +100,11 @@ def _about_nccl(points: Sequence[StudyPoint], axes: Sequence[str]) -> Iterator[s
     best = sum(point.best.algorithm == point.nccl_choice for _, point in slower)
     if best == len(points):
         yield "NCCL chooses it by itself."
+    elif ratio < 1.0:
+        yield (
+            "What NCCL chooses by itself is faster than all of these: it takes at most"
+            f" {ratio:.2f} times as long."
+        )
     elif ratio < MIN_GAIN:
         yield f"What NCCL chooses by itself takes at most {ratio - 1:.1%} longer."
     else:

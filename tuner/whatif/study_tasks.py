@@ -126,13 +126,21 @@ class TaskEvaluator:
             found = [NoPrediction(reason)] * len(task.sizes)
         return _task_times(found, costs_may_lack=bool(task.faster))
 
-    def nccl_choice(self, planned: PlannedPoint) -> str:
-        """Return what NCCL chooses by itself at a point; "" where that is not known."""
-        if not planned.of_nccl:
-            return ""
-        of_nccl = self.predictor(planned.grid_index).nccl
-        assert of_nccl is not None
-        return of_nccl.choice(planned.collective, planned.of_nccl, planned.nbytes)
+    def nccl_choice(self, planned: PlannedPoint) -> tuple[str, float | None]:
+        """Return what NCCL chooses by itself at a point, and its seconds; "" if not known.
+
+        It may be none of the candidates, where a study names them.
+        """
+        study, at = self._study, self._study.grid[planned.grid_index]
+        times = self.predictor(planned.grid_index).nccl if at["memory"] == CUDA else None
+        if times is None:
+            return "", None
+        known = study.known_algorithms(planned.collective, at)
+        names = [name for name in times.algorithms(planned.collective) if name in known]
+        if not names:
+            return "", None
+        chosen = times.choice(planned.collective, names, planned.nbytes)
+        return chosen, times.seconds(planned.collective, chosen, planned.nbytes)
 
     def predictor(self, grid_index: int) -> CallPredictor:
         """Return the predictor on the machine at one point of the grid."""

@@ -10,9 +10,9 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.machines import preset, with_gpu
-from tuner.machines.loader import load_machine, machine_from_record
+from tuner.machines.loader import load_machine, machine_from_record, machine_warnings
 from tuner.mpi_libraries.nccl import COSTS_OF_GPUS, NcclPredictor
-from tuner.topology import NcclCosts, Placement
+from tuner.topology import CUDA, NcclCosts, Placement
 from tuner.topology.readers.combined import combine
 from tuner.topology.readers.serialization import topology_from_record, topology_to_record
 from tuner.whatif.axes import apply_axes
@@ -49,6 +49,18 @@ def test_a_topology_alone_and_a_combination_take_them(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(json.dumps({"combine": {"fabric": "preset:dgx-h100:2"}, "nccl": TOLD}))
     assert load_machine(path).topology.nccl == COSTS
+
+
+def test_nics_that_no_gpu_sends_through_are_told() -> None:
+    more = machine_from_record({"preset": "dgx-h100", "nodes": 2, "nics": 12})
+    (caution,) = machine_warnings(more)[:-1]
+    assert "12 NICs for 8 GPUs" in caution
+    assert "4 carry nothing from the memory of GPUs" in caution
+    used = Placement.block(more.topology, 8).rank_devices(CUDA).nic
+    assert len(set(used.tolist())) == 2 * 8
+    for nics in (4, 8):
+        fewer = machine_from_record({"preset": "dgx-h100", "nodes": 2, "nics": nics})
+        assert not fewer.topology.cautions
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,24 @@ def test_estimate_prediction_and_study_agree(
     assert len(predicted) == len(studied) == len(own) * len(SIZES)
 
 
+def test_a_study_of_some_algorithms_tells_what_nccl_chooses_by_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It takes NVLSTree, which is no candidate here."""
+    vary = {"nodes": [4], "ppn": [8], "memory": ["cuda"]}
+    study = study_file(tmp_path, "preset:dgx-h100:4", vary=vary, algorithms=["nccl_ring"])
+    (point,) = answered(capsys, "study", study)["points"]
+    assert point["nccl_choice"] == "nvls_tree"
+    own = ["--topology", "preset:dgx-h100:4", "--ppn", "8", "--memory", "cuda"]
+    call = ["--collective", "allreduce", "--sizes", "1GiB", "--algorithm", "nvls_tree"]
+    (one,) = answered(capsys, "simulate", *own, *call)
+    assert point["nccl_seconds"] == one["seconds"] < point["candidates"][0]["seconds"]
+    main(["study", study])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "NCCL by itself" in said
+    assert "What NCCL chooses by itself is faster than all of these" in said
+
+
 @pytest.mark.slow
 def test_what_nccl_chooses_by_itself_is_part_of_a_study(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -120,7 +138,7 @@ def test_what_bounds_traffic_between_nodes_is_named(
     names = ["nccl_ring", "nvls_tree"]
     study = study_file(tmp_path, "preset:dgx-h100:4", vary=vary, algorithms=names)
     result = answered(capsys, "study", study)
-    assert {point["nccl_choice"] for point in result["points"]} == {""}  # others were left out
+    assert {point["nccl_choice"] for point in result["points"]} == {"nvls_tree"}
     limits = [point["network_limit"] for point in result["points"]]
     assert [limit.partition(" (")[0] for limit in limits] == [
         "the NIC",
@@ -144,6 +162,20 @@ def test_nccl_has_no_times_where_it_cannot_run() -> None:
     assert times is not None
     assert times.algorithms(Collective.SCATTER) == ()
     assert times.seconds(Collective.ALLREDUCE, "nccl_ring", 0) > 0
+
+
+def test_algorithms_that_nccl_cannot_run_are_said_to_be_simulated(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Seven ranks are not equally many on three nodes."""
+    words = ["simulate", "--topology", "preset:dgx-a100:3", "--collective", "allreduce"]
+    words += ["--algorithm", "nccl_ring,ring", "--sizes", "1MiB", "--memory", "cuda", "--ppn", "3"]
+    main([*words, "--ranks", "7"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert "nccl_ring: simulated as a schedule, since NCCL cannot do it: NCCL wants one GPU" in said
+    for more in (["--ranks", "9"], ["--ranks", "7", "--runner", "schedule"]):
+        main([*words, *more])
+        assert "NCCL cannot do it" not in " ".join(capsys.readouterr().err.split())
 
 
 def test_as_tuner_runs_it_a_schedule_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.prediction.block_counts import BlockCounts, block_counts
 from tuner.prediction.call_candidates import Candidate
 from tuner.prediction.call_predictor import CallPredictor, NoPrediction, NoScheduleError
-from tuner.prediction.nccl_times import EXPLAINED_NOTE, nccl_note
+from tuner.prediction.nccl_times import EXPLAINED_NOTE, nccl_absence, nccl_note
 from tuner.prediction.ordering import rounded_seconds
 from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation
 from tuner.topology import CUDA, GPU, HOST, Placement
@@ -206,6 +206,8 @@ def run(options: argparse.Namespace) -> None:
     )
     for name in names:
         check_requirements(options.collective, name, predictor.features, machine.topology.name)
+    if with_nccl and memory == CUDA:
+        warn(nccl_absence(names, placement))
     runner = options.runner if calibration else SCHEDULE
     params = dict(options.param)
     asked = AskedCalls(machine, predictor, options.collective, sizes, names, params, runner)
