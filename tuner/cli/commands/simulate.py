@@ -218,9 +218,7 @@ def run(options: argparse.Namespace) -> None:
     def show() -> None:
         _print(asked, records, explained_too=options.explain)
         if not calibration:
-            models = {record["predicted_by"] for record in records}
-            calls = {(placement.shape[0], record["nbytes"]) for record in records}
-            print_text(machine.accuracy_sentence(models, calls))
+            print_text(_accuracy(asked, records))
 
     print_result(options.json, records, show)
 
@@ -252,6 +250,13 @@ def _predict_all(asked: AskedCalls, gantt: Path | None, *, explained: bool) -> l
     if not records:
         raise LimitExceededError("nothing is left to be simulated: ask for fewer ranks or others")
     return records
+
+
+def _accuracy(asked: AskedCalls, records: Sequence[Mapping[str, Any]]) -> str:
+    """Return how far what predicted these times was off on the machine."""
+    models = {record["predicted_by"] for record in records}
+    calls = {(asked.predictor.placement.shape[0], record["nbytes"]) for record in records}
+    return asked.machine.accuracy_sentence(models, calls)
 
 
 def _require_known_algorithms(collective: Collective, names: Sequence[str]) -> None:
