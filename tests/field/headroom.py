@@ -7,7 +7,7 @@ Every algorithm of bcast and allreduce that Open MPI itself lists is forced on
 default and with each tuning. An algorithm is confirmed for a call where it is
 certainly faster in every pattern, and by 5 % at least. The fastest of them is
 chosen by the launches of odd rounds; what it and the tunings gain is measured
-in the even rounds. Ctrl-C ends the check without a result.
+in the even rounds.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ SIZES = (
     2_400_000,
     6_000_000,
 )
-ROUNDS = 10  # as many as decide about a rule in `tuner quickstart`
-SECONDS = 0.004  # for each call and pattern of a launch, as there
+ROUNDS = 10
+SECONDS = 0.004  # for each call and pattern of a launch, as in `tuner quickstart`
 MIN_GAIN = 1.05  # as there
 IGNORED = 0  # the number of Open MPI's own choice
 
@@ -79,6 +79,7 @@ class Gain:
 
 
 def main(words: list[str] | None = None) -> int:
+    """Print the gains and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.field.headroom",
         description=__doc__,

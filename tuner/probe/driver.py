@@ -42,8 +42,8 @@ class RunLimits:
     """The limits of one run of a plan.
 
     budget      seconds, launches included; points that do not fit are left out
-    deadline    latest end of ranks on several hosts, as time.monotonic() shows it; ranks that are
-                not done then are terminated
+    deadline    latest end of the ranks, as time.monotonic() shows it; ranks that are not done then
+                are terminated
     retry_skipped   what the budget counts, as in `ProbeFile`
     first_launch    the first launch to carry out; points that earlier ones lack are left out
     """
@@ -126,7 +126,8 @@ def run_plan(
     left = file.resume()
     if not file.is_finished:
         kept = len(plan.points) - len(left.points)
-        watch = ProbeMonitor(left, file.remaining_seconds, on_progress, file.spent_seconds, kept)
+        own = left.after_launch(limits.first_launch - 1)
+        watch = ProbeMonitor(own, file.remaining_seconds, on_progress, file.spent_seconds, kept)
         for number in sorted({point.launch for point in plan.points}):
             watch.later_plan = left.after_launch(number)
             over = limits.deadline if number >= limits.first_launch else -math.inf

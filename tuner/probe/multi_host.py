@@ -125,7 +125,8 @@ def probe_experiments(
     deadline            as in `tuner.probe.driver.RunLimits`
     skip_first_plan     leave out what `out` lacks of `probe_cluster`, instead of measuring it first
 
-    `out` is what `probe_cluster` made of the same `spec`; what it lacks is measured first. The
+    `out` is what `probe_cluster` made of the same `spec`; what it lacks is measured first, unless
+    `skip_first_plan` says otherwise. The
     batch is a launch of its own; on this computer there is one for every number of ranks. Raises
     as `probe_cluster` does.
     """
@@ -141,10 +142,13 @@ def probe_experiments(
 def _launches_of(
     experiments: Sequence[ExperimentRequest], hosts: Hosts
 ) -> list[tuple[ExperimentRequest, ...]]:
-    """Return the experiments of each launch: all, or on this computer those of as many ranks."""
+    """Return the experiments of each launch: all, or on this computer those of as many ranks.
+
+    Most ranks come first: if time runs out, what they lack costs the longest to start again.
+    """
     if not hosts.is_local:
         return [tuple(experiments)]
-    ranks = sorted({one.ppn for one in experiments})
+    ranks = sorted({one.ppn for one in experiments}, reverse=True)
     return [tuple(one for one in experiments if one.ppn == p) for p in ranks]
 
 
@@ -167,8 +171,10 @@ def _run_probe(
         for point in plan_experiments(spec, chosen, launch).points
     ]
     words = (launcher.template or LauncherTemplate.parse(spec.library)).words
+    missing = mpi_libraries.describe_missing_algorithms(launcher.version(), launcher.capabilities)
     about = {
         **collect_provenance(launcher.version(), launcher.python),
+        "notes": missing,
         "launcher_words": list(words),
         "plan": first.fingerprint,
         "thread_level": spec.thread_level,
@@ -180,7 +186,8 @@ def _run_probe(
     left = limits.deadline - time.monotonic()
     messages = "messages" in spec.parts and not limits.first_launch
     if spec.nodes > 1 and messages and not _has_samples(out) and left > MIN_TIME_FOR_LOOPBACK_S:
-        about |= _measure_loopback(spec, launcher, min(LOOPBACK_TIMEOUT_S, left / 4))
+        found = _measure_loopback(spec, launcher, min(LOOPBACK_TIMEOUT_S, left / 4))
+        about |= {**found, "notes": [*missing, *found.get("notes", ())]}
     wanted = spec.ci_half_width if ci_half_width is None else ci_half_width
     plan = replace(first, points=(*first.points, *further), ci_half_width=wanted)
     capable = plan.drop_unsupported(launcher.capabilities)
@@ -289,10 +296,14 @@ def _measure_loopback(spec: ProbeSpec, launcher: Launcher, timeout: float) -> di
 
 
 def plan_cluster(spec: ProbeSpec) -> ProbePlan:
-    """Return the plan of all that `spec` asks for, in order; raise InputError for bad specs."""
+    """Return the plan of all that `spec` asks for, in order; raise InputError for bad specs.
+
+    On this computer these are the messages; its calls are chosen as experiments.
+    """
     check_spec(spec)
     if spec.hosts.is_local:
-        return _make_plan(spec, local_message_points(spec.ppn, available_cores()))
+        messages = local_message_points(spec.ppn, available_cores())
+        return _make_plan(spec, messages if "messages" in spec.parts else ())
     first, points = list[ProbePoint](), list[ProbePoint]()
     if "messages" in spec.parts:
         first += essential_points(spec)

@@ -17,7 +17,12 @@ from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, PLACEMENTS, PlacementMixin
 from tuner.launch import LOCAL_HOST, Hosts
-from tuner.probe.single_host import COLLECTIVE_SIZES, DEFAULT_COLLECTIVES, communicator_sizes
+from tuner.probe.single_host import (
+    COLLECTIVE_SIZES,
+    DEFAULT_COLLECTIVES,
+    DEFAULT_PARTS,
+    communicator_sizes,
+)
 from tuner.topology import Topology
 
 SEGMENT_BYTES = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
@@ -91,7 +96,7 @@ class ProbeSpec:
 def spec_of_this_computer(library: str, ranks: int, **settings: Any) -> ProbeSpec:
     """Return the probe of up to `ranks` ranks of this computer, with further `settings`."""
     shapes = tuple(ProbeShape(1, p) for p in communicator_sizes(ranks))
-    return ProbeSpec(library, LOCAL_HOST, ranks, shapes, **settings)
+    return ProbeSpec(library, LOCAL_HOST, ranks, shapes, parts=DEFAULT_PARTS, **settings)
 
 
 def parse_shape(text: str) -> ProbeShape:

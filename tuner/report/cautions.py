@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -166,11 +167,13 @@ def measurement_cautions(measurements: Measurements) -> list[str]:
     """Return sentences on what was noticed while measuring, and on too few launches."""
     notes = provenance_texts(measurements.provenance, "notes")
     noticed = [_sentence(humanize(note)) for note in notes]
-    launches = {one.launch for one in measurements.series if one.kind == "collective"}
-    if 0 < len(launches) < MIN_LAUNCHES:
+    calls = {(one.launch, one.p) for one in measurements.series if one.kind == "collective"}
+    launches = Counter(ranks for _, ranks in calls)
+    most = max(launches.values(), default=MIN_LAUNCHES)
+    if most < MIN_LAUNCHES:
         noticed.append(
-            f"The ranks were launched only {_times(len(launches))}, so only gains that hardly vary"
-            " are seen. Measure with more launches."
+            f"The ranks were launched only {_times(most)}, so only gains that hardly vary"
+            " are seen. Measure with more launches, or with a larger --budget."
         )
     return noticed
 

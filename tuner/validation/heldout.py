@@ -222,13 +222,15 @@ def compare_heldout(
 def is_decided(times: PairedTimes, call: TimedCall, is_control: bool) -> bool:
     """Return whether further rounds would hardly change the verdict on a call.
 
-    It is certainly faster, or it is a control that is about as fast as the default.
+    It is certainly faster, or it is a control that is about as fast as the default and not slower
+    under any condition.
     """
     if times.rounds(call) < MIN_HELDOUT_ROUNDS or call in times.wrong_calls:
         return False
     if is_control:
         _, low, high = times.mean_speedup(call)
-        return low <= 1 <= high and high / low <= (1 + CONTROL_HALF_WIDTH) ** 2
+        slower = any(times.speedup(call, name)[2] < 1 for name in CONDITIONS)
+        return low <= 1 <= high <= low * (1 + CONTROL_HALF_WIDTH) ** 2 and not slower
     faster = all(times.speedup(call, name)[0] > 1 for name in CONDITIONS)
     return faster and times.mean_speedup(call, CERTAINTY)[1] > 1
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import compress, pairwise
 
 from tuner.core.collective import Collective
-from tuner.core.table import OPERATORS, AlgorithmChoice, Rule, RuleKey, TuningTable
+from tuner.core.table import OPERATORS, AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
 from tuner.validation.acceptance import merge_neighbours
 
 ANY = OPERATORS[0]
@@ -28,11 +28,12 @@ def without_shared_rules(
     """
     rules = list[Rule]()
     for key in table.keys:
-        parts = list[Rule]()
-        for low, high, shared in _ranges(tried, key, indivisible):
-            own = _cut(table.rules_for(key), low, high)
-            parts += [replace(one, choice=AlgorithmChoice()) if shared else one for one in own]
-        rules += merge_neighbours(iter(parts))
+        own, parts = table.rules_for(key), list[Rule]()
+        ranges = _ranges(tried, key, indivisible)
+        for low, high, shared in ranges:
+            cut = _cut(own, low, high)
+            parts += [replace(one, choice=AlgorithmChoice()) if shared else one for one in cut]
+        rules += merge_neighbours(iter(parts)) if ranges else own
     return TuningTable(table.cluster, table.library, tuple(rules), table.provenance)
 
 
@@ -48,26 +49,28 @@ def with_shared_verdicts(
     """
     rules = list[Rule]()
     for key in accepted.keys:
-        parts = list[Rule]()
-        for low, high, shared in _ranges(tried, key, indivisible):
-            source = of_any.rules_for(replace(key, operators=ANY)) if shared else ()
-            parts += _cut(source or accepted.rules_for(key), low, high)
-        rules += merge_neighbours(replace(one, key=key) for one in parts)
+        own, parts = accepted.rules_for(key), list[Rule]()
+        ranges = _ranges(tried, key, indivisible)
+        for low, high, shared in ranges:
+            source = of_any.rules_for(replace(key, operators=ANY)) if shared else own
+            parts += [replace(one, key=key) for one in _cut(source, low, high)]
+        rules += merge_neighbours(iter(parts)) if ranges else own
     return TuningTable(accepted.cluster, accepted.library, tuple(rules), accepted.provenance)
 
 
 def _ranges(
     tried: TuningTable, key: RuleKey, indivisible: Collection[Collective]
-) -> Iterator[tuple[int, float, bool]]:
-    """Yield the ranges of sizes of a rule list, and whether they are shared with any operator."""
-    own, others = tried.rules_for(key), tried.rules_for(replace(key, operators=ANY))
+) -> list[tuple[int, float, bool]]:
+    """Return the ranges of a rule list, and whether each is shared; empty if none of them is."""
     if key.operators == ANY or key.collective in indivisible:
-        others = ()
-    starts = sorted({rule.start_bytes for rule in (*own, *others)})
+        return []
+    own, others = tried.rules_for(key), tried.rules_for(replace(key, operators=ANY))
+    found, starts = [], sorted({rule.start_bytes for rule in (*own, *others)})
     for low, high in pairwise([*starts, math.inf]):
         choices = [_choice_at(rules, int(low)) for rules in (own, others)]
         shared = choices[0] == choices[1] and choices[0] != AlgorithmChoice()
-        yield int(low), high, shared
+        found.append((int(low), high, shared))
+    return found if any(shared for _, _, shared in found) else []
 
 
 def _choice_at(rules: Sequence[Rule], nbytes: int) -> AlgorithmChoice | None:
@@ -79,4 +82,17 @@ def _cut(rules: Sequence[Rule], low: int, high: float) -> Iterator[Rule]:
     for rule in rules:
         start, stop = max(rule.start_bytes, low), min(rule.stop_bytes, high)
         if start < stop:
-            yield replace(rule, start_bytes=start, stop_bytes=stop)
+            evidence = _evidence_within(rule.evidence, start, stop)
+            yield replace(rule, start_bytes=start, stop_bytes=stop, evidence=evidence)
+
+
+def _evidence_within(evidence: Evidence, low: int, high: float) -> Evidence:
+    """Return the evidence from sizes within a range."""
+    kept = [low <= nbytes < high for nbytes in evidence.nbytes]
+    return replace(
+        evidence,
+        nbytes=tuple(compress(evidence.nbytes, kept)),
+        default_s=tuple(compress(evidence.default_s, kept)),
+        chosen_s=tuple(compress(evidence.chosen_s, kept)),
+        predicted_s=tuple(compress(evidence.predicted_s, kept)),
+    )

@@ -20,7 +20,7 @@ from tuner.probe.batches import ExperimentRequest
 from tuner.probe.monitor import STARTUP_SECONDS_KEY, ProbeProgress
 from tuner.probe.multi_host import probe_cluster, probe_experiments
 from tuner.probe.probe_plan import WARM_UP_REPETITIONS
-from tuner.probe.probe_spec import ProbeSpec
+from tuner.probe.probe_spec import ProbeSpec, shapes_to_measure
 from tuner.select.dataset import CallPoint, build_observations, incorrect_algorithms
 from tuner.select.experiment_design import Experiment, ExperimentDesign, RegretBound
 from tuner.select.simulated_times import Simulator
@@ -72,8 +72,14 @@ class ProbeLaunches:
 
     @property
     def start_seconds(self) -> float:
-        """Return the seconds that the ranks of a launch are expected to take to start."""
-        return self.limit.expected_duration("start", START_S)
+        """Return the seconds that the ranks of a batch are expected to take to start."""
+        return self.launches * self.limit.expected_duration("start", START_S)
+
+    @property
+    def launches(self) -> int:
+        """The largest number of launches of a batch: one, or one for each number of ranks here."""
+        shapes = shapes_to_measure(self.request)
+        return len({one.ranks for one in shapes}) if self.request.hosts.is_local else 1
 
     @property
     def measuring_seconds(self) -> float:
@@ -280,7 +286,8 @@ class MeasurementBatches:
         found = self.launches.measure_chosen(
             chosen_calls(tasks), min(self.launches.measuring_seconds, most)
         )
-        took = time.monotonic() - begun - self.limit.latest_duration("start")
+        started = 1 if not self.launches.request.hosts.is_local else len({t.point.p for t in tasks})
+        took = time.monotonic() - begun - started * self.limit.latest_duration("start")
         done = {
             (str(one.subject), one.nodes, one.ppn, one.nbytes)
             for one in found.series[len(before.series) :]

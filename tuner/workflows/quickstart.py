@@ -22,6 +22,7 @@ from tuner.mpi_libraries.products import title_of
 from tuner.mpi_libraries.profiles import profile_of
 from tuner.probe.monitor import forward_progress
 from tuner.probe.probe_spec import ProbeSpec
+from tuner.probe.probed_machine import local_cluster
 from tuner.report import LibraryResult
 from tuner.select.simulated_times import prediction_records
 from tuner.validation.libraries import TUNED_LIBRARIES
@@ -41,7 +42,7 @@ STAGE_FILES = {  # files that a stage reads, and files that it writes
     "compare": (("accepted.json",), ("table.json", "heldout.json")),
     "validate": (("table.json",), ("validation.json",)),
 }
-TARGET_REGRET = 0.02  # mean regret below which nothing more is measured
+TARGET_REGRET = 0.02  # mean regret of the table below which nothing more is measured
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,10 @@ class LibraryPipeline:
     @property
     def title(self) -> str:
         return title_of(self.name)
+
+    @cached_property
+    def _launcher(self) -> Launcher:
+        return Launcher.find(self.name, self.python)
 
     def path_of(self, name: str) -> Path:
         return self.stages.out / self.name / name
@@ -115,7 +120,7 @@ class LibraryPipeline:
             found = run_active_tuning(
                 self.path_of("measurements.ndjson"),
                 self.spec,
-                Launcher.find(self.name, self.python),
+                self._launcher,
                 StoppingRule(self.budget, TARGET_REGRET),
                 callbacks=Callbacks(forward_progress(report), on_note=self.display.note),
             )
@@ -198,7 +203,7 @@ class LibraryPipeline:
     def inputs(self, name: str) -> list[Path | str]:
         """Return what the result of a stage depends on: files, and what is to be measured."""
         if name == MEASURE:
-            return [repr((self.spec, self.budget))]
+            return [repr((self.spec, self.budget, self._launcher.version(), local_cluster()))]
         return [self.path_of(entry) for entry in STAGE_FILES[name][0]]
 
     def outputs(self, name: str) -> list[Path]:

@@ -179,7 +179,7 @@ def test_cautions_come_before_the_result(result: LibraryResult) -> None:
         "1 call became slower, at most 2.00 times (allreduce of 2.93KiB on 4 ranks).",
         "1 of 2 rules is not confirmed: the library was not seen to run the algorithm.",
         "The ranks were launched only once, so only gains that hardly vary are seen. Measure with"
-        " more launches.",
+        " more launches, or with a larger --budget.",
     ]
     assert record["verdict"] == " ".join([*record["cautions"], record["result"]])
     page = render_page([result])

@@ -6,7 +6,6 @@ from tuner.validation.timing.paired import (
     PairedTimes,
     ShapeStarter,
     TimedCall,
-    Verdict,
     time_pairs,
 )
 from tuner.validation.timing.program import TimingProgram, build_program
@@ -18,7 +17,6 @@ __all__ = [
     "ShapeStarter",
     "TimedCall",
     "TimingProgram",
-    "Verdict",
     "build_program",
     "time_pairs",
 ]

@@ -162,7 +162,7 @@ Verdict = Callable[[PairedTimes, TimedCall], bool]
 
 
 def never_decided(_times: PairedTimes, _call: TimedCall) -> bool:
-    """Return that a call needs all rounds."""
+    """Return False: every call needs all rounds."""
     return False
 
 
