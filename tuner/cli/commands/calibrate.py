@@ -114,7 +114,13 @@ def run(options: argparse.Namespace) -> None:
     if options.out:
         require_writable_file(options.out, measured)
     if (runs := nccl_runs(measured)) is not None:
-        _calibrate_nccl(runs, options)
+        if options.refine or options.plots or not options.topology:
+            raise UsageError(
+                "output of nccl-tests is fitted with --topology, the machine that it is of, and"
+                " without --refine and --plots"
+            )
+        fitted = _calibrate_nccl(runs, measured.name, options.topology, options.out)
+        print_result(options.json, asdict(fitted), lambda: _print_nccl(fitted, options.out))
         return
     if options.plots:
         require_writable_dir(options.plots)
@@ -140,20 +146,18 @@ def run(options: argparse.Namespace) -> None:
     print_result(options.json, calibration_record(calibration), text)
 
 
-def _calibrate_nccl(runs: Measurements, options: argparse.Namespace) -> None:
-    """Fit, write and print what NCCL takes on the GPUs of a machine."""
-    if options.refine or options.plots or not options.topology:
-        raise UsageError(
-            "output of nccl-tests is fitted with --topology, the machine that it is of, and without"
-            " --refine and --plots"
-        )
-    machine = load_machine(options.topology)
-    found = calibrate_nccl(runs, machine.topology)
-    if options.out:
-        named = Path(options.files[0]).name
-        record = calibrated_record(options.topology, found.after, named, options.out)
-        write_atomically(options.out, yaml.safe_dump(record, sort_keys=False))
-    print_result(options.json, asdict(found), lambda: _print_nccl(found, options.out))
+def _calibrate_nccl(
+    runs: Measurements, name: str, topology: Path, out: Path | None
+) -> NcclCalibration:
+    """Fit what NCCL takes on the GPUs of a machine, write the machine to `out`, and return it.
+
+    name    of the file with the runs, as the source of the costs
+    """
+    found = calibrate_nccl(runs, load_machine(topology).topology)
+    if out:
+        record = calibrated_record(topology, found.after, name, out)
+        write_atomically(out, yaml.safe_dump(record, sort_keys=False))
+    return found
 
 
 def _print_nccl(found: NcclCalibration, out: Path | None) -> None:
