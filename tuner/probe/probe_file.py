@@ -10,7 +10,6 @@ from typing import Any
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
-from tuner.base.units import format_time
 from tuner.core.measurement import (
     REQUESTED_CALLS_KEY,
     Cluster,
@@ -179,10 +178,8 @@ class ProbeFile:
                 " ..." if len(names) > MAX_SHOWN_POINTS else ""
             )
             found.append(
-                f"{SKIPPED_NOTE_PREFIX}{len(names)} of {len(self.plan.points)} points did not fit"
-                " into"
-                f" {format_time(self.provenance['budget'])} ({shown}); the same command{larger}"
-                " measures them"
+                f"{SKIPPED_NOTE_PREFIX}{len(names)} of {len(self.plan.points)} points ({shown});"
+                f" the same command{larger} measures them"
             )
         return list(dict.fromkeys(found))
 
