@@ -145,7 +145,7 @@ def test_points_that_do_not_fit_are_left_out_and_named_until_the_budget_is_large
     out = tmp_path / "m.ndjson"
     few = Ranks(fits=lambda point: point.kind != "exchange")
     found = probe_cluster(out, REQUEST, few, budget=10.0)
-    (note,) = [note for note in found.provenance["notes"] if "did not fit" in note]
+    (note,) = [note for note in found.provenance["notes"] if "left out for want of time" in note]
     assert "exchange network 2x1" in note
     assert "larger --budget" in note
     assert found.provenance["excluded"] == []
@@ -156,7 +156,7 @@ def test_points_that_do_not_fit_are_left_out_and_named_until_the_budget_is_large
     assert {point.kind for point in more.plans[0].points} == {"exchange"}
     assert 9.0 < more.budgets[0] <= 20.0
     assert len(whole.series) > len(found.series)
-    assert not [note for note in whole.provenance["notes"] if "did not fit" in note]
+    assert not [note for note in whole.provenance["notes"] if "left out for want of time" in note]
     assert read_measurements(out).series == whole.series
 
 
@@ -166,7 +166,7 @@ def test_a_round_does_not_measure_what_the_plan_left_out(tmp_path: Path) -> None
     probe_cluster(out, REQUEST, few, budget=10.0)
     found = probe_experiments(out, REQUEST, few, [CALL], budget=50.0)
     assert [point.kind for point in few.plans[-1].points] == ["collective"]
-    assert any("did not fit" in note for note in found.provenance["notes"])
+    assert any("left out for want of time" in note for note in found.provenance["notes"])
 
 
 def test_a_round_may_be_content_with_less_certainty(tmp_path: Path) -> None:
