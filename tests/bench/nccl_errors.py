@@ -86,7 +86,7 @@ def predictor_of(system: str, gpus: int) -> nccl.NcclPredictor:
 
 @cache
 def terms(system: str, gpus: int, collective: str, nbytes: int) -> nccl.NcclTerms:
-    """What the time of what NCCL would choose consists of."""
+    """Return the parts of the time of what NCCL would choose."""
     predictor, of = predictor_of(system, gpus), COLLECTIVES[collective]
     expected = predictor.expected_seconds(of, nbytes)
     return predictor.terms(of, min(expected, key=expected.__getitem__), nbytes)
@@ -108,13 +108,13 @@ def generation(system: str) -> int:
 
 
 def costs_before(system: str) -> NcclCosts:
-    """Those of the GPUs before this generation, which hold where nobody has measured."""
+    """Return the costs of the GPUs before this generation, used where nobody has measured."""
     others = {g: costs for g, costs in nccl.COSTS_OF_GPUS.items() if g != generation(system)}
     return nccl.table_row(others, generation(system))
 
 
 def held_out_costs(system: str, rows: Sequence[Row]) -> NcclCosts:
-    """Those fitted to other machines with GPUs of this generation; the default without any."""
+    """Return costs fitted to other machines of this generation; the default without any."""
     own = generation(system)
     others = [row for row in rows if row.system != system and generation(row.system) == own]
     return fitted_to(others, costs_before(system)) if others else costs_before(system)

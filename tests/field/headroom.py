@@ -64,7 +64,7 @@ IGNORED = 0  # the number of Open MPI's own choice
 
 @dataclass(frozen=True)
 class Gain:
-    """What the best confirmed algorithm and each tuning gain in one call, as ratios of times.
+    """The gains of the best confirmed algorithm and of each tuning in a call, as ratios of times.
 
     chosen  the tunings' algorithms
     """

@@ -1,4 +1,4 @@
-"""What NCCL takes on the GPUs of one machine, fitted to a run of nccl-tests there."""
+"""Fit the costs of NCCL on the GPUs of one machine to a run of nccl-tests there."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Overview:
 
     @property
     def measured(self) -> datetime | None:
-        """When the last of its results was measured, as far as the file says it."""
+        """Return when the last result was measured; None where the file does not say."""
         return max((one.measured for one in self.results if one.measured), default=None)
 
     def record(self) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class NcclCosts:
-    """What NCCL takes on a kind of GPU, where its own constants are the same for all of them.
+    """The costs of NCCL on a kind of GPU; its own constants are the same for all kinds.
 
     launch      seconds of a call in LL before its first hop
     hop         seconds of a hop inside a node in LL

@@ -211,7 +211,7 @@ class LiveStudy:
         return lookup is not None and lookup.candidate == call.candidate
 
     def _offered_choice_of_nccl(self, point: PlannedPoint) -> str:
-        """Return what NCCL chooses by itself, "" if that is no candidate."""
+        """Return what NCCL chooses by itself, "" if that is not among the candidates."""
         chosen, _ = self.evaluator.nccl_choice(point)
         return chosen if chosen in point.of_nccl else ""
 

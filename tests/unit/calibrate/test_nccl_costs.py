@@ -1,4 +1,4 @@
-"""What NCCL takes on the GPUs of one machine, from output of nccl-tests to all that predict."""
+"""Costs that are fitted to output of nccl-tests reach everything that predicts NCCL."""
 
 from __future__ import annotations
 

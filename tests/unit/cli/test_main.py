@@ -22,7 +22,9 @@ from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurements
 from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, write_table
+from tuner.mpi_libraries import LIBRARY_MODULES
 from tuner.select.build_table import make_table
+from tuner.workflows.active_tuning import MIN_SIMULATION_S
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 
@@ -530,3 +532,10 @@ def test_who_starts_afresh_goes_on_without_that(
     for more, said in (([], "the same command again"), (["--restart"], "the same command without")):
         assert main([*words, *more]) == EXIT_SIGNAL + signal.SIGINT
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("library", LIBRARY_MODULES)
+def test_the_usual_budget_of_each_library_leaves_time_for_simulations(library: str) -> None:
+    usual = quickstart.budget_of(library, quickstart.DEFAULT_BUDGET_S)
+    assert usual >= 1.25 * MIN_SIMULATION_S
+    assert quickstart.budget_of(library, 12.0) == 12.0

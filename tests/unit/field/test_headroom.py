@@ -1,4 +1,4 @@
-"""What forcing every algorithm could gain, from times that are made up."""
+"""Gains of forced algorithms and of tables follow from times that are made up."""
 
 from __future__ import annotations
 

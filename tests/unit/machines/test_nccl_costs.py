@@ -1,4 +1,4 @@
-"""What NCCL takes on the GPUs of a machine, as its file states it."""
+"""Files of machines state the costs of NCCL on their GPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLAT = {"name": "flat", "nodes": 2, "latency": "2us", "bandwidth": "1GB/s", "ncc
 
 
 def test_a_preset_takes_them_for_its_own_gpus_and_for_others() -> None:
-    """Of a number of nodes that a study asks for, too."""
+    """A machine with the number of nodes that a study asks for has them, too."""
     for gpu in ({}, {"gpu": "B200"}):
         machine = machine_from_record({"preset": "dgx-h100", **gpu, "nccl": SOURCED})
         assert machine.topology.nccl == COSTS

@@ -35,7 +35,7 @@ def test_published_results_are_predicted(machine: str) -> None:
 
 @pytest.mark.extended
 def test_a_machine_tells_the_errors_of_constants_fitted_to_others() -> None:
-    """Of the machines with published curves alone; B200 is no machine known by name."""
+    """This holds for machines with published curves; B200 has no preset to state it in."""
     errors = [abs(error) for error in held_out_errors("dgx-1p")[0]]
     told = preset_spec("dgx-1p").accuracy[NCCL]
     assert told.results == len(points_of("dgx-1p"))
@@ -69,7 +69,7 @@ def test_a_prediction_on_a100_is_not_shorter_than_the_estimate() -> None:
 
 
 def test_buffers_cost_nvls_a_share_of_small_messages_and_a_constant_of_large_ones() -> None:
-    """On one node 55 % more bytes, or 4 MiB more for each of eight GPUs."""
+    """It takes 55 % more bytes on one node, or 4 MiB more for each of eight GPUs."""
     predictor, way = dgx_h100(1), AlgoProto("nvls", "Simple")
     latency = predictor.predicted_seconds(ALLREDUCE, 1)[way]
     for nbytes, more in ((MIB, 0.55), (8 * GIB, 32 * MIB / (8 * GIB))):

@@ -90,7 +90,7 @@ def test_estimate_prediction_and_study_agree(
 def test_a_study_of_some_algorithms_tells_what_nccl_chooses_by_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It takes NVLSTree, which is no candidate here."""
+    """It takes NVLSTree, which is not among the candidates here."""
     vary = {"nodes": [4], "ppn": [8], "memory": ["cuda"]}
     study = study_file(tmp_path, "preset:dgx-h100:4", vary=vary, algorithms=["nccl_ring"])
     (point,) = answered(capsys, "study", study)["points"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -94,16 +95,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Fit, write, plot and print a calibration, or compare two."""
     if options.files[0] == COMPARE:
-        if len(options.files) != 3:
-            raise UsageError(
-                f"`tuner calibrate {COMPARE}` takes two calibrations: the earlier first"
-            )
         if options.out or options.topology or options.plots or options.refine:
             raise UsageError(f"`tuner calibrate {COMPARE}` only prints: use --json and redirect it")
-        changes = compare_calibrations(
-            *(read_calibration(Path(name)) for name in options.files[1:])
-        )
-        print_result(options.json, [_record(change) for change in changes], lambda: _print(changes))
+        _compare(options.files[1:], options.json)
         return
     if len(options.files) > 1:
         raise UsageError(
@@ -144,6 +138,14 @@ def run(options: argparse.Namespace) -> None:
             print_command("next:", _tune_command(measured, options.out, options.topology))
 
     print_result(options.json, calibration_record(calibration), text)
+
+
+def _compare(files: Sequence[str], as_json: bool) -> None:
+    """Print how two calibrations differ."""
+    if len(files) != 2:
+        raise UsageError(f"`tuner calibrate {COMPARE}` takes two calibrations: the earlier first")
+    changes = compare_calibrations(*(read_calibration(Path(name)) for name in files))
+    print_result(as_json, [_record(change) for change in changes], lambda: _print(changes))
 
 
 def _calibrate_nccl(

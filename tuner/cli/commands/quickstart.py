@@ -74,8 +74,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=parse_duration,
         default=DEFAULT_BUDGET_S,
         help="maximum time to measure Open MPI and select (default:"
-        f" {DEFAULT_BUDGET_S:.0f}s), and half of it MPICH; all else takes about two minutes,"
-        " whatever the budget",
+        f" {DEFAULT_BUDGET_S:.0f}s); a third of it for MPICH, but {MIN_BUDGET_S:.0f}s at least;"
+        " all else takes about three minutes, whatever the budget",
     )
     measured_sizes_option(parser, ", such as 1KiB,64KiB")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What NCCL takes, fitted to measured times: latency and bandwidth of a pair, costs of GPUs."""
+"""Fit latency and bandwidth of an algorithm, and the costs of GPUs, to measured times of NCCL."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ COSTS_OF_GPUS = {
 
 @dataclass(frozen=True)
 class NcclTerms:
-    """What the time of a call consists of.
+    """The parts that the time of a call consists of.
 
     latency     seconds that NCCL counts more than for a call in LL and its hops inside a node
     hops        hops inside a node, one after the other
