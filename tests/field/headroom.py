@@ -4,10 +4,11 @@
 
 Every algorithm of bcast and allreduce that Open MPI itself lists is forced on
 2, 3 and 4 ranks, in launches of a plain C program that take turns with the
-default and with each tuning. An algorithm is confirmed for a call where it is
-certainly faster in every pattern, and by 5 % at least. The fastest of them is
-chosen by the launches of odd rounds; what it and the tunings gain is measured
-in the even rounds.
+default and with each tuning. Every second round confirms algorithms for a call:
+those that are certainly faster in every pattern, and by 5 % at least. What the
+fastest of them gains is measured in the other rounds, so that luck is not
+counted as a gain. Then the halves change places. Tunings are measured in all
+rounds.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ SIZES = (
     2_400_000,
     6_000_000,
 )
-ROUNDS = 10
+ROUNDS = 28  # each half has as many as a rule of `tuner quickstart`
 SECONDS = 0.004  # for each call and pattern of a launch, as in `tuner quickstart`
 MIN_GAIN = 1.05  # as there
 IGNORED = 0  # the number of Open MPI's own choice
@@ -66,6 +67,7 @@ IGNORED = 0  # the number of Open MPI's own choice
 class Gain:
     """The gains of the best confirmed algorithm and of each tuning in a call, as ratios of times.
 
+    best    what each half of the rounds confirms
     chosen  the tunings' algorithms
     """
 
@@ -162,16 +164,22 @@ def _gain(
     ratios  logarithms of default over forced time, shaped (rounds, patterns), by arm
     """
     titles = {DEFAULT: DEFAULT, **{str(n): name for n, name in numbers[call.collective].items()}}
-    confirmed = [arm for arm in titles if arm != DEFAULT and is_confirmed(ratios[arm])]
-    best = max([DEFAULT, *confirmed], key=lambda arm: ratios[arm][::2].mean())
+    best = [best_arm({arm: ratios[arm][half::2] for arm in titles}) for half in (0, 1)]
+    found = [float(ratios[arm][1 - half :: 2].mean()) for half, arm in enumerate(best)]
     chosen = tuple(one.algorithm(call.collective, call.ranks, call.nbytes) for one in tunings)
     own = [
         DEFAULT if name == DEFAULT else one.digest
         for name, one in zip(chosen, tunings, strict=True)
     ]
-    gains = tuple(exp(ratios[arm][1::2].mean()) for arm in own)
-    most = exp(ratios[best][1::2].mean())
-    return Gain(call.collective, call.ranks, call.nbytes, titles[best], most, chosen, gains)
+    gains = tuple(exp(ratios[arm].mean()) for arm in own)
+    names = "/".join(dict.fromkeys(titles[arm] for arm in best))
+    return Gain(call.collective, call.ranks, call.nbytes, names, exp(sum(found) / 2), chosen, gains)
+
+
+def best_arm(ratios: Mapping[str, FloatArray]) -> str:
+    """Return the arm with the largest of the confirmed gains; the default where none is."""
+    confirmed = [arm for arm, one in ratios.items() if arm != DEFAULT and is_confirmed(one)]
+    return max([DEFAULT, *confirmed], key=lambda arm: ratios[arm].mean())
 
 
 def is_confirmed(logs: FloatArray) -> bool:
@@ -182,13 +190,13 @@ def is_confirmed(logs: FloatArray) -> bool:
 
 def format_gains(gains: Sequence[Gain]) -> str:
     """Return a row for each call that can gain or was changed, and the means by ranks."""
-    lines = ["", f"{'call':<22}{'best confirmed':<20}{'gain':>5}  gain and algorithm of each table"]
+    lines = ["", f"{'call':<22}{'best confirmed':<28}{'gain':>5}  gain and algorithm of each table"]
     for one in gains:
         if {one.best, *one.chosen} == {DEFAULT}:
             continue
         told = (f"{gain:.2f} {name}" for gain, name in zip(one.gains, one.chosen, strict=True))
         name = f"{one.collective} {one.ranks} {one.nbytes}"
-        lines.append(f"{name:<22}{one.best:<20}{one.best_gain:>5.2f}  {', '.join(told)}")
+        lines.append(f"{name:<22}{one.best:<28}{one.best_gain:>5.2f}  {', '.join(told)}")
     lines.append("")
     for ranks in RANKS:
         lines.append(f"{ranks} ranks: {_summary([one for one in gains if one.ranks == ranks])}")

@@ -77,7 +77,8 @@ def preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Laun
 def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The differences here are large, so few sizes and launches show them on a busy machine."""
     monkeypatch.setattr(acceptance, "MAX_SIZE_RATIO", 2.5)
-    monkeypatch.setattr(acceptance, "SCREENING_ROUNDS", 1)
+    monkeypatch.setattr(acceptance, "MIN_ROUNDS", 2)
+    monkeypatch.setattr(acceptance, "SCREENING_ROUNDS", 2)
     monkeypatch.setattr(acceptance, "MAX_ROUNDS", 4)
     monkeypatch.setattr(heldout_module, "MAX_HELDOUT_ROUNDS", 3)
 

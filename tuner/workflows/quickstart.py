@@ -32,7 +32,7 @@ from tuner.workflows.checkpoint import StageCheckpoint
 
 MEASURE = "measure"  # the first stage, which takes the budget
 STAGE_SECONDS = {  # on two cores, for the estimate
-    "accept": 45,
+    "accept": 60,
     "compare": 35,
     "validate": 4,
 }
