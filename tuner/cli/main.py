@@ -61,14 +61,15 @@ FIRST_COMMANDS = """tuner finds the fastest algorithm for every collective call 
   tuner FILE        # see what a file of results, a topology or a trace holds
 
 `tuner help` lists all commands, `tuner help COMMAND` explains one."""
-NEXT_COMMANDS = """{table} is the tuning table of this computer.
+NEXT_COMMANDS = """This computer has {what}.
 
+{follow}
   tuner table show {table}  # see its rules
-  tuner run --table {table} -- COMMAND  # follow it
-  tuner studio  # see it in the browser, and try other machines
+  tuner studio  # see results and other machines in the browser
   tuner FILE  # see what a file of results, a topology or a trace holds
 
 `tuner help` lists all commands, `tuner help COMMAND` explains one."""
+FOLLOW_COMMAND = "  tuner run --table {table} -- COMMAND  # with {title}"
 RESUME_HINT = "the same command{} resumes; what is finished is kept"
 NO_PARTIAL_OUTPUT = "nothing was written that is not whole"
 EXIT_FAILURE = 1
@@ -180,14 +181,25 @@ def _parse(words: Sequence[str], arguments: argparse.Namespace) -> None:
 
 
 def _print_first_commands() -> None:
-    """Print the commands that a user begins with, or goes on with where there is a table."""
+    """Print the commands that a user begins with, or goes on with where there are tables."""
     from tuner.cli.quickstart_files import OUT
     from tuner.cli.terminal.output import console
 
-    found = [path for path in OUT.glob("*/table.json") if path.is_file()]
-    tables = sorted(found, key=lambda path: path.stat().st_mtime)
-    text = NEXT_COMMANDS.format(table=shlex.quote(str(tables[-1]))) if tables else FIRST_COMMANDS
-    print(reflow(text, console().width))
+    found = sorted(path for path in OUT.glob("*/table.json") if path.is_file())
+    print(reflow(_next_commands(found) if found else FIRST_COMMANDS, console().width))
+
+
+def _next_commands(tables: Sequence[Path]) -> str:
+    """Return what to do with tables, each in a directory with the name of its library."""
+    from tuner.mpi_libraries.products import title_of
+
+    titles = {shlex.quote(str(path)): title_of(path.parent.name) for path in tables}
+    many = "tuning tables" if len(titles) > 1 else "a tuning table"
+    return NEXT_COMMANDS.format(
+        what=f"{many} for {' and '.join(titles.values())}",
+        follow="\n".join(FOLLOW_COMMAND.format(table=t, title=n) for t, n in titles.items()),
+        table=next(reversed(titles)),
+    )
 
 
 @contextmanager

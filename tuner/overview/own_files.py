@@ -66,7 +66,7 @@ def _measurements_overview(path: Path) -> Overview:
         str(path),
         "measurements",
         [
-            f"{found.library} on {found.cluster}: "
+            f"{found.library} on {found.cluster}{_date_of(found)}: "
             + ", ".join(f"{count} of {kind}" for kind, count in kinds.items())
         ],
         slow_calls(results),
@@ -86,6 +86,12 @@ def _measurements_overview(path: Path) -> Overview:
         ],
         results,
     )
+
+
+def _date_of(found: Measurements) -> str:
+    """Return the day on which measurements began, with the words before it; "" if none is told."""
+    day = str(found.provenance.get("when", "")).partition("T")[0]
+    return f", measured on {day}" if day else ""
 
 
 def _as_result(one: Measurement, probe: Measurements, source: str) -> BenchmarkResult:

@@ -299,17 +299,17 @@ def test_help_is_a_command_too(words: str, capsys: pytest.CaptureFixture[str]) -
 def test_without_words_the_next_commands_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The table is the one that was made last."""
+    """Each library has its own table, which programs of the others cannot follow."""
     monkeypatch.chdir(tmp_path)
-    for second, library in enumerate(("mpich", "openmpi")):
+    for library in ("mpich", "openmpi"):
         table = tmp_path / "tuner-out" / library / "table.json"
         table.parent.mkdir(parents=True)
         table.touch()
-        os.utime(table, (second, second))
     lines = printed(capsys).splitlines()
-    assert lines[0] == "tuner-out/openmpi/table.json is the tuning table of this computer."
+    assert lines[0] == "This computer has tuning tables for MPICH and Open MPI."
     commands = [line.split()[1] for line in lines if line.startswith("  tuner ")]
-    assert commands == ["table", "run", "studio", "FILE"]
+    assert commands == ["run", "run", "table", "studio", "FILE"]
+    assert [line.partition("# with ")[2] for line in lines[2:4]] == ["MPICH", "Open MPI"]
     assert max(map(len, lines)) <= 80
 
 

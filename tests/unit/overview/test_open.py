@@ -169,9 +169,12 @@ def test_files_of_tuner_are_known(tmp_path: Path) -> None:
     write_call_profile(profile, "solver", [ProfiledCall("bcast", 2, 4, 1024, 10)])
     probe = tmp_path / "probe.ndjson"
     series = Measurement("collective", "bcast", 8, 1, 8, 1024, (1e-5, 2e-5), "default")
-    write_measurements(Measurements(CLUSTER, "openmpi 5.0.11", {}, (series,)), probe)
-    kinds = [open_file(str(one), UserMetadata()).kind for one in (table, profile, probe)]
+    begun = {"when": "2026-11-29T16:17:59Z"}
+    write_measurements(Measurements(CLUSTER, "openmpi 5.0.11", begun, (series,)), probe)
+    found = [open_file(str(one), UserMetadata()) for one in (table, profile, probe)]
+    kinds = [one.kind for one in found]
     assert kinds == ["a tuning table", "a profile of calls", "measurements"]
+    assert "measured on 2026-11-29" in found[-1].facts[0]
 
 
 def test_a_database_is_known(tmp_path: Path) -> None:
