@@ -8,6 +8,7 @@ that last line is incomplete: the probe resumes it, every other reader refuses i
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ REFUSED = "refused"  # begins the reason why one was excluded from a call
 # Limits of a sample that is not 0; beyond them, ratios and squares could overflow a float.
 MIN_SAMPLE_S = 1e-12  # far less than a cycle of any clock
 MAX_SAMPLE_S = 1e6  # eleven days
+MIN_LAUNCHES = 3  # with fewer, only gains that hardly vary from launch to launch are seen
 T = TypeVar("T")
 
 
@@ -164,6 +166,12 @@ class Measurements:
     library: str  # "openmpi 5.0.11"
     provenance: Mapping[str, Any]
     series: tuple[Measurement, ...]
+
+
+def launches_of_calls(series: Iterable[Measurement]) -> int:
+    """Return in how many launches calls were timed, with the number of ranks that had most."""
+    calls = {(one.launch, one.p) for one in series if one.kind == "collective"}
+    return max(Counter(p for _, p in calls).values(), default=0)
 
 
 def header_line(cluster: Cluster, library: str, provenance: Mapping[str, Any]) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from tuner.base.units import format_size, humanize, plural
-from tuner.core.measurement import Measurements, provenance_texts
+from tuner.core.measurement import MIN_LAUNCHES, Measurements, launches_of_calls, provenance_texts
 from tuner.core.table import TuningTable
 
 Record = Mapping[str, Any]
@@ -17,7 +16,6 @@ Record = Mapping[str, Any]
 MAX_CONTROL_DEPARTURE = 0.05
 # Typical half-width of a ratio's 95 % interval above which little can be seen.
 MAX_CI_HALF_WIDTH = 0.10
-MIN_LAUNCHES = 3  # with fewer, only gains that hardly vary from launch to launch are seen
 
 
 def comparison_cautions(changed: Sequence[Record], control: Sequence[Record]) -> list[str]:
@@ -167,12 +165,10 @@ def measurement_cautions(measurements: Measurements) -> list[str]:
     """Return sentences on what was noticed while measuring, and on too few launches."""
     notes = provenance_texts(measurements.provenance, "notes")
     noticed = [_sentence(humanize(note)) for note in notes]
-    calls = {(one.launch, one.p) for one in measurements.series if one.kind == "collective"}
-    launches = Counter(ranks for _, ranks in calls)
-    most = max(launches.values(), default=MIN_LAUNCHES)
-    if most < MIN_LAUNCHES:
+    launches = launches_of_calls(measurements.series)
+    if 0 < launches < MIN_LAUNCHES:
         noticed.append(
-            f"The ranks were launched only {_times(most)}, so only gains that hardly vary"
+            f"The ranks were launched only {_times(launches)}, so only gains that hardly vary"
             " are seen. Measure with more launches, or with a larger --budget."
         )
     return noticed

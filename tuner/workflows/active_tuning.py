@@ -20,6 +20,7 @@ from tuner.core.measurement import (
     REQUESTED_CALLS_KEY,
     Measurement,
     Measurements,
+    launches_of_calls,
     read_measurements,
     read_partial,
 )
@@ -87,11 +88,13 @@ class StoppingRule:
     budget          seconds
     target_regret   mean relative regret, such as 0.02
     saved_share     share of the default's mean regret that is enough to save
+    min_launches    launches that time calls before the regret decides
     """
 
     budget: float
     target_regret: float
     saved_share: float = 1.0
+    min_launches: int = 1
 
     def is_met(self, bound: RegretBound) -> bool:
         """Return whether a table of this regret is good enough."""
@@ -348,7 +351,8 @@ class _ActiveTuning:
             if not has_collectives(measurements):  # the bound is not informative
                 continue
             self.callbacks.on_batch(bound, self.limit.elapsed)
-            if rounds.covers_all_points and self.stopping_rule.is_met(bound):
+            enough = launches_of_calls(measurements.series) >= self.stopping_rule.min_launches
+            if enough and rounds.covers_all_points and self.stopping_rule.is_met(bound):
                 break
             if self.tables.table is None:  # times this step, and remains if time runs out
                 self.tables.build(self.measurements)

@@ -15,7 +15,7 @@ from tuner.base.errors import InputError
 from tuner.base.progress import StageCallback, StageDisplay
 from tuner.calibrate import calibrate, empty_calibration
 from tuner.core.calibration import Calibration, write_calibration
-from tuner.core.measurement import Measurements, read_measurements
+from tuner.core.measurement import MIN_LAUNCHES, Measurements, read_measurements
 from tuner.core.table import TuningTable, read_table, write_table
 from tuner.launch import Launcher
 from tuner.mpi_libraries.products import title_of
@@ -121,7 +121,7 @@ class LibraryPipeline:
                 self.path_of("measurements.ndjson"),
                 self.spec,
                 self._launcher,
-                StoppingRule(self.budget, TARGET_REGRET),
+                StoppingRule(self.budget, TARGET_REGRET, min_launches=MIN_LAUNCHES),
                 callbacks=Callbacks(forward_progress(report), on_note=self.display.note),
             )
             if not self.path_of("measurements.ndjson").exists():

@@ -13,7 +13,7 @@ from tests.support.ranks import REQUEST, Ranks
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.core.calibration import calibration_record
-from tuner.core.measurement import REQUESTED_CALLS_KEY, read_measurements
+from tuner.core.measurement import REQUESTED_CALLS_KEY, launches_of_calls, read_measurements
 from tuner.launch import CompletedRun, Hosts
 from tuner.machines.topology_files import parse_topology
 from tuner.probe.multi_host import probe_cluster
@@ -81,6 +81,18 @@ def test_half_of_the_gain_takes_fewer_launches(
     assert found.regret_bound is not None
     assert found.regret_bound.expected < found.regret_bound.default / 2
     assert 1 < len(quick.plans) < len(whole.plans)
+
+
+def test_a_low_regret_ends_a_run_after_the_launches_that_are_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    launches = []
+    for least in (1, 4):
+        rule = StoppingRule(60.0, 10.0, min_launches=least)
+        found = run_active_tuning(tmp_path / f"{least}.ndjson", FEW, Ranks(), rule)
+        launches.append(launches_of_calls(found.measurements.series))
+    assert launches[0] < launches[1] == 4
 
 
 def test_the_calibration_is_that_of_the_whole_file(
