@@ -34,11 +34,6 @@ class RankTransfer(NamedTuple):
     reduce: int
     tag: int
 
-    @property
-    def is_deferred(self) -> bool:
-        """Return whether the target changes with the reductions of the round, not on arrival."""
-        return self.src == self.dst or self.reduce != NO_REDUCTION
-
     def reads_from(self, written: Sequence[tuple[int, int]]) -> bool:
         """Return whether its source overlaps any of these ranges (offset, length) of elements."""
         end = self.src_offset + self.elements
