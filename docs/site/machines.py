@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tuner.machines import PRESETS, MachineSpec, SourcedValue, known_gpus, preset_spec
 from tuner.machines.catalog import known_parts
 from tuner.machines.model_accuracy import MODEL_NAMES, NOT_COMPARED, PREDICTION_MODELS, SIMULATION
+from tuner.topology import GPU_LINK_KINDS
 
 COMMON = 5  # numbers that so many machines share are listed once
 HEAD = """# Machines known by name
@@ -33,8 +34,8 @@ of the class `network` bounds a whole message; one NIC bounds what is not stripe
 PARTS_HEAD = """## Parts
 
 A machine's file names these instead of a number, of a cost of messages, or of a source. Also
-`gpu.nvlink_rate`, `gpu.pcie_rate`, `gpu.copy_rate`, `gpu.kernel_launch` and `gpu.reduction`, of the
-product of its GPUs.
+`gpu.nvlink_rate` or `gpu.xgmi_rate`, `gpu.pcie_rate`, `gpu.copy_rate`, `gpu.kernel_launch` and
+`gpu.reduction`, of the product of its GPUs.
 """
 Row = tuple[str, str, str, str]
 
@@ -81,8 +82,8 @@ def _generations() -> Iterable[Row]:
             _row(f"{gpu.product}: {what}", number)
             for what, number in (
                 *(
-                    [(f"NVLink, each of {gpu.nvlinks} links", gpu.nvlink_rate)]
-                    if gpu.nvlinks
+                    [(f"{GPU_LINK_KINDS[gpu.link_kind]}, each of {gpu.links} links", gpu.link_rate)]
+                    if gpu.links
                     else []
                 ),
                 ("PCIe", gpu.pcie_rate),

@@ -88,8 +88,7 @@ def _is_own_choice(one: Measurement) -> bool:
 
 
 def _sample(predictor: nccl.NcclPredictor, one: Measurement) -> Sample:
-    expected = predictor.expected_seconds(one.collective, max(1, one.nbytes))
-    chosen = min(expected, key=expected.__getitem__)
+    chosen = nccl.default_algo_proto(predictor.system, one.collective, max(1, one.nbytes))
     return predictor.terms(one.collective, chosen, one.nbytes), median(one.samples)
 
 

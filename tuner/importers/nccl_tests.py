@@ -40,6 +40,7 @@ RCCL_TESTS = re.compile(r"\s*#?\s*rccl-tests\b")
 AMD_GPU = re.compile(r"\b(AMD|Instinct|Radeon)\b")
 HEADER = re.compile(r"\s*#\s*size\s+count\s+type\b")
 VERSION = re.compile(r"\b([nr]ccl)-library=([0-9]{4,6})\b")
+LIBRARY_SAYS = re.compile(r"\s*([NR]CCL) version ?:? ([0-9]+(?:\.[0-9]+)+)")  # NCCL_DEBUG=VERSION
 RUN_END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
 FAILED = re.compile(r"\s*#\s*Out of bounds values\s*:\s*[1-9][0-9]*\s+FAILED")
 FAILURE = re.compile(r"fail|error|abort|kill|fault|signal|cancel", re.IGNORECASE)
@@ -220,6 +221,8 @@ def _read_comment(run: NcclTestsRun, line: str) -> None:
     run.program = program_in(line) or run.program
     if version := VERSION.search(line):
         run.library = format_version(int(version[2]), version[1])
+    elif said := LIBRARY_SAYS.match(line):
+        run.library = f"{said[1].lower()} {said[2]}"
 
 
 def _fields(words: Sequence[str], columns: Sequence[str]) -> list[str]:

@@ -46,7 +46,7 @@ from tuner.machines.model_accuracy import parse_accuracy
 from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec
 from tuner.machines.provenance import SourcedPathCost, SourcedReduction, SourcedValue
 from tuner.machines.sourced_fields import ORIGIN_KEYS, SourcedReader
-from tuner.topology import CUDA, GPU, HOST, LINK_KINDS, Device
+from tuner.topology import CUDA, GPU, GPU_LINK_KINDS, HOST, LINK_KINDS, Device
 from tuner.topology.machine import NETWORK_CAPABILITIES
 from tuner.topology.readers.fabrics import Fabric
 from tuner.topology.readers.yaml_fields import parse_fabric
@@ -144,8 +144,8 @@ def _device_links(
         ends = parse_interior_ends(what, entry, groups)[::2]  # without the reverse directions
         found += [DeviceLink(a, b, link_type, count) for a, b in ends]
         require_few_links(len(found))
-        if kind == "nvlink" and gpu is not None and not gpu.nvlinks:
-            raise InputError(f"{what}: {gpu.product} has no NVLink")
+        if kind in GPU_LINK_KINDS and gpu is not None and kind != gpu.link_kind:
+            raise InputError(f"{what}: {gpu.product} has no {GPU_LINK_KINDS[kind]}")
     return tuple(found)
 
 

@@ -12,7 +12,7 @@ from tuner.machines.machine_spec import Machine, MachineSpec, PathKey, build_mac
 from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec, with_nics_at
 from tuner.machines.provenance import SourcedPathCost, SourcedValue
 from tuner.machines.sourced_fields import SourcedReader
-from tuner.topology import CUDA, NIC, NVLINK, NVSWITCH_REDUCTION, PCIE, SAME_GPU
+from tuner.topology import CUDA, GPU_LINK_KINDS, NIC, NVLINK, NVSWITCH_REDUCTION, PCIE, SAME_GPU
 from tuner.topology import GPU as GPU_KIND
 from tuner.topology.readers.fabrics import FatTree
 
@@ -65,17 +65,19 @@ def with_nics(machine_: Machine, nics: int) -> Machine:
 def with_gpu(machine_: Machine, product: str) -> Machine:
     """Return the machine with other GPUs in the same places.
 
-    Each has the new product's NVLinks, distributed as the old ones were, its PCIe rate and its
-    memory. Measured rates that end at a GPU are scaled accordingly; latencies stay.
+    Each has the new product's NVLinks or xGMI links, distributed as the old ones were, its PCIe
+    rate and its memory. Measured rates that end at a GPU are scaled accordingly; latencies stay.
     """
     design = _require_spec(machine_)
     new, old = find_gpu(product, {**known_gpus(), **design.own_gpus}), design.gpu
     if old is None:
         raise InputError(f"{design.name} has no GPUs that could be replaced")
-    if not new.nvlinks and any(
-        edge.link_type.kind == "nvlink" for edge in design.node_spec.device_links
-    ):
-        raise InputError(f"{product} has no NVLink, which {design.name} needs; choose another GPU")
+    kinds = {edge.link_type.kind for edge in design.node_spec.device_links} - {new.link_kind}
+    for missing in kinds & GPU_LINK_KINDS.keys():
+        raise InputError(
+            f"{product} has no {GPU_LINK_KINDS[missing]}, which {design.name} needs; choose"
+            " another GPU"
+        )
     offers = dict(design.capabilities)
     if NVSWITCH in design.node_spec.device_names("switch") and new.nvlink_sharp:
         offers[NVSWITCH_REDUCTION] = SourcedReader(known_parts()).origin("offers", "nvls")
@@ -124,15 +126,15 @@ def _replace_gpus(inside: NodeSpec, old: GpuSpec, new: GpuSpec) -> NodeSpec:
 def _link(edge: DeviceLink, gpus: set[str], old: GpuSpec, new: GpuSpec) -> DeviceLink:
     if not {edge.a, edge.b} & gpus:
         return edge
-    if edge.link_type.kind != "nvlink":
+    if edge.link_type.kind not in GPU_LINK_KINDS:
         return replace(
             edge, link_type=LinkType(edge.link_type.kind, new.pcie_rate, edge.link_type.latency)
         )
-    share = edge.count * new.nvlinks / old.nvlinks
+    share = edge.count * new.links / old.links
     count = max(1, round(share))
-    told = f"{new.nvlink_rate.source}; {share:g} bricks as {count}"
-    rate = replace(new.nvlink_rate, value=new.nvlink_rate.value * share / count, source=told)
-    return DeviceLink(edge.a, edge.b, LinkType("nvlink", rate, edge.link_type.latency), count)
+    told = f"{new.link_rate.source}; {share:g} bricks as {count}"
+    rate = replace(new.link_rate, value=new.link_rate.value * share / count, source=told)
+    return DeviceLink(edge.a, edge.b, replace(edge.link_type, rate=rate), count)
 
 
 def _scale_paths(
@@ -140,14 +142,12 @@ def _scale_paths(
 ) -> dict[PathKey, SourcedPathCost]:
     """Return the costs with the rates of paths that end at GPUs scaled by what limits them."""
     pcie = new.pcie_rate.value / old.pcie_rate.value
-    nvlink = (
-        new.nvlinks * new.nvlink_rate.value / (old.nvlinks * old.nvlink_rate.value)
-        if old.nvlinks
-        else 1.0
+    links = (
+        new.links * new.link_rate.value / (old.links * old.link_rate.value) if old.links else 1.0
     )
     memory = new.memory_rate.value / old.memory_rate.value
     factors = {
-        (NVLINK, CUDA): nvlink,
+        (NVLINK, CUDA): links,
         (PCIE, CUDA): pcie,
         ("staging", CUDA): pcie,
         ("self", CUDA): memory,

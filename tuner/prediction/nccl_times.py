@@ -22,7 +22,7 @@ from tuner.mpi_libraries.nccl.constants import (
     RING,
     TREE,
 )
-from tuner.topology import CUDA, SWITCH_REDUCTION, Placement
+from tuner.topology import CUDA, GPU_LINK_KINDS, SWITCH_REDUCTION, Placement
 
 NCCL_NAMES = {  # registered algorithm -> NCCL's name
     "nccl_ring": RING,
@@ -36,7 +36,7 @@ NCCL_NAMES = {  # registered algorithm -> NCCL's name
 LINK_NAMES = {
     "nic": "the NIC",
     "pcie": "PCIe between GPU and NIC",
-    "nvlink": "NVLink between GPU and NIC",
+    **{kind: f"{name} between GPU and NIC" for kind, name in GPU_LINK_KINDS.items()},
     "socket": "the bus between CPUs",
 }
 EXPLAINED_NOTE = (
@@ -51,7 +51,8 @@ def nccl_note(names: Collection[str]) -> str:
     collnet = [name for name in own if name.startswith("collnet")]
     note = (
         f"Times of {', '.join(own)} are predicted from the cost model of NCCL"
-        f" {nccl.CURRENT_VERSION}, as in `tuner nccl estimate`; all others are simulated."
+        f" {nccl.CURRENT_VERSION}, on AMD's GPUs of RCCL, as in `tuner nccl estimate`; all others"
+        " are simulated."
     )
     if not collnet:
         return note
@@ -102,7 +103,8 @@ class NcclTimes:
         expected = self._predictor.expected_seconds(collective, max(1, nbytes))
         own = [way for way in expected if way.algorithm == NCCL_NAMES[name]]
         best = min(own, key=lambda way: expected[way])
-        return self._predictor.predicted_seconds(collective, max(1, nbytes))[best]
+        run = self._predictor.run_algo_proto(collective, best, max(1, nbytes))
+        return self._predictor.predicted_seconds(collective, max(1, nbytes))[run]
 
     def choice(self, collective: Collective, names: Iterable[str], nbytes: int) -> str:
         """Return which of some `algorithms` NCCL chooses by itself, "" if it is offered none.

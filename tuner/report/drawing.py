@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
-from tuner.topology import Link
+from tuner.topology import GPU_LINK_KINDS, Link
 
 DIAGRAM_STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -37,13 +37,14 @@ BOX_COLOURS = {
 }
 LINK_COLOURS = {
     "nvlink": "#117733",
+    "xgmi": "#117733",
     "pcie": "#8899aa",
     "socket": "#aa7722",
     "memory": "#aa4499",
     "network": "#cc6677",
 }
 LINK_NAMES = {
-    "nvlink": "NVLink",
+    **GPU_LINK_KINDS,
     "pcie": "PCIe",
     "socket": "CPU bus",
     "memory": "memory",

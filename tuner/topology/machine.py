@@ -12,12 +12,15 @@ import numpy as np
 from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
 from tuner.base.file_settings import Rate, Seconds
+from tuner.core.path_classes import NVLINK
 
 if TYPE_CHECKING:
     from tuner.topology.graph import RouteGraph
 
 GPU, CPU, NIC, SWITCH = DEVICE_KINDS = ("gpu", "cpu", "nic", "switch")
-LINK_KINDS = ("network", "nvlink", "pcie", "socket", "memory")
+XGMI_LINK = "xgmi"
+GPU_LINK_KINDS = {NVLINK: "NVLink", XGMI_LINK: "xGMI"}  # those of GPUs -> what people call them
+LINK_KINDS = ("network", *GPU_LINK_KINDS, "pcie", "socket", "memory")
 MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION = NETWORK_CAPABILITIES = (
     "multicast",
     "switch_reduction",

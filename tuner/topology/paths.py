@@ -20,7 +20,7 @@ from tuner.core.path_classes import (
     PCIE,
     SAME_GPU,
 )
-from tuner.topology.machine import Topology
+from tuner.topology.machine import GPU_LINK_KINDS, Topology
 from tuner.topology.placement import Placement, RankDevices
 
 PATH_CLASS_INDEX = {name: number for number, name in enumerate(PATH_CLASSES)}
@@ -209,8 +209,8 @@ class _RouteFinder:
     def _kind_of_links(self, first: IntArray, last: IntArray) -> IntArray:
         """Return the class of each pair of GPUs within a node.
 
-        The class is NVLINK if the route consists of NVLinks, CROSS_SOCKET if it crosses the bus
-        between CPUs, and PCIE otherwise.
+        The class is NVLINK if the route consists of `GPU_LINK_KINDS`, CROSS_SOCKET if it crosses
+        the bus between CPUs, and PCIE otherwise.
         """
         node = self.node[self.source]
         found = np.full(len(node), PATH_CLASS_INDEX[PCIE])
@@ -218,7 +218,7 @@ class _RouteFinder:
             mine = np.flatnonzero(np.isin(node, nodes) & self.is_local)
             kinds = np.array([*(link.kind for link in interior.links), ""])
             crossed = kinds[interior.routes[first[mine], last[mine]]]
-            nvlink = np.isin(crossed, ("nvlink", "")).all(axis=1)
+            nvlink = np.isin(crossed, (*GPU_LINK_KINDS, "")).all(axis=1)
             socket = (crossed == "socket").any(axis=1)
             found[mine] = np.select(
                 [nvlink, socket],

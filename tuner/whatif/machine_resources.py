@@ -24,7 +24,7 @@ from tuner.core.path_classes import (
     SAME_GPU,
 )
 from tuner.machines import Machine
-from tuner.topology import Link, Topology
+from tuner.topology import GPU_LINK_KINDS, Link, Topology
 
 NICS = "nics"
 SWITCH_LINKS = "switch_links"
@@ -40,7 +40,7 @@ ALL_RATES = "all_rates"  # all bandwidths, as several can bound a call to the sa
 RESOURCE_NAMES: Mapping[str, str] = {  # for people
     NICS: "NICs",
     SWITCH_LINKS: "switch links",
-    NVLINKS: "NVLink",
+    NVLINKS: "links between GPUs",
     PCIE_LINKS: "PCIe",
     CPU_BUS: "CPU bus",
     MEMORY: "memory",
@@ -67,7 +67,11 @@ RESOURCE_OF_PATH_CLASS: Mapping[str, str] = {  # what the bytes of a path class 
     SAME_GPU: MEMORY,
     "self": MEMORY,
 }
-RESOURCE_OF_LINK_KIND = {"nvlink": NVLINKS, "pcie": PCIE_LINKS, "socket": CPU_BUS}
+RESOURCE_OF_LINK_KIND = {
+    **dict.fromkeys(GPU_LINK_KINDS, NVLINKS),
+    "pcie": PCIE_LINKS,
+    "socket": CPU_BUS,
+}
 
 
 def limiting_resource(sensitivities: Mapping[str, float]) -> str:
@@ -124,9 +128,9 @@ def with_faster(machine: Machine, resource: str, factor: float = IMPROVEMENT) ->
     """Return the machine with one resource `factor` times as fast.
 
     Rates are multiplied and times divided by it: those of links and those that a calibration has
-    for messages whose bytes cross them. There are so many times as many NVLinks, as NCCL knows the
-    rate of one. Costs that were measured for paths of a certain latency and rate hold for no
-    others: without them simulations on the result raise MissingCostError.
+    for messages whose bytes cross them. There are so many times as many links of GPUs, as NCCL
+    knows the rate of one. Costs that were measured for paths of a certain latency and rate hold
+    for no others: without them simulations on the result raise MissingCostError.
     """
     if resource == ALL_RATES:
         return reduce(lambda one, rate: with_faster(one, rate, factor), RATES, machine)

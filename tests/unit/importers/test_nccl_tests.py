@@ -77,6 +77,22 @@ def test_results_of_rccl_tests_are_of_rccl() -> None:
     assert found.library == "rccl 2.22.3"
 
 
+@pytest.mark.parametrize(
+    ("said", "library"),
+    [
+        ("RCCL version : 2.22.3-HEAD:7d8d67c", "rccl 2.22.3"),
+        ("NCCL version 2.18.5+cuda12.0", "nccl 2.18.5"),
+        ("HIP version  : 6.4.43484-123eb5128", "nccl"),
+    ],
+)
+def test_the_library_says_its_version_before_the_rows(said: str, library: str) -> None:
+    """Read what NCCL_DEBUG=VERSION prints; rccl-tests of 2025 also list ranks without groups."""
+    text = table(ROW).replace("nccl-library=22907", "")
+    begun = text.index("#       size")
+    found = only(f"{text[:begun]}{said}\nROCm version : 6.4.2.0-120-e7d83f5\n{text[begun:]}")
+    assert found.library == library
+
+
 def test_excerpts_of_two_runs_are_not_one() -> None:
     excerpt = "\n".join([*FOUR, COLUMNS, UNITS, ROW, FOOT])
     readings = parse_results(excerpt * 2, metadata=UserMetadata(collective="allreduce"))

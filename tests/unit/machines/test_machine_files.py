@@ -25,6 +25,11 @@ from tuner.whatif.study_spec import FileResolver, study_from_record
 
 ROOT = Path(__file__).parents[3]
 CITED = {"source": "a test", "certainty": "assumed"}
+CARD = {  # a GPU without what joins it with others
+    "pcie_rate": "pcie3-x16",
+    "memory_rate": {"value": "900GB/s", **CITED},
+    "kernel_launch": "kernel-launch",
+}
 
 
 def preset_path(name: str) -> Path:
@@ -62,7 +67,7 @@ def test_every_number_of_a_gpu_has_source_and_certainty() -> None:
         numbers = [gpu.pcie_rate, gpu.memory_rate, gpu.kernel_launch, gpu.copy_rate]
         assert gpu.memory_size is not None
         numbers.append(gpu.memory_size)
-        for number in [*numbers, *gpu.reduction.sourced_values().values(), gpu.nvlink_rate]:
+        for number in [*numbers, *gpu.reduction.sourced_values().values(), gpu.link_rate]:
             assert number.source
             assert number.certainty in CERTAINTIES
 
@@ -254,6 +259,13 @@ def fabric(**changes: Any) -> dict[str, Any]:
         ({"parts": {"ndr-port": "qpi"}}, "fabric: bandwidth: 'ndr-port' is neither a quantity"),
         ({"parts": []}, "parts must be a mapping"),
         ({"gpus": {"X": {"nvlinks": -1}}}, "gpus: X lacks 'kernel_launch'"),
+        ({"gpus": {"X": CARD}}, "gpus: X: give either nvlinks .0 on PCIe alone. or xgmi_links"),
+        ({"gpus": {"X": {**CARD, "nvlinks": 1, "xgmi_links": 1}}}, "gpus: X: give either nvlinks"),
+        ({"gpus": {"X": {**CARD, "xgmi_links": 7}}}, "give xgmi_rate if xgmi_links is not 0"),
+        (
+            {"gpus": {"X": {**CARD, "xgmi_links": 7, "nvlink_rate": "1GB/s"}}},
+            "give xgmi_rate if xgmi_links is not 0, and no other rate of links",
+        ),
         ({"paths": {}}, "paths lacks 'host'"),
         ({"paths": {"host": {"road": "host-copy"}}}, "paths: host has an unknown key 'road'"),
         ({"reductions": {"host": {"launch": "1us", **CITED}}}, "reductions: host lacks 'rate'"),

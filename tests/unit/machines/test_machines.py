@@ -26,7 +26,7 @@ from tuner.machines import (
     with_nodes,
     with_taper,
 )
-from tuner.topology import Link, NodeTopology, Placement, find_paths
+from tuner.topology import GPU_LINK_KINDS, Link, NodeTopology, Placement, find_paths
 from tuner.topology.readers.fabrics import NetworkCable, OneSwitch, fabric_topology
 from tuner.topology.readers.probed_topology import nominal_calibration
 
@@ -46,7 +46,17 @@ STRUCTURE = {  # GPUs, CPUs, NICs of a node; nodes; switches of the network
     "dgx-a100": (8, 2, 8, 140),
     "dgx-h100": (8, 2, 8, 128),
     "hgx-h200": (8, 2, 8, 128),
+    "dgx-b200": (8, 2, 8, 128),
+    "dgx-b300": (8, 2, 8, 128),
     "gb200-nvl72": (72, 36, 72, 8),
+    "gb300-nvl72": (72, 36, 72, 8),
+    "l40s": (8, 2, 4, 32),
+    "rtx-pro-6000": (8, 2, 4, 32),
+    "mi300x": (8, 2, 8, 128),
+    "mi325x": (8, 2, 8, 128),
+    "mi355x": (8, 2, 8, 64),
+    "alps": (4, 4, 4, 2688),
+    "frontier": (8, 1, 4, 9856),
     "summit": (6, 2, 2, 4608),
     "sierra": (4, 2, 2, 4320),
     "ri2": (2, 2, 1, 32),
@@ -62,12 +72,12 @@ def inside(machine: Machine) -> NodeTopology:
     return interior
 
 
-def nvlinks(machine: Machine) -> dict[tuple[int, int], Link]:
+def gpu_links(machine: Machine) -> dict[tuple[int, int], Link]:
     """Direct links between GPUs, each once."""
     return {
         (int(link.source[3:]), int(link.target[3:])): link
         for link in inside(machine).links
-        if link.kind == "nvlink"
+        if link.kind in GPU_LINK_KINDS
         and link.source < link.target
         and link.source.startswith("gpu")
         and link.target.startswith("gpu")
@@ -102,7 +112,7 @@ def test_the_file_of_a_bad_preset_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_all_presets_are_known() -> None:
     assert set(PRESETS) == set(STRUCTURE)
-    with pytest.raises(InputError, match=r"there is no preset 'dgx-3' .*; known: comet, dgx-1p, "):
+    with pytest.raises(InputError, match=r"there is no preset 'dgx-3' .*; known: alps, comet, "):
         preset("dgx-3")
     with pytest.raises(InputError, match="a machine has 1 to 65536 nodes, not 0"):
         preset("summit", 0)
@@ -179,7 +189,7 @@ def test_times_grow_with_size(name: str) -> None:
 
 
 def test_cube_mesh_of_dgx_1() -> None:
-    pascal, volta = (nvlinks(preset(name, 1)) for name in ("dgx-1p", "dgx-1v"))
+    pascal, volta = (gpu_links(preset(name, 1)) for name in ("dgx-1p", "dgx-1v"))
     assert set(pascal) == set(volta)
     assert len(pascal) == 16
     assert sum(link.count for link in pascal.values()) == 8 * 4 // 2
@@ -200,12 +210,21 @@ def ring_of(pairs: Iterable[tuple[int, int]], gpus: Sequence[int]) -> bool:
 @pytest.mark.parametrize(("gpus", "exists"), [(3, True), (4, True), (5, False), (8, True)])
 def test_nvlink_rings_of_the_first_gpus_of_dgx_1(gpus: int, exists: bool) -> None:
     """Five of eight GPUs have no ring: 0 to 3 and one that is joined with a single one of them."""
-    assert ring_of(nvlinks(preset("dgx-1p", 1)), range(gpus)) is exists
+    assert ring_of(gpu_links(preset("dgx-1p", 1)), range(gpus)) is exists
 
 
 @pytest.mark.parametrize(
     ("name", "bricks"),
-    [("dgx-2", 6), ("dgx-a100", 12), ("dgx-h100", 18), ("hgx-h200", 18), ("gb200-nvl72", 18)],
+    [
+        ("dgx-2", 6),
+        ("dgx-a100", 12),
+        ("dgx-h100", 18),
+        ("hgx-h200", 18),
+        ("dgx-b200", 18),
+        ("dgx-b300", 18),
+        ("gb200-nvl72", 18),
+        ("gb300-nvl72", 18),
+    ],
 )
 def test_nvswitches_join_all_gpus(name: str, bricks: int) -> None:
     machine = preset(name, 1)
@@ -219,6 +238,35 @@ def test_nvswitches_join_all_gpus(name: str, bricks: int) -> None:
     assert ("nvswitch_reduction" in machine.topology.capabilities) == (bricks == 18)
 
 
+def test_links_of_gpus_without_switches() -> None:
+    """GH200 share 18 NVLinks among three others; MI300X and later have one xGMI link to each."""
+    for name, kind, pairs, count in (
+        ("alps", "nvlink", 6, 6),
+        ("mi300x", "xgmi", 28, 1),
+        ("mi325x", "xgmi", 28, 1),
+        ("mi355x", "xgmi", 28, 1),
+    ):
+        links = gpu_links(preset(name, 1))
+        assert len(links) == pairs, name
+        assert {(link.kind, link.count) for link in links.values()} == {(kind, count)}
+        assert classes(preset(name, 1), "cuda") == {"nvlink"}
+
+
+def test_dies_of_frontier() -> None:
+    """Two dies of an MI250X have four links, and each die three neighbours."""
+    links = gpu_links(preset("frontier", 1))
+    assert Counter(link.count for link in links.values()) == {4: 4, 2: 2, 1: 6}
+    assert {link.kind for link in links.values()} == {"xgmi"}
+    assert set(Counter(gpu for pair in links for gpu in pair).values()) == {3}
+    assert classes(preset("frontier", 1), "cuda") == {"nvlink"}
+    near = {
+        link.source: link.target
+        for link in inside(preset("frontier", 1)).links
+        if link.target.startswith("nic") and link.source.startswith("gpu")
+    }
+    assert near == {f"gpu{number}": f"nic{number // 2}" for number in range(8)}
+
+
 @pytest.mark.parametrize(
     ("name", "rate"),
     [
@@ -228,6 +276,9 @@ def test_nvswitches_join_all_gpus(name: str, bricks: int) -> None:
         ("dgx-h100", 340.8e9),
         ("piz-daint", 10e9),
         ("kesch", 13e9),
+        ("dgx-b300", 760e9),
+        ("alps", 96e9),
+        ("frontier", 96e9),
     ],
 )
 def test_injection(name: str, rate: float) -> None:
@@ -289,7 +340,7 @@ def test_other_gpus_in_the_same_places() -> None:
     pascal = preset("dgx-1p", 2)
     volta = with_gpu(pascal, "V100")
     assert {d.product for d in inside(volta).devices if d.kind == "gpu"} == {"V100"}
-    old, new = nvlinks(pascal), nvlinks(volta)
+    old, new = gpu_links(pascal), gpu_links(volta)
     for pair, link in new.items():
         assert link.capacity == pytest.approx(old[pair].capacity / 18.41 * 21.7 * 6 / 4)
     hopper = with_gpu(preset("dgx-a100", 2), "H100")
@@ -352,6 +403,10 @@ def test_what_cannot_be_changed_is_said() -> None:
         with_taper(preset("summit", 8), 0.5)
     with pytest.raises(InputError, match="K80 has no NVLink, which summit needs"):
         with_gpu(preset("summit", 8), "K80")
+    with pytest.raises(InputError, match="MI300X has no NVLink, which dgx-h100 needs"):
+        with_gpu(preset("dgx-h100", 1), "MI300X")
+    with pytest.raises(InputError, match="H100 has no xGMI, which mi300x needs"):
+        with_gpu(preset("mi300x", 1), "H100")
     with pytest.raises(InputError, match="there is no GPU 'TPU'; known: K80, P100"):
         with_gpu(preset("summit", 8), "TPU")
     with pytest.raises(InputError, match="1 to 128 NICs, not 0"):

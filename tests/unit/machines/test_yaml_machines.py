@@ -124,10 +124,7 @@ def test_a_preset_with_changes() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (
-            "preset: summti",
-            r"there is no preset 'summti' \(did you mean 'summit'\?\); known: comet",
-        ),
+        ("preset: summti", r"there is no preset 'summti' \(did you mean 'summit'\?\); known: alps"),
         ("preset: summit\nnodes: 0", "nodes must be a whole number from 1"),
         ("preset: summit\nlinks: []", "unknown key 'links'; known: accuracy, fabric, gpu, gpus"),
         ("preset: summit\ntaper: two", "taper must be a number above 0, not 'two'"),

@@ -12,14 +12,15 @@ from tuner.algorithms import algorithm_names, available_capabilities
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.machines import PRESETS, preset
-from tuner.mpi_libraries.nccl import default_algo_proto, nccl_system_of
+from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, default_algo_proto, nccl_system_of
 from tuner.prediction.nccl_times import NCCL_NAMES, nccl_times
 from tuner.topology import CUDA, HOST, SWITCH_REDUCTION, Placement
 
 SIZES = ("1KiB", "1MiB", "4GiB")
 WITH_GPUS = (  # not found out here: that takes seconds
-    *("comet", "dgx-1p", "dgx-1v", "dgx-2", "dgx-a100", "dgx-h100", "gb200-nvl72", "hgx-h200"),
-    *("kesch", "piz-daint", "ri2", "sierra", "summit"),
+    *("alps", "comet", "dgx-1p", "dgx-1v", "dgx-2", "dgx-a100", "dgx-b200", "dgx-b300", "dgx-h100"),
+    *("frontier", "gb200-nvl72", "gb300-nvl72", "hgx-h200", "kesch", "l40s"),
+    *("mi300x", "mi325x", "mi355x", "piz-daint", "ri2", "rtx-pro-6000", "sierra", "summit"),
 )
 
 
@@ -45,7 +46,7 @@ def study_file(folder: Path, topology: str, **keys: Any) -> str:
     return str(path)
 
 
-@pytest.mark.representative("dgx-1v-1", "dgx-h100-4", "summit-64")
+@pytest.mark.representative("dgx-1v-1", "dgx-h100-4", "frontier-1", "mi300x-4", "summit-64")
 @pytest.mark.parametrize("nodes", [1, 4, 64])
 @pytest.mark.parametrize("name", WITH_GPUS)
 def test_estimate_prediction_and_study_agree(
@@ -64,11 +65,11 @@ def test_estimate_prediction_and_study_agree(
     call = ["--topology", machine, "--ppn", str(ppn), "--collective", "allreduce"]
     sizes = ["--sizes", ",".join(SIZES)]
     collnet = ["--collnet"] if SWITCH_REDUCTION in placement.topology.capabilities else []
-    expected = dict[
-        tuple[str, int], float
-    ]()  # an algorithm has the protocol that NCCL expects best
+    costs, best = dict[tuple[AlgoProto, int], float](), dict[tuple[str, int], AlgoProto]()
     for one in answered(capsys, "nccl", "estimate", *call, *sizes, "--all", *collnet):
-        expected.setdefault((one["algorithm"], one["nbytes"]), one["predicted_seconds"])
+        way = AlgoProto(one["algorithm"], one["protocol"])
+        costs[way, one["nbytes"]] = one["predicted_seconds"]
+        best.setdefault((one["algorithm"], one["nbytes"]), way)
     named = ["--algorithm", ",".join(own), "--memory", "cuda"]
     predicted = answered(capsys, "simulate", *call, *sizes, *named)
     vary = {"nodes": [nodes], "ppn": [ppn], "memory": ["cuda"]}
@@ -80,9 +81,10 @@ def test_estimate_prediction_and_study_agree(
         for one in point["candidates"]
     }
     for one in predicted:
-        key = NCCL_NAMES[one["algorithm"]], one["nbytes"]
+        way = best[NCCL_NAMES[one["algorithm"]], one["nbytes"]]
+        run = NcclPredictor(placement).run_algo_proto(Collective.ALLREDUCE, way, one["nbytes"])
         assert one["predicted_by"] == "nccl"
-        assert one["seconds"] == pytest.approx(expected[key], rel=1e-9)
+        assert one["seconds"] == pytest.approx(costs[run, one["nbytes"]], rel=1e-9)
         assert studied[one["algorithm"], one["nbytes"]] == pytest.approx(one["seconds"], rel=1e-9)
     assert len(predicted) == len(studied) == len(own) * len(SIZES)
 

@@ -26,7 +26,7 @@ def xgmi(topology: Topology) -> dict[tuple[str, str], tuple[float, int]]:
     links = {
         (link.source, link.target): (link.capacity, link.count)
         for link in node.node_topology.links
-        if link.kind == "nvlink"
+        if link.kind == "xgmi"
     }
     assert all(links[b, a] == link for (a, b), link in links.items())
     return {(a, b): link for (a, b), link in links.items() if a < b}

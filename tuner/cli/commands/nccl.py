@@ -226,12 +226,14 @@ def run_estimate(options: argparse.Namespace) -> None:
 
     def show() -> None:
         rings = predictor.system.ring
+        is_current = version == nccl.CURRENT_VERSION
+        library = predictor.formulas.title if is_current else f"NCCL {version}"
         title = (
-            f"NCCL {version}, {collective} of {placement.p} GPUs on {topology.name}:"
+            f"{library}, {collective} of {placement.p} GPUs on {topology.name}:"
             f" {rings.channels} rings of {rings.bw_inter / 1e9:g} GB/s"
         )
         _print(title, records, all_listed=options.all)
-        if version == nccl.CURRENT_VERSION:
+        if is_current:
             calls = [(predictor.system.nodes, nbytes) for nbytes in options.sizes]
             print_text(machine.accuracy_sentence({NCCL}, calls))
 

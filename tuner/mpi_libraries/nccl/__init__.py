@@ -2,12 +2,7 @@
 
 from tuner.mpi_libraries.nccl.channels import Rings, find_rings
 from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto, table_row
-from tuner.mpi_libraries.nccl.default_choice import (
-    CURRENT_VERSION,
-    VERSIONS,
-    default_algo_proto,
-    estimate_times,
-)
+from tuner.mpi_libraries.nccl.default_choice import VERSIONS, default_algo_proto, estimate_times
 from tuner.mpi_libraries.nccl.fitted import (
     attribute_samples,
     fit_all,
@@ -15,6 +10,7 @@ from tuner.mpi_libraries.nccl.fitted import (
     fit_latency_bandwidth,
     seconds_from_busbw,
 )
+from tuner.mpi_libraries.nccl.formulas import CURRENT_VERSION, formulas_of
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
 from tuner.mpi_libraries.nccl.predictor import COSTS_OF_GPUS, NcclPredictor, NcclTerms
@@ -46,6 +42,7 @@ __all__ = [
     "fit_all",
     "fit_costs",
     "fit_latency_bandwidth",
+    "formulas_of",
     "nccl_system_of",
     "network_limit",
     "nominal_nic_rate",

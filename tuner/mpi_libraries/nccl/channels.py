@@ -69,6 +69,18 @@ def compute_capability(node_topology: NodeTopology) -> int:
     return found
 
 
+def amd_architecture(node_topology: NodeTopology) -> str:
+    """Return the architecture of the node's first GPU if it is AMD's, else ""."""
+    gpus = node_topology.device_indices(GPU)
+    product = node_topology.devices[int(gpus[0])].product if len(gpus) else ""
+    return gpu_products.amd_architecture(product)
+
+
+def xgmi_link_bandwidth(node_topology: NodeTopology) -> float:
+    """Return the bandwidth (B/s) of an xGMI link in RCCL's model."""
+    return gpu_products.XGMI_BANDWIDTHS[amd_architecture(node_topology)]
+
+
 def cpu_vendor(node_topology: NodeTopology) -> str:
     """Return the vendor of the node's CPU; Intel unless the product says otherwise."""
     cpus = node_topology.device_indices(CPU)

@@ -44,7 +44,8 @@ class AlgoProto:
 Latencies = Mapping[AlgoProto, float]
 
 
-def _numbers(text: str) -> tuple[float, ...]:
+def numbers(text: str) -> tuple[float, ...]:
+    """Return the numbers of a text that spaces separate."""
     return tuple(map(float, text.split()))
 
 
@@ -181,14 +182,14 @@ RING_LL128_256 = {
 
 # Fraction of a tree's bandwidth that a message of 64 B, 128 B, 256 B, ... reaches: powers of two.
 TREE_CORRECTION_2307 = {
-    LL: _numbers("1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1"),
-    LL128: _numbers("1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1"),
-    SIMPLE: _numbers(".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9"),
+    LL: numbers("1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1"),
+    LL128: numbers("1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1"),
+    SIMPLE: numbers(".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9"),
 }
 TREE_CORRECTION_284 = {
-    LL: _numbers("1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1"),
-    LL128: _numbers("1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .5 .6 .6 .7 .7 .8 .9 .9 1"),
-    SIMPLE: _numbers(".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .5 .5 .6 .6 .7 .8 .9"),
+    LL: numbers("1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1"),
+    LL128: numbers("1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .5 .6 .6 .7 .7 .8 .9 .9 1"),
+    SIMPLE: numbers(".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .5 .5 .6 .6 .7 .8 .9"),
 }
 
 # topo.h; its values for NVLink and PCIe are in tuner.topology.readers.node_builder
@@ -215,13 +216,13 @@ INTRA_NODE_SPEEDS_GB_S = {
     BLACKWELL: (90.0, 80.0, 70.0, 60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0),
 }
 INTER_NODE_SPEEDS_GB_S = {
-    0: _numbers(
+    0: numbers(
         "48.0 30.0 28.0 24.0 20.0 18.0 15.0 12.0 10.0 9.0 7.0 6.0 5.0 4.0 3.0 2.4 1.2 .24 .12"
     ),
-    HOPPER: _numbers(
+    HOPPER: numbers(
         "48.0 45.0 42.0 40.0 30.0 24.0 22.0 20.0 17.5 15.0 12.0 6.0 3.0 2.4 1.2 .24 .12"
     ),
-    BLACKWELL: _numbers(
+    BLACKWELL: numbers(
         "96.0 48.0 45.1 42.0 40.0 30.0 24.0 22.0 20.0 17.5 15.0 12.0 6.0 3.0 2.4 1.2 .24 .12"
     ),
 }

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.mpi_libraries.nccl import model_v2_4, model_v2_5, model_v2_30
+from tuner.mpi_libraries.nccl import model_v2_4, model_v2_5
 from tuner.mpi_libraries.nccl.constants import RING, AlgoProto
+from tuner.mpi_libraries.nccl.formulas import CURRENT_VERSION, formulas_of
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
 from tuner.mpi_libraries.nccl.system import NcclSystem
 
-EARLIEST_VERSION, CURRENT_VERSION = "2.4.8", "2.30.7"
+EARLIEST_VERSION = "2.4.8"
 VERSIONS = (EARLIEST_VERSION, *model_v2_5.RELEASES, CURRENT_VERSION)
 
 
@@ -33,6 +34,11 @@ def estimate_times(
     """
     if version not in VERSIONS:
         raise InputError(f"NCCL's choice is known of {', '.join(VERSIONS)}, not of {version!r}")
+    if system.architecture and version != CURRENT_VERSION:
+        raise InputError(
+            f"NCCL {version} does not run on AMD's GPUs ({system.architecture}): leave the version"
+            f" out for {formulas_of(system).title}"
+        )
     if collective not in NCCL_COLLECTIVES:
         raise InputError(f"NCCL chooses for {', '.join(NCCL_COLLECTIVES)}, not for {collective}")
     if system.p < 2 or nbytes < 1:
@@ -54,8 +60,9 @@ def cost_models(
 ) -> dict[AlgoProto, LatencyBandwidth]:
     """Return a model, from the version's own constants, for every pair available here."""
     if version == CURRENT_VERSION:
-        ways = model_v2_30.available_algo_protos(system, collective)
-        return {way: model_v2_30.cost_model(system, collective, way) for way in ways}
+        known = formulas_of(system)
+        ways = known.available(system, collective)
+        return {way: known.cost_model(system, collective, way) for way in ways}
     if version in model_v2_5.RELEASES:
         ways = model_v2_5.available_algo_protos(system, collective, version)
         return {way: model_v2_5.cost_model(system, collective, way, version) for way in ways}
@@ -71,7 +78,7 @@ def size_factors(
 ) -> tuple[float, float]:
     """Return the factors of latency and bandwidth in a version at a size."""
     if version == CURRENT_VERSION:
-        return model_v2_30.size_factors(system, collective, algo_proto, nbytes)
+        return formulas_of(system).size_factors(system, collective, algo_proto, nbytes)
     if version in model_v2_5.RELEASES:
         return model_v2_5.size_factors(system, collective, algo_proto, nbytes, version)
     return 1.0, 1.0
@@ -84,7 +91,9 @@ def default_algo_proto(
     version: str = CURRENT_VERSION,
     fitted_models: Mapping[AlgoProto, LatencyBandwidth] | None = None,
 ) -> AlgoProto:
-    """Return NCCL's default: the pair that it expects to be fastest.
+    """Return the default of NCCL or RCCL: the pair that it expects to be fastest.
+
+    RCCL takes the algorithm of it, and the protocol by size.
 
     Raises as `estimate_times`.
     """
@@ -95,4 +104,5 @@ def default_algo_proto(
         found = estimate_times(system, collective, nbytes, version)
         return next(w for w in found if (w.algorithm == RING) == (nbytes > limit))
     found = estimate_times(system, collective, nbytes, version, fitted_models)
-    return min(found, key=lambda way: found[way])
+    best = min(found, key=lambda way: found[way])
+    return formulas_of(system).run_algo_proto(system, collective, best, nbytes)

@@ -35,13 +35,8 @@ from tuner.mpi_libraries.nccl.constants import (
 )
 from tuner.mpi_libraries.nccl.default_choice import cost_models, estimate_times
 from tuner.mpi_libraries.nccl.fabric import WIRE_BYTES, FabricBound
-from tuner.mpi_libraries.nccl.model_v2_30 import (
-    LATENCY_TABLE,
-    cost_model,
-    hops_inside,
-    latency_of_all_hops,
-    size_factors,
-)
+from tuner.mpi_libraries.nccl.formulas import formulas_of
+from tuner.mpi_libraries.nccl.model_v2_30 import LATENCY_TABLE, hops_inside
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
 from tuner.mpi_libraries.nccl.system import (
     ChannelGraph,
@@ -64,7 +59,7 @@ COUNTED_HOP = LATENCY_TABLE.nvlink[AlgoProto(RING, LL)]
 
 # By compute capability: fitted to results of A100, H100 and B200, 512 bytes to 512 MiB on 2, 4 and
 # 8 GPUs (tests/bench/nccl_errors.py). Nobody measured the GPUs before these: for them it is what
-# NCCL counts, and the rate of A100.
+# NCCL counts, and the rate of A100; so it is for AMD's, with what RCCL counts.
 COSTS_OF_GPUS = {
     0: NcclCosts(launch=COUNTED_LAUNCH, hop=COUNTED_HOP, simple=0.0, copy_rate=370e9),
     AMPERE: NcclCosts(launch=9.1e-6, hop=0.9e-6, simple=19e-6, copy_rate=370e9),
@@ -120,6 +115,7 @@ class NcclPredictor:
         system = nccl_system_of(placement, collnet, False, rate_factor) if faster else self.system
         self._reached = _with_reached_rates(system, placement)
         self._fabric = FabricBound(placement)
+        self.formulas = formulas_of(self.system)
         self._latency_factor = latency_factor
         known = table_row(COSTS_OF_GPUS, self.system.compute_capability)
         self.costs = costs or placement.topology.nccl or known
@@ -129,6 +125,10 @@ class NcclPredictor:
         if collective not in NCCL_COLLECTIVES:
             return ()
         return tuple(cost_models(self.system, collective))
+
+    def run_algo_proto(self, collective: Collective, way: AlgoProto, nbytes: int) -> AlgoProto:
+        """Return what runs where the library expects a pair to be fastest."""
+        return self.formulas.run_algo_proto(self.system, collective, way, nbytes)
 
     def expected_seconds(self, collective: Collective, nbytes: int) -> dict[AlgoProto, float]:
         """Return NCCL's own expectation; see `estimate_times`."""
@@ -142,13 +142,14 @@ class NcclPredictor:
 
     def terms(self, collective: Collective, way: AlgoProto, nbytes: int) -> NcclTerms:
         """Return what the time of a call consists of."""
-        model, system = cost_model(self._reached, collective, way), self._reached
-        of_latency, of_bandwidth = size_factors(system, collective, way, nbytes)
+        system, known = self._reached, self.formulas
+        model = known.cost_model(system, collective, way)
+        of_latency, of_bandwidth = known.sustained_factors(system, collective, way, nbytes)
         bandwidth = min(model.bandwidth * of_bandwidth, self._fabric.bandwidth(collective, way))
         latency = model.latency * of_latency
         is_ring = way.algorithm == RING
         if collective.is_rooted and is_ring:
-            latency = latency_of_all_hops(system, collective, way)
+            latency = known.latency_of_all_hops(system, collective, way)
         hops = hops_inside(system, collective, way.algorithm) * of_latency
         copies = is_ring and not collective.is_rooted
         return NcclTerms(
@@ -165,7 +166,8 @@ class NcclPredictor:
         """Return how long filling and draining the buffers takes."""
         system = self._reached
         between = way.algorithm == RING and way.protocol == SIMPLE and system.nodes > 1
-        if collective.is_rooted or not (between or way.algorithm in HEAD_ALGORITHMS):
+        fills = self.formulas.fills_buffers and not collective.is_rooted
+        if not (fills and (between or way.algorithm in HEAD_ALGORITHMS)):
             return 0.0
         shares, most = (system.p, MAX_RING_FILL) if between else (system.ppn, MAX_FILL)
         of_share = min(FILL_BYTES / bandwidth, MAX_FILL_SECONDS)

@@ -30,6 +30,7 @@ from tuner.mpi_libraries.nccl.constants import (
     NIC_RATES_GBIT_S,
     table_row,
 )
+from tuner.mpi_libraries.nccl.rccl_constants import TUNINGS
 from tuner.topology import (
     CPU,
     CUDA,
@@ -38,6 +39,7 @@ from tuner.topology import (
     NVLINK,
     NVSWITCH_REDUCTION,
     SWITCH_REDUCTION,
+    XGMI_LINK,
     NodeTopology,
     Placement,
 )
@@ -87,7 +89,7 @@ class Speeds:
 class NcclSystem:
     """The GPUs of a placement as NCCL sees them.
 
-    compute_capability  60 Pascal, 70 Volta, ..., 100 Blackwell
+    compute_capability  60 Pascal, 70 Volta, ..., 100 Blackwell; 0 for AMD's GPUs
     ring                channels of rings
     tree                channels of trees and chains
     head_channels       channels with a head GPU each, through an NVSwitch: NVLS, CollNetDirect
@@ -98,6 +100,7 @@ class NcclSystem:
     nvswitch_reduction  NVSwitches reduce (NVLink SHARP)
     switch_reduction    the network's switches reduce (SHARP), and NCCL may use them
     rate_factor         factor of the caps in NCCL's tables
+    architecture        of AMD's GPUs, which run RCCL: `gfx942`; "" for others
     """
 
     nodes: int
@@ -114,6 +117,7 @@ class NcclSystem:
     nvswitch_reduction: bool = False
     switch_reduction: bool = False
     rate_factor: float = 1.0
+    architecture: str = ""
 
     @property
     def p(self) -> int:
@@ -136,8 +140,25 @@ def nccl_system_of(
     nodes, ranks = np.unique(placement.node_of, return_counts=True)
     interior, ppn = _checked_interior(placement, nodes, ranks), int(ranks[0])
     gpus = [interior.devices[int(i)].name for i in interior.device_indices(GPU)[:ppn]]
-    generation = channels.compute_capability(interior)
     nics = _nic_bandwidths(placement, interior) if len(nodes) > 1 else []
+    architecture = channels.amd_architecture(interior)
+    if architecture:
+        _require_known(architecture)
+        rings = _xgmi_graph(interior, gpus, nics)
+        return NcclSystem(
+            nodes=len(nodes),
+            ppn=ppn,
+            compute_capability=0,
+            ring=rings,
+            tree=rings,
+            head_channels=None,
+            rings_on_nvlink=True,
+            cpu_vendor=channels.cpu_vendor(interior),
+            same_ring_order=False,
+            nics_are_local=not nics or _nics_are_local(placement, interior, 0),
+            architecture=architecture,
+        )
+    generation = channels.compute_capability(interior)
     inside = channels.find_rings(interior, gpus) if ppn > 1 else None
     speeds = Speeds(generation, rate_factor)
     ring, tree = _ring_and_tree_graphs(
@@ -296,6 +317,37 @@ def _nics_are_local(
         for _, route in _nic_routes(placement, node_topology)
         for i in route
     )
+
+
+def _require_known(architecture: str) -> None:
+    if architecture not in TUNINGS:
+        raise InputError(
+            f"RCCL's estimates are known of {', '.join(TUNINGS)}, not of {architecture}"
+        )
+
+
+def _xgmi_graph(
+    node_topology: NodeTopology, gpus: Sequence[str], nics: Sequence[float]
+) -> ChannelGraph:
+    """Return RCCL's channels: together they carry what the xGMI links of one GPU do.
+
+    RCCL lists rings for the machines that it knows, and takes the GPU with most links to others
+    (getTotalBw in src/graph/search.cc). A GPU alone on its node sends through NICs.
+    """
+    links = [
+        sum(
+            link.count
+            for link in node_topology.links
+            if link.kind == XGMI_LINK and link.source == gpu and link.target in gpus
+        )
+        for gpu in gpus
+    ]
+    if max(links):
+        rate = channels.xgmi_link_bandwidth(node_topology)
+        return ChannelGraph(max(links), rate, rate)
+    if not nics:
+        raise InputError("RCCL's rings are known over xGMI, and these GPUs have no such links")
+    return ChannelGraph(1, sum(nics), sum(nics))
 
 
 def _ring_and_tree_graphs(

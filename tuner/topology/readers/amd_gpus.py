@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations, combinations_with_replacement, permutations
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.topology import CPU, GPU, Node, Topology
+from tuner.topology import CPU, GPU, XGMI_LINK, Node, Topology
 from tuner.topology.readers.gpu_products import DEFAULT_XGMI_BANDWIDTH, UNNAMED_GPUS
 from tuner.topology.readers.node_builder import (
     DEFAULT_PCIE_BANDWIDTH,
@@ -159,7 +159,7 @@ def amd_topology(pairs: GpuPairs, numa_nodes: Mapping[str, str]) -> Topology:
         plan.attach(cpus[cpu_of[name]], PciBranch(DEFAULT_PCIE_BANDWIDTH, gpus[name]))
     plan.connect_cpus(list(cpus.values()), SOCKET_BANDWIDTH_AMD)
     for (a, b), (rate, count) in links.items():
-        plan.connect(gpus[a], gpus[b], rate or DEFAULT_XGMI_BANDWIDTH, "nvlink", count or 1)
+        plan.connect(gpus[a], gpus[b], rate or DEFAULT_XGMI_BANDWIDTH, XGMI_LINK, count or 1)
     node = Node(UNNAMED_NODE, node_topology=plan.build())
     assumes_rates = any(not rate for rate, _ in links.values())
     assumes_cpus = len(cpus) < 2 <= len(names) and not numa_nodes

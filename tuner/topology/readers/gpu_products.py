@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tuner.base.errors import InputError
 from tuner.base.spelling import unknown_name
-from tuner.topology import GPU, NodeTopology, Topology
+from tuner.topology import GPU, GPU_LINK_KINDS, NodeTopology, Topology
 
 COMPUTE_CAPABILITIES = {
     "K80": 37,
@@ -15,6 +15,7 @@ COMPUTE_CAPABILITIES = {
     "V100": 70,
     "A100": 80,
     "A800": 80,
+    "L40S": 89,
     "H100": 90,
     "H200": 90,
     "H800": 90,
@@ -22,6 +23,7 @@ COMPUTE_CAPABILITIES = {
     "B200": 100,
     "GB200": 100,
     "B300": 103,
+    "RTX PRO 6000": 120,
 }
 # from the list of accelerators in AMD's documentation of ROCm
 AMD_ARCHITECTURES = {
@@ -63,6 +65,12 @@ def compute_capability(product: str) -> int | None:
     return max(found, default=None)
 
 
+def amd_architecture(product: str) -> str:
+    """Return the architecture of one of AMD's GPUs, such as `gfx942`; "" for others."""
+    found = AMD_ARCHITECTURES.get(product, product)
+    return found if found in XGMI_BANDWIDTHS else ""
+
+
 def nvlink_bandwidth(capability: int) -> float:
     """Return bytes per second of one NVLink for a CUDA compute capability (80 for 8.0)."""
     known = [version for version in NVLINK_BANDWIDTHS if version <= capability]
@@ -74,7 +82,7 @@ def _link_bandwidth(product: str) -> float | None:
     capability = compute_capability(product)
     if capability is not None:
         return nvlink_bandwidth(capability)
-    return XGMI_BANDWIDTHS.get(AMD_ARCHITECTURES.get(product, product))
+    return XGMI_BANDWIDTHS.get(amd_architecture(product))
 
 
 def with_gpu(topology: Topology, product: str) -> Topology:
@@ -110,7 +118,7 @@ def _with_product(interior: NodeTopology, product: str, rate: float) -> NodeTopo
     )
     links = (
         replace(link, capacity=link.count * rate)
-        if link.kind == "nvlink" and unnamed & {link.source, link.target}
+        if link.kind in GPU_LINK_KINDS and unnamed & {link.source, link.target}
         else link
         for link in interior.links
     )

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.topology import CPU, GPU, NIC, Node, Topology
+from tuner.topology import CPU, GPU, NIC, NVLINK, XGMI_LINK, Node, Topology
 from tuner.topology.readers.node_builder import (
     DEFAULT_PCIE_BANDWIDTH,
     UNNAMED_NODE,
@@ -39,7 +39,10 @@ PCI_TREE_TYPES = ("Bridge", "PCIDev")
 OPENCL_NAME = re.compile(r"opencl[0-9]+d[0-9]+")
 GPU_NAME = re.compile(r"(?:nvml|cuda|rsmi)([0-9]{1,6})")
 PCI_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):[0-9a-f]{4}\]")
-LINK_MATRICES = ("NVLinkBandwidth", "XGMIBandwidth")  # MB/s, 0 where there is no link
+LINK_MATRICES = {  # MB/s, 0 where there is no link -> kind of the links
+    "NVLinkBandwidth": NVLINK,
+    "XGMIBandwidth": XGMI_LINK,
+}
 SELF_BANDWIDTH = 1_000_000  # entries of an object with itself are this or 0
 MAX_MATRIX_OBJECTS = 500  # objects in one matrix
 
@@ -271,7 +274,8 @@ def _connect_matrix(element: XmlElement, drawn: _NodeGraph) -> None:
         if one and not other and objects[b].startswith("PCIDev:"):
             switches.setdefault(objects[b], {})[one] = rate
         elif one and other and one != other:
-            drawn.builder.connect(one, other, rate, "nvlink", nvlink_count(rate))
+            kind = LINK_MATRICES[element.attributes["name"]]
+            drawn.builder.connect(one, other, rate, kind, nvlink_count(rate))
     _connect_nvswitches(drawn.builder, list(switches.values()))
 
 

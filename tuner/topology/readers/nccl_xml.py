@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.topology import CPU, GPU, NIC, Node, Topology
+from tuner.topology import CPU, GPU, GPU_LINK_KINDS, NIC, NVLINK, Node, Topology
 from tuner.topology.readers.gpu_products import (
     DEFAULT_XGMI_BANDWIDTH,
     UNNAMED_GPUS,
@@ -33,7 +33,6 @@ from tuner.topology.readers.safe_xml import XmlElement, parse_xml
 VERSIONS = ("1", "2")  # the second is RCCL's
 GPU_CLASSES = ("0x03", "0x12")  # displays and accelerators
 NIC_CLASS, NVSWITCH_CLASS, POWER_CLASS = "0x02", "0x0680", "0x068001"  # the last one: a POWER9 CPU
-GPU_LINKS = ("nvlink", "xgmi")
 OLD_ARCHITECTURES = {"910": "90a"}  # what RCCL called gfx90a until 2023, from its archinfo.cc
 MAX_LANES = 32
 MAX_LINK_COUNT = 64
@@ -150,21 +149,21 @@ class _NodeGraph:
             count = link.int_attribute("count", 1, MAX_LINK_COUNT)
             if link.name == "c2c":
                 rate = link.int_attribute("bw", 0, MAX_BANDWIDTH_MB_S) * 1e6
-                self.connect_to_cpu(name, rate, count)
-            elif link.name in GPU_LINKS and kind == POWER_CLASS:
-                self.connect_to_cpu(name, _link_rate(gpu, link), count)
-            elif link.name in GPU_LINKS and kind.startswith(NVSWITCH_CLASS):
+                self.connect_to_cpu(name, rate, count, NVLINK)
+            elif link.name in GPU_LINK_KINDS and kind == POWER_CLASS:
+                self.connect_to_cpu(name, _link_rate(gpu, link), count, link.name)
+            elif link.name in GPU_LINK_KINDS and kind.startswith(NVSWITCH_CLASS):
                 self.nvswitch_link_counts[name] += count
                 self.link_rates[name, ""] = _link_rate(gpu, link)
-            elif link.name in GPU_LINKS:
+            elif link.name in GPU_LINK_KINDS:
                 pair = name, self.gpu_at_address.get(_address(link, "target"), "")
                 self.link_counts[pair] += count
                 self.link_rates[pair], self.link_elements[pair] = _link_rate(gpu, link), link
 
-    def connect_to_cpu(self, gpu: str, rate: float, count: int) -> None:
+    def connect_to_cpu(self, gpu: str, rate: float, count: int, kind: str) -> None:
         """Add a link between a GPU and the CPU it is attached to."""
         if rate > 0 and count > 0:
-            self.builder.connect(gpu, self.cpu_of[gpu], rate * count, "nvlink", count)
+            self.builder.connect(gpu, self.cpu_of[gpu], rate * count, kind, count)
 
     def connect_gpus(self) -> None:
         """Add the links between GPUs, direct or through NVSwitches."""
@@ -175,7 +174,8 @@ class _NodeGraph:
                     f" {self.link_counts[b, a]} back"
                 )
             if b and a != b and count > 0:
-                self.builder.connect(a, b, self.link_rates[a, b] * count, "nvlink", count)
+                kind = self.link_elements[a, b].name
+                self.builder.connect(a, b, self.link_rates[a, b] * count, kind, count)
         counts = {gpu: count for gpu, count in self.nvswitch_link_counts.items() if count > 0}
         if counts:
             self.builder.add_nvswitch(
@@ -217,7 +217,7 @@ def _links(gpu: XmlElement) -> list[XmlElement]:
 
 def _cautions(gpus: list[XmlElement]) -> Iterator[str]:
     """Yield a caution for each product of which nothing says how fast its links are."""
-    linked = [gpu for gpu in gpus if any(link.name in GPU_LINKS for link in _links(gpu))]
+    linked = [gpu for gpu in gpus if any(link.name in GPU_LINK_KINDS for link in _links(gpu))]
     for product in sorted({_product(gpu) for gpu in linked}):
         if not product:
             yield UNNAMED_GPUS

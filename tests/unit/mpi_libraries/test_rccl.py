@@ -1,0 +1,167 @@
+"""Compare RCCL's estimates with arithmetic by hand, and predictions with measured times."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from tuner.base.errors import InputError
+from tuner.core.collective import Collective
+from tuner.machines import preset
+from tuner.machines.yaml_machines import machine_from_yaml
+from tuner.mpi_libraries import nccl
+from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, default_algo_proto
+from tuner.prediction.nccl_times import nccl_absence, nccl_times
+from tuner.topology import CUDA, Placement
+
+RING_LL, RING_LL128, RING = (AlgoProto("ring", name) for name in ("LL", "LL128", "Simple"))
+TREE = AlgoProto("tree", "Simple")
+
+LINK = {"bandwidth": "12GB/s", "latency": "0us"}
+
+# Microseconds of allreduces of 2 MiB, 4 MiB, ... 8 GiB on one node with eight MI300X, out of place:
+# rccl-tests a7809b3, github.com/hisohara/ai-scripts, training/01_rccl-smoketest/README.md
+MI300X_FROM_2_MIB = (
+    *(36.68, 52.96, 84.78, 149.9, 246.3, 432.5, 800.3, 1540.4, 3027.1, 5990.7),
+    *(11940, 23841, 47617),
+)
+
+# Microseconds of rings of 4, 8 and 16 GiB on nodes with eight MI325X, by their number: as above
+MI325X_BY_NODES = {
+    1: (23719, 47217, 94222),
+    2: (23192, 46123, 91973),
+    4: (23904, 47563, 94942),
+    8: (24572, 48321, 96405),
+}
+
+
+def on(name: str, nodes: int, ppn: int = 8) -> NcclPredictor:
+    return NcclPredictor(Placement.block(preset(name, nodes).topology, ppn))
+
+
+def test_published_times_of_mi300x_above_a_mebibyte() -> None:
+    predictor, errors = on("mi300x", 1), []
+    for power, measured in enumerate(MI300X_FROM_2_MIB, start=21):
+        way = default_algo_proto(predictor.system, Collective.ALLREDUCE, 1 << power)
+        assert way == RING
+        predicted = predictor.predicted_seconds(Collective.ALLREDUCE, 1 << power)[way]
+        errors.append(abs(predicted / (measured * 1e-6) - 1))
+    assert median(errors) < 0.03
+    assert max(errors[2:]) < 0.1
+    assert max(errors) < 0.6
+
+
+@pytest.mark.parametrize("nodes", MI325X_BY_NODES)
+def test_published_times_of_rings_of_mi325x(nodes: int) -> None:
+    predictor = on("mi325x", nodes)
+    for power, measured in enumerate(MI325X_BY_NODES[nodes], start=32):
+        predicted = predictor.predicted_seconds(Collective.ALLREDUCE, 1 << power)[RING]
+        assert predicted == pytest.approx(measured * 1e-6, rel=0.25)
+
+
+def test_a_ring_as_computed_by_hand() -> None:
+    """Count seven links of 48 GB/s, 14 hops of 2.1 us and 17 us, 14 of 8 parts on each link."""
+    expected = on("mi300x", 1).expected_seconds(Collective.ALLREDUCE, 1 << 30)
+    assert expected[RING] == pytest.approx(17e-6 + 14 * 2.1e-6 + (1 << 30) * 14 / 8 / (7 * 48e9))
+    assert expected[RING_LL] == pytest.approx(
+        12e-6 + 14 * 0.8e-6 + (1 << 30) * 14 / 8 / (7 * 48e9 * 0.08)
+    )
+    few = on("mi300x", 1, 4).expected_seconds(Collective.ALLGATHER, 1 << 20)
+    assert few[RING] == pytest.approx(17e-6 + 3 * 2.1e-6 + (1 << 20) * 3 / 4 / (3 * 48e9))
+
+
+def test_hops_between_nodes_as_computed_by_hand() -> None:
+    """Take 2 us of an EPYC to post, three times in Simple, and the factors of 64 MiB."""
+    expected = on("mi300x", 4).expected_seconds(Collective.ALLREDUCE, 1 << 26)
+    latency = 17e-6 + (62 - 6) * 6e-6 + 6 * 320e-6
+    assert expected[RING] == pytest.approx(latency + (1 << 26) * 62 / 32 / (336e9 * 0.1))
+    tree = 17e-6 + 2 * (7 * 2.3e-6 + 2 * 25e-6)
+    assert expected[TREE] == pytest.approx(tree + (1 << 26) * 2 / (336e9 * 0.59 * 1.0))
+
+
+def test_broadcasts_pass_every_hop() -> None:
+    expected = on("mi300x", 1).expected_seconds(Collective.BCAST, 1 << 20)
+    assert expected[RING] == pytest.approx(17e-6 + 8 * 2.3e-6 + (1 << 20) / 336e9)
+    assert expected[RING_LL] == pytest.approx(
+        12e-6 + 8 * 0.8e-6 + (1 << 20) / (336e9 * 0.08 * 1.65)
+    )
+
+
+def test_what_each_architecture_has() -> None:
+    cdna3 = on("mi300x", 1).algo_protos(Collective.ALLREDUCE)
+    assert TREE not in cdna3
+    assert RING_LL128 in cdna3
+    assert TREE in on("mi355x", 2).algo_protos(Collective.ALLREDUCE)
+    cdna2 = on("frontier", 1).algo_protos(Collective.ALLREDUCE)
+    assert {way.protocol for way in cdna2} == {"LL", "Simple"}
+    assert TREE in cdna2
+    assert {way.algorithm for way in on("frontier", 2).algo_protos(Collective.ALLGATHER)} == {
+        "ring"
+    }
+    assert on("frontier", 1).system.ring == nccl.ChannelGraph(7, 36e9, 36e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "collective", "nbytes", "protocol"),
+    [
+        ("mi300x", 2, Collective.ALLREDUCE, 524288, "LL"),
+        ("mi300x", 2, Collective.ALLREDUCE, 524289, "LL128"),
+        ("mi300x", 2, Collective.ALLREDUCE, 4415058, "Simple"),
+        ("mi300x", 3, Collective.ALLREDUCE, 4415058, "LL128"),
+        ("mi300x", 2, Collective.ALLGATHER, 16 * 98304, "LL"),
+        ("mi300x", 2, Collective.ALLGATHER, 16 * 98305, "LL128"),
+        ("mi300x", 1, Collective.REDUCE_SCATTER, 8 * 352128, "LL"),
+        ("mi300x", 1, Collective.REDUCE_SCATTER, 8 * 352129, "Simple"),
+        ("mi355x", 1, Collective.REDUCE_SCATTER, 8 * 1048576, "LL"),
+        ("frontier", 1, Collective.REDUCE_SCATTER, 8 * 352128, "Simple"),
+    ],
+)
+def test_protocols_by_size(
+    name: str, nodes: int, collective: Collective, nbytes: int, protocol: str
+) -> None:
+    assert default_algo_proto(on(name, nodes).system, collective, nbytes).protocol == protocol
+
+
+def test_a_gpu_alone_on_its_node_sends_through_its_nic() -> None:
+    system = on("mi300x", 2, 1).system
+    assert system.ring.bw_inter == pytest.approx(48e9)
+    assert NcclPredictor(
+        Placement.block(preset("frontier", 2).topology, 1)
+    ).system.ring.bw_inter == pytest.approx(24e9)
+
+
+def test_simulations_take_the_protocol_that_runs() -> None:
+    times = nccl_times(Placement.block(preset("mi300x", 1).topology, 8), CUDA)
+    assert times is not None
+    assert times.algorithms(Collective.ALLREDUCE) == ("nccl_ring", "nccl_tree")
+    predicted = on("mi300x", 1).predicted_seconds(Collective.REDUCE_SCATTER, 1 << 21)
+    assert times.seconds(Collective.REDUCE_SCATTER, "nccl_ring", 1 << 21) == predicted[RING_LL]
+
+
+def test_what_is_not_known_is_said() -> None:
+    with pytest.raises(InputError, match=r"2\.4\.8 does not run on AMD's GPUs \(gfx942\): leave"):
+        default_algo_proto(on("mi300x", 1).system, Collective.ALLREDUCE, 8, "2.4.8")
+    topology = machine_from_yaml(
+        {
+            "name": "old",
+            "nodes": 1,
+            "latency": "1us",
+            "bandwidth": "1GB/s",
+            "interior": {
+                "devices": [
+                    {"name": "cpu", "kind": "cpu", "cores": 1},
+                    {"name": "gpu", "kind": "gpu", "count": 2, "product": "MI100"},
+                    {"name": "nic", "kind": "nic"},
+                ],
+                "links": [
+                    {"attach": "gpu", "to": "cpu", "kind": "pcie", **LINK},
+                    {"attach": "nic", "to": "cpu", "kind": "pcie", **LINK},
+                ],
+            },
+        }
+    ).topology
+    placement = Placement.block(topology, 2)
+    with pytest.raises(InputError, match=r"known of gfx90a, gfx942, gfx950, not of gfx908"):
+        NcclPredictor(placement)
+    assert "not of gfx908" in nccl_absence(["nccl_ring"], placement)

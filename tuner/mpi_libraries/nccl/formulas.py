@@ -1,0 +1,66 @@
+"""What a library expects of a call on its GPUs: the formulas of the current NCCL and of RCCL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuner.core.collective import Collective
+from tuner.mpi_libraries.nccl import model_rccl, model_v2_30
+from tuner.mpi_libraries.nccl.constants import AlgoProto
+from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
+from tuner.mpi_libraries.nccl.rccl_constants import TITLE
+from tuner.mpi_libraries.nccl.system import NcclSystem
+
+CURRENT_VERSION = "2.30.7"
+
+
+@dataclass(frozen=True)
+class CostFormulas:
+    """The formulas of a library.
+
+    title               its name and version
+    available           returns the pairs that it chooses between for a collective
+    cost_model          returns latency and bandwidth of a pair
+    size_factors        returns their factors at a size, in what the library expects
+    sustained_factors   the same in predictions
+    latency_of_all_hops returns the latency of a ring whose hops follow one another
+    fills_buffers       whether filling buffers takes time that its latencies do not contain
+    run_algo_proto      returns what it runs at a size where it expects a pair to be fastest
+    """
+
+    title: str
+    available: Callable[[NcclSystem, Collective], list[AlgoProto]]
+    cost_model: Callable[[NcclSystem, Collective, AlgoProto], LatencyBandwidth]
+    size_factors: Callable[[NcclSystem, Collective, AlgoProto, int], tuple[float, float]]
+    sustained_factors: Callable[[NcclSystem, Collective, AlgoProto, int], tuple[float, float]]
+    latency_of_all_hops: Callable[[NcclSystem, Collective, AlgoProto], float]
+    fills_buffers: bool
+    run_algo_proto: Callable[[NcclSystem, Collective, AlgoProto, int], AlgoProto]
+
+
+NCCL = CostFormulas(
+    f"NCCL {CURRENT_VERSION}",
+    model_v2_30.available_algo_protos,
+    model_v2_30.cost_model,
+    model_v2_30.size_factors,
+    model_v2_30.size_factors,
+    model_v2_30.latency_of_all_hops,
+    True,
+    lambda _system, _collective, way, _nbytes: way,
+)
+RCCL = CostFormulas(
+    TITLE,
+    model_rccl.available_algo_protos,
+    model_rccl.cost_model,
+    model_rccl.size_factors,
+    model_rccl.sustained_factors,
+    lambda system, collective, way: model_rccl.cost_model(system, collective, way).latency,
+    False,
+    model_rccl.run_algo_proto,
+)
+
+
+def formulas_of(system: NcclSystem) -> CostFormulas:
+    """Return the formulas of the library that GPUs run."""
+    return RCCL if system.architecture else NCCL
