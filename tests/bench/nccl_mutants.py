@@ -16,7 +16,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = "tuner/formats/nccl/plugin.c"
-TESTS = ("tests/unit/formats/test_nccl_plugin.py", "tests/unit/formats/test_nccl_install.py")
+TESTS = (
+    "tests/unit/formats/test_nccl_plugin.py",
+    "tests/unit/formats/test_nccl_install.py",
+    "tests/unit/formats/test_nccl_config.py",
+)
 PATIENCE = 300.0  # seconds for the tests of one error
 MUTANTS = (  # what is there, and what is put in its place
     ("rule[half].first <= nbytes", "rule[half].first < nbytes"),
@@ -61,6 +65,13 @@ MUTANTS = (  # what is there, and what is put in its place
     ("for (int i = 0; i < COLLECTIVES; i++) free(own->rules[i].rule);", ""),
     ("    free(content);\n", ""),
     ("own->blind = blind;", ""),
+    ('"TREE_LL+^TREE_LL128"', '"TREE_LL"'),
+    ('"NVLSTREE_SIMPLE"', '"NVLS_TREE_SIMPLE"'),
+    ("*channels = rule->channels;\n    return SELECTIONS", "return SELECTIONS"),
+    ("known ? known->own : NULL, collective", "newest ? newest->own : NULL, collective"),
+    ("atomic_store_explicit(&known->handle, NULL, memory_order_release);", ""),
+    ("    tuner_nccl_forget(handle);\n", ""),
+    ("level > LOG_WARN && (debug", "(debug"),
 )
 
 

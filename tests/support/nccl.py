@@ -7,22 +7,26 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.waiting import patience
 from tuner.core.collective import Collective
-from tuner.core.table import Rule, RuleKey, TuningTable
+from tuner.core.table import AlgorithmChoice, Rule, RuleKey, TuningTable
 from tuner.formats.nccl.plugin import (
     COMPILER_FLAGS,
+    HEADER,
     LIBRARY_FILE,
     RULES_FILE,
     SOURCE,
     compiler_command,
     with_digest_header,
 )
+from tuner.mpi_libraries.nccl.names import algo_protos_of, choice_of
 
 CALLER = Path(__file__).with_name("nccl_caller.c")
+DECLARATIONS = Path(__file__).with_name("nccl_declarations")  # in place of NCCL's header
 SANITIZERS = {"": "-O2", "address": "-fsanitize=address,undefined", "thread": "-fsanitize=thread"}
 COLLECTIVES = (
     Collective.BCAST,
@@ -36,6 +40,7 @@ PROTOCOLS = ("ll", "ll128", "simple")
 LARGEST = 2**64 - 1
 UNTOUCHED = (-1, -1, -1)
 Shape = tuple[int, int]  # nodes, ranks per node
+EVERY_SHAPE: tuple[Shape, ...] = ((1, 8), (2, 8), (4, 4), (3, 5))  # two of them have 16 ranks
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,50 @@ def build(folder: Path, sanitizer: str = "", source: Path = SOURCE) -> Caller:
     return made
 
 
+@dataclass(frozen=True)
+class Asker:
+    """A program linked with the library; the rules lie beside that."""
+
+    program: Path
+
+    def run(self, commands: Sequence[str], rows: str, **environment: str) -> tuple[list[str], str]:
+        """Return the lines printed under these rows, and what was written to standard error."""
+        (self.program.parent / RULES_FILE).write_text(with_digest_header(rows))
+        return self.run_as_it_is(commands, **environment)
+
+    def run_as_it_is(self, commands: Sequence[str], **environment: str) -> tuple[list[str], str]:
+        """Return the same under the rules that are there."""
+        done = subprocess.run(
+            [self.program],
+            input="".join(f"{line}\n" for line in commands),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=patience(),
+            env={"PATH": os.environ["PATH"], **environment},
+        )
+        assert done.returncode == 0, (done.returncode, done.stderr)
+        return done.stdout.splitlines(), done.stderr
+
+
+def build_asker(folder: Path, sanitizer: str = "") -> Asker:
+    """Compile the library and the program, with every warning an error."""
+    options = ["-g", SANITIZERS[sanitizer], "-Wall", "-Wextra", "-Werror"]
+    library, program = folder / LIBRARY_FILE, folder / "asker"
+    include = ["-I", DECLARATIONS, "-I", HEADER.parent]
+    commands: list[list[str | Path]] = [
+        [*compiler_command(), *COMPILER_FLAGS, *options, "-o", library, SOURCE, "-ldl"],
+        [
+            *(*compiler_command(), "-std=gnu11", *options, *include),
+            *("-o", program, CALLER.with_name("nccl_asker.c"), library, f"-Wl,-rpath,{folder}"),
+            "-pthread",
+        ],
+    ]
+    for command in commands:
+        subprocess.run(command, check=True, capture_output=True)
+    return Asker(program)
+
+
 def copied(caller: Caller, folder: Path) -> Caller:
     """The same programs in another folder, for rules of their own."""
     shutil.copy(caller.library, folder / LIBRARY_FILE)
@@ -143,6 +192,37 @@ def on_shapes(
             key = RuleKey(collective, nodes, ppn, "cuda")
             rules.append(Rule(key, rule.start_bytes, rule.stop_bytes, rule.choice, rule.evidence))
     return TuningTable(CLUSTER, library, tuple(rules))
+
+
+def every_way() -> TuningTable:
+    """Return each way of each collective on every shape, with and without channels, and gaps."""
+    ladders = {}
+    for i, collective in enumerate(COLLECTIVES):
+        ways = [
+            choice_of(way, channels)
+            for way in algo_protos_of(collective)
+            for channels in (0, 1, 64)
+        ]
+        choices = [
+            choice
+            for pair in zip(ways, cycle([AlgorithmChoice(), None, None]))
+            for choice in pair
+            if choice is not None
+        ]
+        for j, shape in enumerate(EVERY_SHAPE):
+            turned = islice(cycle(choices), 3 * (i + j), 3 * (i + j) + len(choices))
+            ladders[collective, shape] = [
+                (0 if k == 0 else (k * (997 + 13 * i + j)) ** 2, choice)
+                for k, choice in enumerate(turned)
+            ]
+    return on_shapes(ladders)
+
+
+def sizes_of(table: TuningTable, key: RuleKey) -> list[int]:
+    """Return every bound, the bytes beside it, and the ends."""
+    bounds = {rule.start_bytes for rule in table.rules_for(key)}
+    near = {n + d for n in bounds for d in (-1, 0, 1) if n + d >= 0}
+    return sorted(near | {0, 1, 2**32 - 1, 2**32, 2**63, LARGEST})
 
 
 def answer(table: TuningTable, key: RuleKey, nbytes: int, version: int = 5) -> tuple[int, int, int]:

@@ -13,11 +13,11 @@
  *   threads COUNT ROUNDS VERSION RANKS NODES COLLECTIVE BYTES
  *       prints the same as `run_calls`, which all threads got
  *   time NUMBER COLLECTIVE SPREAD
- *       prints the nanoseconds of a decision, over sizes below SPREAD bytes
+ *       prints the nanoseconds of a decision, over sizes below SPREAD bytes; from version 5 on
  *
  * Messages are printed as `log LEVEL TEXT`. FEWEST and MOST are ranks per NVLink domain; 0 0: NCCL
  * says nothing of domains. The structures are those of src/include/plugin/tuner/tuner_v2.h to
- * tuner_v6.h of NVIDIA/nccl, in this file's own words. */
+ * tuner_v7.h of NVIDIA/nccl, in this file's own words. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -30,7 +30,9 @@
 typedef enum { ncclSuccess = 0 } result;
 typedef void (*logger)(int, unsigned long, const char *, int, const char *, ...);
 typedef struct { int nNvlDomains, minRanks, maxRanks; } domains;
-typedef struct { double baseLatencies[7][3], hwLatencies[3][7][3], bandwidths[5][4][3]; } constants;
+typedef struct { /* of version 7; those of 5 and 6 end with the fourth generation of GPUs */
+    double baseLatencies[7][3], hwLatencies[3][7][3], bandwidths[5][5][3];
+} constants;
 
 typedef result (*old_init)(size_t, size_t, logger, void **);
 typedef result (*new_init)(void **, uint64_t, size_t, size_t, logger, domains *, constants *);
@@ -56,7 +58,7 @@ typedef struct {
     decide getCollInfo;
     end finalize;
     result (*getChunkSize)(void *, int, size_t, int, int, int, size_t *);
-} v6;
+} v6; /* and v7, whose constants alone are others */
 
 enum { ALGORITHMS = 7, PROTOCOLS = 3, UNTOUCHED = 12345, MOST = 4096 };
 typedef struct { int version; void *context; } communicator;
@@ -97,13 +99,13 @@ static communicator open_one(int version, size_t ranks, size_t nodes, int fewest
     else if (version == 3) done = ((v3 *)symbol(3))->init(ranks, nodes, log_message, &made.context);
     else if (version == 4) done = ((v4 *)symbol(4))->init(ranks, nodes, log_message, &made.context);
     else {
-        new_init init = version == 5 ? ((v5 *)symbol(5))->init : ((v6 *)symbol(6))->init;
+        new_init init = ((v5 *)symbol(version))->init; /* v6 begins as v5 */
         done = init(&made.context, 77, ranks, nodes, log_message, fewest ? &shape : NULL, &numbers);
     }
     constants before;
     memset(&before, 0x55, sizeof before);
     if (done != ncclSuccess || memcmp(&before, &numbers, sizeof before)) exit(4);
-    if (version == 6 && ((v6 *)symbol(6))->getChunkSize != NULL) exit(4);
+    if (version > 5 && ((v6 *)symbol(version))->getChunkSize != NULL) exit(4);
     return made;
 }
 
@@ -122,9 +124,8 @@ static answer ask_one(communicator of, int collective, size_t bytes, int algorit
         done = ((v3 *)symbol(3))->getCollInfo(of.context, collective, bytes, 1, (float **)costs,
                                               algorithms, protocols, &said.channels);
     } else {
-        decide get = of.version == 4   ? ((v4 *)symbol(4))->getCollInfo
-                     : of.version == 5 ? ((v5 *)symbol(5))->getCollInfo
-                                       : ((v6 *)symbol(6))->getCollInfo;
+        decide get = of.version == 4 ? ((v4 *)symbol(4))->getCollInfo
+                                     : ((v5 *)symbol(of.version))->getCollInfo;
         done = get(of.context, collective, bytes, 1, (float **)costs, algorithms, protocols, 0,
                    &said.channels);
     }
@@ -145,8 +146,7 @@ static void close_one(communicator *closed) {
     end ending = closed->version == 2   ? ((v2 *)symbol(2))->destroy
                  : closed->version == 3 ? ((v3 *)symbol(3))->destroy
                  : closed->version == 4 ? ((v4 *)symbol(4))->destroy
-                 : closed->version == 5 ? ((v5 *)symbol(5))->finalize
-                                        : ((v6 *)symbol(6))->finalize;
+                                        : ((v5 *)symbol(closed->version))->finalize;
     if (ending(closed->context) != ncclSuccess) exit(7);
 }
 
@@ -192,7 +192,7 @@ static void time_one(communicator of, int collective, size_t spread) {
     struct timespec begin, finish;
     uint64_t random = 88172645463325252u;
     int channels = 0;
-    decide get = ((v5 *)symbol(5))->getCollInfo;
+    decide get = ((v5 *)symbol(of.version))->getCollInfo;
     clock_gettime(CLOCK_MONOTONIC, &begin);
     for (int i = 0; i < CALLS; i++) {
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;

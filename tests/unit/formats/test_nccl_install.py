@@ -19,6 +19,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice, TuningTable, write_table
 from tuner.formats.nccl import emit_sparse, install, parse
 from tuner.formats.nccl.plugin import (
+    HEADER,
     LIBRARY_FILE,
     RULES_FILE,
     SOURCE,
@@ -59,7 +60,8 @@ def test_what_a_user_types(table: Path, tmp_path: Path, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert f"export NCCL_TUNER_PLUGIN='{folder / LIBRARY_FILE}'" in printed
     assert "3 rules; the compiled plugin followed them in 8 test calls" in printed
-    assert sorted(path.name for path in folder.iterdir()) == [LIBRARY_FILE, RULES_FILE]
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == [LIBRARY_FILE, RULES_FILE, HEADER.name]
     header, _, rows = (folder / RULES_FILE).read_text().partition("\n")
     assert "collective" in rows
     assert header.endswith(fnv1a(rows.encode()))

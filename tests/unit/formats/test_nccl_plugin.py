@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from tests.support.nccl import (
     ALGORITHMS,
     COLLECTIVES,
+    EVERY_SHAPE,
     LARGEST,
     PROTOCOLS,
     UNTOUCHED,
@@ -23,8 +23,10 @@ from tests.support.nccl import (
     answer,
     build,
     copied,
+    every_way,
     has,
     on_shapes,
+    sizes_of,
 )
 from tests.support.properties import examples
 from tuner.core.collective import Collective
@@ -36,9 +38,8 @@ from tuner.mpi_libraries.nccl.names import algo_protos_of, choice_of
 
 pytestmark = pytest.mark.slow
 
-VERSIONS = (2, 3, 4, 5, 6)
+VERSIONS = (2, 3, 4, 5, 6, 7)
 ALLREDUCE = Collective.ALLREDUCE
-SHAPES: tuple[Shape, ...] = ((1, 8), (2, 8), (4, 4), (3, 5))  # two of them have 16 ranks
 INFO = 3
 WARN = 2
 
@@ -62,39 +63,8 @@ def test_the_sanitizers_watch(sanitized: Caller) -> None:
     assert b"__ubsan_handle" in sanitized.library.read_bytes()
 
 
-def every_way() -> TuningTable:
-    """Each way of each collective on every shape, with and without channels, and gaps."""
-    ladders = {}
-    for i, collective in enumerate(COLLECTIVES):
-        ways = [
-            choice_of(way, channels)
-            for way in algo_protos_of(collective)
-            for channels in (0, 1, 64)
-        ]
-        choices = [
-            choice
-            for pair in zip(ways, cycle([AlgorithmChoice(), None, None]))
-            for choice in pair
-            if choice is not None
-        ]
-        for j, shape in enumerate(SHAPES):
-            turned = islice(cycle(choices), 3 * (i + j), 3 * (i + j) + len(choices))
-            ladders[collective, shape] = [
-                (0 if k == 0 else (k * (997 + 13 * i + j)) ** 2, choice)
-                for k, choice in enumerate(turned)
-            ]
-    return on_shapes(ladders)
-
-
-def sizes_of(table: TuningTable, key: RuleKey) -> list[int]:
-    """Every bound, the bytes beside it, and the ends."""
-    bounds = {rule.start_bytes for rule in table.rules_for(key)}
-    near = {n + d for n in bounds for d in (-1, 0, 1) if n + d >= 0}
-    return sorted(near | {0, 1, 2**32 - 1, 2**32, 2**63, LARGEST})
-
-
 def require_followed(
-    caller: Caller, table: TuningTable, version: int, shapes: tuple[Shape, ...] = SHAPES
+    caller: Caller, table: TuningTable, version: int, shapes: tuple[Shape, ...] = EVERY_SHAPE
 ) -> int:
     """Ask for every collective on shapes; return how many calls were asked."""
     caller.with_rows(emit_sparse(table))
@@ -128,7 +98,7 @@ CHOICES = {
     )
     for collective in COLLECTIVES
 }
-PLACES = st.sampled_from([(c, shape) for c in COLLECTIVES for shape in SHAPES])
+PLACES = st.sampled_from([(c, shape) for c in COLLECTIVES for shape in EVERY_SHAPE])
 
 
 @st.composite

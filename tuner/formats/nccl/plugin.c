@@ -3,12 +3,13 @@
  * NCCL_TUNER_PLUGIN names the compiled library; the rules are in the file rules.csv beside it,
  * which `tuner nccl install` writes. Where no rule matches a call, NCCL decides as it does without
  * a plugin. The same holds in any case of doubt: the plugin always loads, never fails and never ends
- * a program.
+ * a program. Programs may also ask the library for each call (tuner_nccl.h).
  *
  * The structures below are those that NCCL looks up. Source: src/include/plugin/tuner/tuner_v2.h
- * to tuner_v6.h of NVIDIA/nccl 2.30 (v2 came with NCCL 2.21, v3 2.22, v4 2.24, v5 2.28, v6 2.30);
- * RCCL has the same. Version 1 (NCCL 2.19) has no communicator in its calls, and is not supported.
- * Releases that know a version 7 fall back to 6.
+ * to tuner_v7.h of NVIDIA/nccl (v2 came with NCCL 2.21, v3 2.22, v4 2.24, v5 2.28, v6 2.30, v7 after
+ * 2.32.3; commit 2449986f); RCCL has the same up to v6. Version 7 has the calls of 6, and constants of
+ * one more generation of GPUs, which the plugin does not read. Version 1 (NCCL 2.19) has no
+ * communicator in its calls, and is not supported.
  */
 #define _GNU_SOURCE /* dladdr */
 #include <dlfcn.h>
@@ -16,6 +17,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -464,8 +466,95 @@ static int decide_v3(void *context, int collective, size_t nbytes, int pipelined
 }
 
 #define EXPORTED __attribute__((visibility("default")))
+
+/* ---- What programs call, through tuner_nccl.h ------------------------------------------------ */
+
+/* How ncclCollConfig_t selects an algorithm: names are prefixes, + joins conditions and ^ excludes.
+ * Source: src/config/algorithm_registry.cc and algorithm_parser.cc of NVIDIA/nccl 2.31. */
+static const char *const SELECTIONS[ALGORITHMS][PROTOCOLS] = {
+    [TREE] = {"TREE_LL+^TREE_LL128", "TREE_LL128", "TREE_SIMPLE"},
+    [RING] = {"RING_LL+^RING_LL128", "RING_LL128", "RING_SIMPLE"},
+    [COLLNET_DIRECT][SIMPLE] = "COLLNET_DIRECT_SIMPLE",
+    [COLLNET_CHAIN][SIMPLE] = "COLLNET_CHAIN_SIMPLE",
+    [NVLS][SIMPLE] = "NVLS_SIMPLE",
+    [NVLS_TREE][SIMPLE] = "NVLSTREE_SIMPLE",
+    [PAT][SIMPLE] = "PAT_SIMPLE",
+};
+
+struct followed { /* is never freed, since calls of other threads may be looking at it */
+    _Atomic(const void *) handle; /* of a communicator of the program; NULL: free for another */
+    struct communicator *own;
+    struct followed *next;
+};
+
+static _Atomic(struct followed *) newest;
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER; /* held where the list is changed */
+
+static struct followed *followed_of(const void *handle) {
+    struct followed *at = atomic_load_explicit(&newest, memory_order_acquire);
+    while (at != NULL && atomic_load_explicit(&at->handle, memory_order_acquire) != handle)
+        at = at->next;
+    return at;
+}
+
+/* Print warnings, and with NCCL_DEBUG=INFO all messages: there is no logger of NCCL. */
+static void print_message(int level, unsigned long flags, const char *file, int line,
+                          const char *format, ...) {
+    va_list values;
+    const char *debug = getenv("NCCL_DEBUG");
+    (void)flags, (void)file, (void)line;
+    if (level > LOG_WARN && (debug == NULL || strcmp(debug, "INFO") != 0)) return;
+    va_start(values, format);
+    vfprintf(stderr, format, values);
+    va_end(values);
+    fputc('\n', stderr);
+}
+
+EXPORTED void tuner_nccl_forget(const void *handle) {
+    pthread_mutex_lock(&changing);
+    struct followed *known = handle ? followed_of(handle) : NULL;
+    if (known != NULL) {
+        atomic_store_explicit(&known->handle, NULL, memory_order_release);
+        forget(known->own);
+    }
+    pthread_mutex_unlock(&changing);
+}
+
+EXPORTED int tuner_nccl_follow_ranks(const void *handle, int ranks, int nodes) {
+    int kept = 0;
+    tuner_nccl_forget(handle);
+    struct communicator *own = begin((size_t)ranks, (size_t)nodes, false, print_message);
+    if (own == NULL) return -1;
+    for (int i = 0; i < COLLECTIVES; i++) kept += (int)own->rules[i].count;
+    pthread_mutex_lock(&changing);
+    struct followed *place = followed_of(NULL);
+    if (place == NULL && (place = calloc(1, sizeof *place)) != NULL) {
+        place->next = atomic_load_explicit(&newest, memory_order_relaxed);
+        atomic_store_explicit(&newest, place, memory_order_release);
+    }
+    if (place != NULL) {
+        place->own = own;
+        atomic_store_explicit(&place->handle, handle, memory_order_release);
+    }
+    pthread_mutex_unlock(&changing);
+    if (place == NULL) forget(own);
+    return place == NULL ? -1 : kept;
+}
+
+EXPORTED const char *tuner_nccl_select(const void *handle, int collective, size_t nbytes,
+                                       int *channels) {
+    const struct followed *known = followed_of(handle);
+    const struct rule *rule = find(known ? known->own : NULL, collective, nbytes);
+    if (rule == NULL) return NULL;
+    *channels = rule->channels;
+    return SELECTIONS[rule->algorithm][rule->protocol];
+}
+
+/* ---- What NCCL looks up ---------------------------------------------------------------------- */
+
 EXPORTED const struct tuner_v2 ncclTunerPlugin_v2 = {NAME, init_v2, decide_v2, forget};
 EXPORTED const struct tuner_v3 ncclTunerPlugin_v3 = {NAME, init_v3, decide_v3, forget};
 EXPORTED const struct tuner_v4 ncclTunerPlugin_v4 = {NAME, init_v3, decide_v5, forget};
 EXPORTED const struct tuner_v5 ncclTunerPlugin_v5 = {NAME, init_v5, decide_v5, forget};
 EXPORTED const struct tuner_v6 ncclTunerPlugin_v6 = {{NAME, init_v5, decide_v5, forget}, NULL};
+EXPORTED const struct tuner_v6 ncclTunerPlugin_v7 = {{NAME, init_v5, decide_v5, forget}, NULL};

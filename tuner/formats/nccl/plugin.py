@@ -21,6 +21,7 @@ from tuner.formats.nccl.csv_rules import MAX_ROWS
 from tuner.formats.nccl.emitter import emit_sparse
 
 SOURCE = Path(__file__).with_name("plugin.c")
+HEADER = Path(__file__).with_name("tuner_nccl.h")  # for programs that ask for each call
 LIBRARY_FILE = "libnccl-tuner-tuner.so"  # NCCL_TUNER_PLUGIN=tuner is short for this name
 RULES_FILE = "rules.csv"  # the same name as in plugin.c
 COMPILER_FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
@@ -64,7 +65,7 @@ def with_digest_header(rows: str) -> str:
 
 
 def install(table: TuningTable, folder: Path) -> Installed:
-    """Compile the plugin into `folder`, write the rules beside it and try both in a child process.
+    """Compile the plugin into `folder`, with its rules and header, and try it in a child process.
 
     Raises InputError when a rule cannot be expressed, the folder holds other rules, there is no
     C compiler, or the plugin does not follow the rules; the folder is then left unchanged.
@@ -79,6 +80,7 @@ def install(table: TuningTable, folder: Path) -> Installed:
         checked = _run_trial(made)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(rules, text)
+        write_atomically(folder / HEADER.name, HEADER.read_text())
         write_atomically(library, made.read_bytes(), 0o755)
     header = text.partition("\n")[0].split()
     return Installed(library, rules, header[-1], int(header[5]), checked)
