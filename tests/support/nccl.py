@@ -162,12 +162,17 @@ def build_asker(folder: Path, sanitizer: str = "") -> Asker:
     """Compile the library and the program, with every warning an error."""
     options = ["-g", SANITIZERS[sanitizer], "-Wall", "-Wextra", "-Werror"]
     library, program = folder / LIBRARY_FILE, folder / "asker"
-    include = ["-I", DECLARATIONS, "-I", HEADER.parent]
+    options_of_caller = ["-std=gnu11", *options, f"-I{DECLARATIONS}", f"-I{HEADER.parent}"]
     commands: list[list[str | Path]] = [
         [*compiler_command(), *COMPILER_FLAGS, *options, "-o", library, SOURCE, "-ldl"],
         [
-            *(*compiler_command(), "-std=gnu11", *options, *include),
-            *("-o", program, CALLER.with_name("nccl_asker.c"), library, f"-Wl,-rpath,{folder}"),
+            *compiler_command(),
+            *options_of_caller,
+            "-o",
+            program,
+            CALLER.with_name("nccl_asker.c"),
+            library,
+            f"-Wl,-rpath,{folder}",
             "-pthread",
         ],
     ]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.backend_times import write_times
 from tests.support.nodes import eight
 from tuner.cli.main import main
 
@@ -70,3 +71,84 @@ def test_a_gpu_that_the_file_does_not_name_is_named_by_option(
     said = capsys.readouterr()
     assert "allreduce of 8 GPUs" in said.out
     assert said.err == ""
+
+
+TIMES = {
+    ("H100", "nccl", 8): (10, 10, 20, 40),
+    ("H100", "vllm", 8): (5, 5, 10, 50),
+    ("H100", "sglang", 8): (5, 5, 30, 50),
+    ("H100", "nccl", 4): (10, 10, 20, 40),
+    ("H100", "vllm", 4): (5, 5, 10, 20),
+}
+
+
+def test_backends_prints_cut_offs_and_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times, out = write_times(tmp_path / "times.csv", TIMES), tmp_path / "cut offs"
+    words = ["nccl", "backends", str(times), "--gpu", "H100", "--out", str(out)]
+    assert main(words) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "H100 vllm 1.0 8 up to 1MiB 25% 4MiB" in printed
+    assert "H100 vllm 1.0 4 all sizes 4MiB" in printed
+    assert 'vLLM: CUSTOM_ALL_REDUCE_MAX_SIZES["9.0"][8] = 1048592' in printed
+    assert f"export PYTHONPATH='{out}'${{PYTHONPATH:+:$PYTHONPATH}}" in printed
+    assert "SGLang with --tp 8: SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB=64" in printed
+    assert "caution" not in printed
+    assert "LIMITS = {'9.0': {8: 1048592}}" in (out / "tuner_vllm_cutoffs.py").read_text()
+
+
+def test_backends_says_what_was_not_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["nccl", "backends", "--gpu", "B300", "--tp", "2", "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "B200 vllm 0.24.0 2 up to 1MiB 26% 8MiB" in printed
+    assert "nobody measured B300: these are cut-offs of B200, the nearest, and engines" in printed
+    assert "vLLM: its own limits stay, and" in printed
+    assert "SGLang: its own limit stays" in printed
+    assert not (tmp_path / "out").exists()
+
+
+def test_backends_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = {("A100", "nccl", 2): (1, 1, 1, 1), ("A100", "vllm", 2): (2, 2, 2, 2)}
+    times = write_times(tmp_path / "times.csv", slow)
+    assert main(["nccl", "backends", str(times), "--gpu", "A100", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record == {
+        "cut_offs": [
+            {
+                "gpu": "A100",
+                "engine": "vllm",
+                "version": "1.0",
+                "gpus": 2,
+                "nbytes": 0,
+                "largest": 4 << 20,
+                "gain": 1.0,
+            }
+        ],
+        "vllm": {},
+        "sglang": {},
+        "cautions": [
+            "on 2 GPUs NCCL is faster at all sizes: give vLLM --disable-custom-all-reduce"
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sentence"),
+    [
+        (["--tp", "3"], 1, "--tp 3: measured were 2, 4, 8 GPUs"),
+        (["--out", "here"], 2, "--out needs --gpu, whose limits it writes"),
+        (["--gpu", "H10"], 1, "there is no GPU 'H10'; known: A100"),
+        (["none.csv"], 1, "there is no file none.csv"),
+    ],
+)
+def test_backends_refuses_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], words: list[str], status: int, sentence: str
+) -> None:
+    assert main(["nccl", "backends", *words]) == status
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1

@@ -148,7 +148,7 @@ def test_the_example_compiles(compiler: list[str], suffix: str, tmp_path: Path) 
     source.write_text(example())
     includes = ["-I", str(DECLARATIONS), "-I", str(HEADER.parent)]
     strict = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
-    subprocess.run([*compiler, *strict, *includes, "-fsyntax-only", source], check=True)
+    subprocess.run([*compiler, *strict, *includes, "-fsyntax-only", str(source)], check=True)
 
 
 def test_the_example_compiles_with_nccl_s_own_header(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_example_compiles_with_nccl_s_own_header(tmp_path: Path) -> None:
     source = tmp_path / "example.c"
     source.write_text(example())
     includes = [f"-I{folder}" for folder in (*folders.split(":"), HEADER.parent)]
-    command = ["cc", "-Wall", "-Wextra", "-Werror", *includes, "-fsyntax-only", source]
+    command = ["cc", "-Wall", "-Wextra", "-Werror", *includes, "-fsyntax-only", str(source)]
     subprocess.run(command, check=True)
 
 
@@ -166,7 +166,8 @@ def test_an_older_nccl_is_refused(tmp_path: Path) -> None:
     old = (DECLARATIONS / "nccl.h").read_text().replace("CODE 23102", "CODE 23007")
     (tmp_path / "nccl.h").write_text(old)
     (tmp_path / "old.c").write_text('#include "tuner_nccl.h"\n')
-    command = ["cc", "-I", tmp_path, "-I", HEADER.parent, "-fsyntax-only", tmp_path / "old.c"]
+    includes = [f"-I{tmp_path}", f"-I{HEADER.parent}"]
+    command = ["cc", *includes, "-fsyntax-only", str(tmp_path / "old.c")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "which NCCL has from version 2.31 on" in done.stderr

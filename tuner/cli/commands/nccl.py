@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.base.units import format_size, format_time, plural
+from tuner.cli.commands import nccl_backends
 from tuner.cli.options import argument_types
 from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import (
@@ -88,6 +89,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             "say what NCCL expects of its algorithms, and which it would take",
             EXAMPLES,
             run_estimate,
+        )
+    )
+    nccl_backends.arguments(
+        add_subcommand(
+            actions,
+            "backends",
+            "say how far inference engines use their own all-reduce before NCCL",
+            nccl_backends.EXAMPLES,
+            nccl_backends.run_backends,
         )
     )
 
