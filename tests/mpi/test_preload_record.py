@@ -155,7 +155,7 @@ def test_the_command_lists_the_calls_and_writes_their_profile(
         for one in read_call_profile(tmp_path / "solver.profile")
     }
     assert calls == {("bcast", 4096): 5, ("barrier", 4): 1}
-    assert re.search(r"\d of the 2 calls that took most time would be faster as other calls", text)
+    assert re.search(r"\d of the 2 calls that were repeated would be faster as other calls", text)
     in_json = tuner(
         launcher, "record", "--no-guidelines", "--json", "--", *command, folder=tmp_path
     )

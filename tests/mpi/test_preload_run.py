@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice, TuningTable, write_table
 from tuner.launch import Launcher
+from tuner.preload import compilation
+from tuner.preload.compilation import build_library
 from tuner.probe.probed_machine import local_cluster
 from tuner.runtime.table_cache import cache_directory
 
@@ -156,6 +159,37 @@ def test_a_program_of_another_library_is_left_alone(
     ran = tuner(tmp_path, "run", "--print", "--table", str(table), "--", *command)
     assert ran.stdout.split() == command
     assert f"{program} uses {other.libmpi().resolve()}, but " in ran.stderr
+
+
+@pytest.mark.representative("launcher")
+def test_a_cache_from_which_nothing_can_be_loaded_is_one_line(
+    tmp_path: Path, command: list[str], table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loader splits LD_PRELOAD at spaces and colons, and complains on every rank."""
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "my cache"))
+    ran = tuner(tmp_path, "run", "--table", str(table), "--", *command)
+    assert (ran.returncode, ran.stderr.count("\n")) == (0, 1)
+    assert "my cache, since LD_PRELOAD is split at spaces and colons" in ran.stderr
+
+
+@pytest.mark.representative("launcher")
+def test_a_process_that_builds_as_well_leaves_the_library_in_use(started: Launcher) -> None:
+    assert started.compiler is not None
+    built = build_library(started.compiler)
+    before = built.path.stat().st_ino
+    compilation._build_into(built.path.parent, started.compiler)
+    assert built.path.stat().st_ino == before
+
+
+@pytest.mark.representative("launcher")
+def test_a_program_is_observed_without_standard_input(
+    tmp_path: Path, command: list[str], table: Path
+) -> None:
+    words = ["run", "--report", "run.html", "--table", str(table), "--", *command]
+    closed = f"exec {shlex.join([sys.executable, '-m', 'tuner.cli.main', *words])} <&-"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(closed, shell=True, check=True, cwd=tmp_path, env=environment)
+    assert (tmp_path / "run.html").exists()
 
 
 @pytest.mark.representative("mpich_launcher")

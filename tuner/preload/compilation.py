@@ -50,7 +50,10 @@ def build_library(compiler: Path) -> PreloadLibrary:
     place = cache_directory() / f"preload-{_digest(compiler)}"
     if not (place / VERSION_FILE).is_file():
         _build_into(place, compiler)
-    said = (place / VERSION_FILE).read_text(encoding="utf-8")
+    try:
+        said = (place / VERSION_FILE).read_text(encoding="utf-8")
+    except OSError as reason:
+        raise InputError(f"{place} cannot be read: {reason.strerror}") from None
     return PreloadLibrary(place / LIBRARY_FILE, identify(said).library)
 
 
@@ -73,7 +76,8 @@ def _build_into(place: Path, compiler: Path) -> None:
             asked = [sys.executable, "-c", _VERSION_PROGRAM, str(made / LIBRARY_FILE)]
             said = run_compiler(asked, f"what {compiler} makes cannot be loaded")
             (made / VERSION_FILE).write_text(said, encoding="utf-8")
-            shutil.rmtree(place, ignore_errors=True)
+            if not (place / VERSION_FILE).is_file():  # ranks may already load another's
+                shutil.rmtree(place, ignore_errors=True)
             made.rename(place)
     except OSError as reason:
         if not (place / VERSION_FILE).is_file():  # unless another process has made it meanwhile

@@ -56,7 +56,7 @@ def run_to_end(command: PreparedCommand, *, prints_to_stderr: bool = False) -> i
     group of its own, so that a signal to the present group reaches it once; in a terminal Ctrl-C
     reaches both, and is not passed on. Raises InputError where it cannot start.
     """
-    apart = not sys.stdin.isatty()
+    apart = sys.stdin is None or not sys.stdin.isatty()
     watched = {*FORWARDED, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:

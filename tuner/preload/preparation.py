@@ -131,6 +131,12 @@ def library_for(command: Sequence[str]) -> tuple[PreloadLibrary, KnownLauncher]:
     reason = unpreloadable_reason(program) if program else ""
     if reason:
         raise UnpreloadableError(f"{reason}, so that nothing can be loaded into it")
+    cache = cache_directory().absolute()
+    if re.search(r"[\s:]", str(cache)):
+        raise InputError(
+            f"nothing can be loaded from {cache}, since LD_PRELOAD is split at spaces and colons:"
+            " name another directory in TUNER_CACHE"
+        )
     launcher = launcher_of(command)
     if launcher is None:
         found = shutil.which("mpirun") or shutil.which("mpiexec")

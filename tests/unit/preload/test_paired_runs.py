@@ -141,10 +141,16 @@ def test_what_no_number_of_launches_shows() -> None:
     assert launches_to_show([2.0, 2.0], [1.0, 1.0]) == 2
 
 
-def compared(folder: Path, *words: str, script: str) -> subprocess.Popen[str]:
-    """Start `tuner compare` with a script as the program."""
+COUNTS_CALLS = 'if [ -n "$TUNED" ]; then echo 1 1 >"$TUNER_REPORT"; fi; '
+
+
+def compared(
+    folder: Path, *words: str, script: str, begin: str = COUNTS_CALLS
+) -> subprocess.Popen[str]:
+    """Start `tuner compare` with a script as the program, which begins as ranks end."""
+    command = ["sh", "-c", begin + script]
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.compared", *words, "--", "sh", "-c", script],
+        [sys.executable, "-m", "tests.support.compared", *words, "--", *command],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -187,6 +193,24 @@ def test_ctrl_c_ends_the_run_reports_and_can_be_continued(tmp_path: Path) -> Non
     assert running.returncode in (0, 1), errors
     assert "medians of 3 pairs of runs" in said
     assert (tmp_path / "runs").read_text().count("run") == 7 + 4
+
+
+@pytest.mark.slow
+def test_runs_that_do_not_tell_if_they_followed_the_table_end_a_comparison(tmp_path: Path) -> None:
+    running = compared(tmp_path, "--runs", "2", script=":", begin="")
+    said, errors = running.communicate(timeout=patience())
+    assert (running.returncode, said) == (1, "")
+    assert "the ranks did not say whether they followed the table" in errors
+
+
+@pytest.mark.slow
+def test_a_failed_run_keeps_the_result_of_the_pairs_before(tmp_path: Path) -> None:
+    script = f"{COUNTS_RUNS}; [ $(wc -l <runs) -le 6 ]"
+    running = compared(tmp_path, "--runs", "4", script=script)
+    said, errors = running.communicate(timeout=patience())
+    assert running.returncode == 1
+    assert "medians of 2 pairs of runs" in said
+    assert "pair 3 of 4: the run " in errors
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from tuner.base.atomic_io import require_writable_file
-from tuner.base.errors import InputError, UsageError
+from tuner.base.errors import InputError, TunerError, UsageError
 from tuner.base.progress import with_eta
 from tuner.base.units import format_time, plural
 from tuner.cli.options.argument_types import count_option, file_option
@@ -89,10 +89,11 @@ def run(options: argparse.Namespace) -> int:
         counts = Path(os.environ.get(REPORT_VARIABLE) or folder / "counts")
         made = replace(made, environment={**made.environment, REPORT_VARIABLE: str(counts)})
         sides = _sides(options.command, made, records=options.collectives)
+        sides["with"] = partial(_followed_run, sides["with"], counts)
         found = _compare(begun, sides, options.runs, options.out, show)
+        show(found)
         if counts.exists() and not any(read_counts(counts).values()):
             warn("no call followed the table: both sides did the same")
-    show(found)
     return int(found.gain[2] < 1)
 
 
@@ -113,7 +114,26 @@ def _compare(
     except KeyboardInterrupt:
         show(found)
         raise
+    except TunerError:
+        if found.pairs:
+            show(found)
+        raise
     return found
+
+
+def _followed_run(run_once: Callable[[], RunTimes], counts: Path) -> RunTimes:
+    """Return the times of a run whose ranks have written which rules they followed to `counts`.
+
+    Raises InputError where they have not: then nobody knows if there was a table.
+    """
+    counts.unlink(missing_ok=True)
+    times = run_once()
+    if not counts.exists():
+        raise InputError(
+            "the ranks did not say whether they followed the table: does the program call"
+            " MPI_Finalize, with the MPI of its launcher? `tuner run` shows what it says"
+        )
+    return times
 
 
 def _sides(

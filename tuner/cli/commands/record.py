@@ -7,6 +7,7 @@ is loaded into the ranks before their MPI.
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -36,9 +37,10 @@ EXAMPLES = """examples:
   tuner tune --profile solver.profile --hosts node1,node2 --ppn 32 \\
       --measurements measured.ndjson --out table.json
 
-The record is written when the program calls MPI_Finalize. Then the library makes the eight calls
-that took most time again, in turn with other calls that do the same, for one to five seconds each:
-where those are significantly faster, the library breaks a performance guideline.
+The record is written when the program calls MPI_Finalize. Then the library repeats the calls of up
+to 16 MiB that took most time, eight at most, in turn with other calls that do the same, in up to
+200 rounds or five seconds each: where those are significantly faster, the library breaks a
+performance guideline.
 
 Exit status: that of COMMAND, and 1 where it leaves no record."""
 MOST_ROWS = 15
@@ -63,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the program, print and write what it did, and return its status."""
     if options.out:
         require_writable_file(options.out)
+    if options.guidelines:
+        importlib.import_module("scipy.special")  # if it is missing, say so before the run
     built, _ = library_for(options.command)
     with run_directory() as folder:
         path = folder / "record"
@@ -80,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out and not calls:
         warn(f"{options.out} is not written: the program makes no calls that can be tuned")
     elif options.out:
-        program = program_of(options.command) or Path(options.command[-1])
+        program = program_of(options.command) or Path(options.command[0])
         write_call_profile(options.out, program.name, calls)
         if not options.json:
             print_command("tune them:", _tuning(options.out, calls))
@@ -121,7 +125,7 @@ def _print_guidelines(found: RunRecord) -> None:
     if not found.tried:
         return
     print_text(
-        f"{len(found.broken)} of the {plural(found.tried, 'call')} that took most time would be"
+        f"{len(found.broken)} of the {plural(found.tried, 'call')} that were repeated would be"
         f" faster as other calls of the same library{' (95 % intervals):' if found.broken else ''}"
     )
     columns = ("collective", "ranks", "bytes", "time", "instead", "time then", "ratio")

@@ -29,6 +29,8 @@ from tuner.preload.run_record import RunRecord, read_record
 from tuner.runtime.call_summaries import post_summaries
 
 QUIET_VARIABLE = "TUNER_QUIET"  # whether our library in the ranks prints nothing
+REPORT = "report"  # what may be wanted of a run, named as its option; as is the next one
+FEEDBACK = "feedback"
 FEEDBACK_VARIABLE = "TUNER_FEEDBACK"  # whether times go to the service
 EXAMPLES = """examples:
   tuner run --table table.json -- mpirun -n 64 ./solver input.dat
@@ -62,7 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the command, run it in the place of this process, or run it and report on it."""
-    wanted = " and ".join(name for name in ("report", "feedback") if getattr(options, name))
+    wanted = " and ".join(name for name in (REPORT, FEEDBACK) if getattr(options, name))
     if options.report:
         require_writable_file(options.report)
     try:
@@ -79,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if wanted and variables:
         made = replace(made, environment=variables)
-        return _observe(options.command, made, options.report, say, feedback=options.feedback)
+        return _observe(options.command, made, options.report, say, wanted)
     say(wanted and f"{wanted} left out: the program follows no table")
     return replace_process(rank_command(options.command, variables))
 
@@ -93,27 +95,32 @@ def _observe(
     made: Preparation,
     report: Path | None,
     say: Callable[[str], None],
-    *,
-    feedback: bool,
+    wanted: str,
 ) -> int:
-    """Run a command to its end and report on it; return its status."""
+    """Run a command to its end, and make the report and the feedback that are wanted of it.
+
+    Returns its status.
+    """
     with ExitStack() as stack:
         try:
             content = made.flat.read_bytes()
             path = stack.enter_context(run_directory()) / "record"
         except (InputError, OSError) as reason:
-            say(f"report left out: {reason}")
+            say(f"{wanted} left out: {reason}")
             replace_process(rank_command(command, made.environment))
         status = run_to_end(rank_command(command, {**made.environment, RECORD_VARIABLE: str(path)}))
         try:
             found = read_record(path, choice_names(content))
-            if report:
-                write_atomically(report, _page(command, made, found, content))
         except InputError as reason:
             ended = f"the program ended with status {status}"
-            say(f"report left out: {ended if status else reason}")
+            say(f"{wanted} left out: {ended if status else reason}")
             return status
-    if feedback:
+    if report:
+        try:
+            write_atomically(report, _page(command, made, found, content))
+        except InputError as reason:
+            say(f"report left out: {reason}")
+    if FEEDBACK in wanted:
         say(_send_feedback(made, found))
     return status
 

@@ -2,8 +2,8 @@
  * other collectives that together do the same, than itself with twice the data, or than itself
  * twice with half of them.
  *
- * When a recorded program ends, the calls that took most time are made again by the library, in
- * turn with what they are compared with, for a second each, or some where a call takes long. */
+ * When a recorded program ends, the calls that took most time, of those up to MOST_BYTES with a
+ * regular layout, are made again by the library, in turn with what they are compared with. */
 
 #include "tuner.h"
 
