@@ -167,16 +167,16 @@ class LiveAnswer:
 
     async def _send_gains(self, resources: Iterable[str], send: Send) -> None:
         """Send what each resource would gain, where that is not said yet, and what limits."""
-        found, by_resource = self._best.of_all(), dict[str, list[float | None]]()
+        found, shares = self._best.of_all(), dict[str, list[float | None]]()
         indices = [at for at in sorted(found) if self._limited.get(at) != found[at]]
         best = tuple(found[index] for index in indices)
         self._limited |= {index: found[index] for index in indices}
         for resource in resources if best else ():
             gains = await self._on_worker(_gains, best, resource)
-            by_resource[resource] = gains
+            shares[resource] = await self._on_worker(_shares, best, resource)
             send({"kind": "gains", "resource": resource, "sizes": indices, "gains": gains})
         if best:
-            limits = await run_step(self._service, _limits, by_resource, len(indices))
+            limits = await run_step(self._service, _limits, shares, len(indices))
             send({"kind": "limits", "sizes": indices, "limits": limits})
 
     async def _on_worker(self, function: Callable[..., Result], *arguments: Any) -> Result:
@@ -187,13 +187,13 @@ class LiveAnswer:
         return await run_step(self._service, function, self._question, *arguments)
 
 
-def _limits(gains: Mapping[str, Sequence[float | None]], count: int) -> list[str]:
-    """Return the resource that limits each call; "" for none."""
-    from tuner.whatif.machine_resources import limiting_resource
+def _limits(shares: Mapping[str, Sequence[float | None]], count: int) -> list[tuple[str, ...]]:
+    """Return the resources that limit each call."""
+    from tuner.whatif.machine_resources import limiting_resources
 
     return [
-        limiting_resource(
-            {name: gain for name, row in gains.items() if (gain := row[call]) is not None}
+        limiting_resources(
+            {name: share for name, row in shares.items() if (share := row[call]) is not None}
         )
         for call in range(count)
     ]
@@ -290,3 +290,7 @@ def _names(question: str, numbers: Sequence[int]) -> list[str]:
 
 def _gains(question: str, best: Sequence[BestTimedCall], resource: str) -> list[float | None]:
     return _live_study(question).gains(best, resource)
+
+
+def _shares(question: str, best: Sequence[BestTimedCall], resource: str) -> list[float | None]:
+    return _live_study(question).shares(best, resource)

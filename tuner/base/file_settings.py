@@ -164,6 +164,13 @@ def parse_names(what: str, value: Any) -> list[str]:
     return [parse_name(f"each of {what}", name) for name in value]
 
 
+def parse_distinct_names(what: str, entry: Any) -> tuple[str, ...]:
+    """Return the names without duplicates, in the order in which they were written."""
+    if not isinstance(entry, list) or not entry or not all(isinstance(e, str) for e in entry):
+        raise InputError(f"{what} must be a list of names, not {shortened_repr(entry)}")
+    return tuple(dict.fromkeys(entry))
+
+
 def parse_mapping(what: str, value: Any, known: Collection[str] | None = None) -> dict[str, Any]:
     """Return a mapping; raise InputError for anything else, and for keys that are not known."""
     keys = value if known is None and isinstance(value, dict) else known or ()
@@ -284,6 +291,7 @@ ANY = Kind("any", lambda _what, value: value)  # checked later, with others
 TEXT = Kind("text", _read_text, {"type": ["string", "number"], "maxLength": MAX_LINE})
 FILE = Kind("file", _read_file_name)
 NAMES = Kind("names", parse_names)
+DISTINCT_NAMES = Kind("names", parse_distinct_names)
 
 Size = Annotated[int, SIZE]  # bytes
 Seconds = Annotated[float, TIME]

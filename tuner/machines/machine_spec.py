@@ -134,7 +134,7 @@ class Machine:
     ) -> str:
         """Return a sentence on how far predictions of some `PREDICTION_MODELS` were off on it.
 
-        calls       numbers of nodes and bytes of what was predicted; none: of any calls
+        calls       what was predicted; none: any calls
         changed     the times are of machines that differ from it in costs
         """
         known = self.spec.accuracy if self.spec else {}

@@ -9,7 +9,9 @@ from typing import Annotated, Any, NamedTuple
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.file_settings import NAME, SIZE, Kind, parse_mapping, read_record, whole
-from tuner.base.units import format_size
+from tuner.base.units import format_size, plural
+from tuner.core.collective import Collective
+from tuner.core.named_collectives import COLLECTIVES
 
 SIMULATION, NCCL = PREDICTION_MODELS = ("simulation", "nccl")  # what predicts a time
 MODEL_NAMES = {SIMULATION: "simulated times", NCCL: "times of NCCL"}
@@ -50,7 +52,17 @@ def _read_size_errors(what: str, value: Any) -> tuple[SizeError, ...]:
 
 
 SIZE_ERRORS = Kind("errors by size", _read_size_errors)
-Calls = Collection[tuple[int, int]]  # numbers of nodes and bytes
+
+
+class PredictedCall(NamedTuple):
+    """A call whose time is predicted; bytes are of the whole buffer."""
+
+    collective: Collective
+    nodes: int
+    nbytes: int
+
+
+Calls = Collection[PredictedCall]
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,7 @@ class ModelAccuracy:
     results     number of measured results
     source      what was measured
     by_size     errors by size, if all results are of one node
+    collectives what they are results of; empty where that is not said
     """
 
     median: Annotated[float, FRACTION]
@@ -67,21 +80,43 @@ class ModelAccuracy:
     results: Annotated[int, whole(MAX_RESULTS)]
     source: Annotated[str, NAME]
     by_size: Annotated[tuple[SizeError, ...], SIZE_ERRORS] = ()
+    collectives: Annotated[tuple[Collective, ...], COLLECTIVES] = ()
 
     def of_calls(self, calls: Calls) -> str:
         """Return how far times of some calls were off, of all sizes if there are none."""
         against = f"against {self.results} measured results ({self.source})"
         if not self.by_size:
             return f"off by {self.median:.1%} (median), at worst {self.worst:.0%}, {against}"
-        last = len(self.by_size) - 1
-        most = [band.most for band in self.by_size]
-        there = {min(last, bisect_left(most, nbytes)) for _, nbytes in calls} or range(last + 1)
-        bands = [self.by_size[number] for number in sorted(there)]
+        compared = [call for call in calls if not any(self._unlike(call))]
+        bands = self._bands(compared or calls)
         medians = ", ".join(f"{one.median:.1%} to {format_size(one.most)}" for one in bands)
         tails = ", ".join(f"{one.p95:.0%}" for one in bands)
-        several = any(nodes > 1 for nodes, _ in calls)
-        further = ", and not compared by size on several nodes" if several else ""
-        return f"off by {medians} on one node (median; 95th percentile {tails}), {against}{further}"
+        told = f"off by {medians} on one node (median; 95th percentile {tails}), {against}"
+        unlike = ", ".join(
+            dict.fromkeys(why for call in calls for why in self._unlike(call) if why)
+        )
+        if not unlike:
+            return told
+        if compared:
+            return f"{told}, and not compared for {unlike}"
+        return f"{NOT_COMPARED} for {unlike}; the nearest that were are {told}"
+
+    def _bands(self, calls: Calls) -> list[SizeError]:
+        """Return the errors of the sizes of some calls, of all sizes if there are none."""
+        last = len(self.by_size) - 1
+        most = [band.most for band in self.by_size]
+        there = {min(last, bisect_left(most, one.nbytes)) for one in calls} or range(last + 1)
+        return [self.by_size[number] for number in sorted(there)]
+
+    def _unlike(self, call: PredictedCall) -> tuple[str, str, str]:
+        """Return in what a call is unlike those that were compared; "" where it is like them."""
+        largest = self.by_size[-1].most
+        other = self.collectives and call.collective not in self.collectives
+        return (
+            str(call.collective) if other else "",
+            plural(call.nodes, "node") if call.nodes > 1 else "",
+            f"more than {format_size(largest)}" if call.nbytes > largest else "",
+        )
 
 
 def parse_accuracy(record: Any) -> dict[str, ModelAccuracy]:

@@ -22,7 +22,7 @@ from tuner.mpi_libraries.nccl.constants import (
     RING,
     TREE,
 )
-from tuner.topology import CUDA, GPU_LINK_KINDS, SWITCH_REDUCTION, Placement
+from tuner.topology import CUDA, SWITCH_REDUCTION, Placement
 
 NCCL_NAMES = {  # registered algorithm -> NCCL's name
     "nccl_ring": RING,
@@ -32,12 +32,6 @@ NCCL_NAMES = {  # registered algorithm -> NCCL's name
     "collnet_direct": COLLNET_DIRECT,
     "collnet_chain": COLLNET_CHAIN,
     "pat": PAT,
-}
-LINK_NAMES = {
-    "nic": "the NIC",
-    "pcie": "PCIe between GPU and NIC",
-    **{kind: f"{name} between GPU and NIC" for kind, name in GPU_LINK_KINDS.items()},
-    "socket": "the bus between CPUs",
 }
 EXPLAINED_NOTE = (
     "NCCL's model does not divide its times: --runner schedule simulates and explains a schedule of"
@@ -100,11 +94,13 @@ class NcclTimes:
 
     def seconds(self, collective: Collective, name: str, nbytes: int) -> float:
         """Return the time of one of `algorithms` on `nbytes` of the whole buffer."""
-        expected = self._predictor.expected_seconds(collective, max(1, nbytes))
-        own = [way for way in expected if way.algorithm == NCCL_NAMES[name]]
-        best = min(own, key=lambda way: expected[way])
-        run = self._predictor.run_algo_proto(collective, best, max(1, nbytes))
-        return self._predictor.predicted_seconds(collective, max(1, nbytes))[run]
+        way = self._way(collective, name, max(1, nbytes))
+        return self._predictor.predicted_seconds(collective, max(1, nbytes))[way]
+
+    def limits(self, collective: Collective, name: str, nbytes: int) -> nccl.NcclLimits:
+        """Return what the time of `seconds` goes into, and what could bound it."""
+        way = self._way(collective, name, max(1, nbytes))
+        return self._predictor.limits(collective, way, max(1, nbytes))
 
     def choice(self, collective: Collective, names: Iterable[str], nbytes: int) -> str:
         """Return which of some `algorithms` NCCL chooses by itself, "" if it is offered none.
@@ -117,20 +113,17 @@ class NcclTimes:
         best = min(own, key=lambda way: expected[way], default=None)
         return offered[best.algorithm] if best else ""
 
+    def _way(self, collective: Collective, name: str, nbytes: int) -> nccl.AlgoProto:
+        """Return an algorithm with the protocol that runs: NCCL's is what it expects to be best."""
+        expected = self._predictor.expected_seconds(collective, nbytes)
+        own = [way for way in expected if way.algorithm == NCCL_NAMES[name]]
+        best = min(own, key=lambda way: expected[way])
+        return self._predictor.run_algo_proto(collective, best, nbytes)
+
     @cached_property
     def _own_system(self) -> nccl.NcclSystem:
         """Return the hardware as NCCL sees it by itself."""
         return nccl.nccl_system_of(self._placement)
-
-    def network_limit(self) -> str:
-        """Return what bounds a GPU's traffic between nodes, such as `the NIC (48 GB/s)`.
-
-        It is empty for a single node.
-        """
-        if self._predictor.system.nodes == 1:
-            return ""
-        kind, rate = nccl.network_limit(self._placement)
-        return f"{LINK_NAMES.get(kind, kind)} ({rate / 1e9:.3g} GB/s)"
 
 
 def nccl_times(

@@ -75,8 +75,13 @@ def line_rate_efficiency(machine: Machine) -> float:
     return rate / nominal_nic_rate(rate)
 
 
+def format_rate(rate: float) -> str:
+    """Return bytes per second as text for people, such as `42.6GB/s`."""
+    return f"{rate / 1e9:.4g}GB/s"
+
+
 def _format_bandwidth(rate: AxisValue) -> str:
-    reached = f"{float(rate) / 1e9:.4g}GB/s"
+    reached = format_rate(float(rate))
     return f"{rate.text} ({reached})" if isinstance(rate, LineRate) else reached
 
 

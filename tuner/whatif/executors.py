@@ -64,16 +64,13 @@ def _short_tasks(tasks: Mapping[int, StudyTask]) -> dict[int, StudyTask]:
 def batch_tasks(tasks: Mapping[int, StudyTask]) -> list[list[int]]:
     """Group tasks of one machine into batches of about BATCH_TARGET_S, the longest batch first."""
     found: list[list[int]] = []
-    place, effort, answers = (-1, ""), 0.0, 0
+    place, effort, answers = (-1, "", 1.0), 0.0, 0
     for number, task in tasks.items():
         answers += len(task.sizes)
-        if (
-            (task.grid_index, task.faster) != place
-            or effort >= BATCH_TARGET_S
-            or answers > MAX_TIMES_PER_BATCH
-        ):
+        here = task.grid_index, task.changed, task.factor
+        if here != place or effort >= BATCH_TARGET_S or answers > MAX_TIMES_PER_BATCH:
             found.append([])
-            place, effort, answers = (task.grid_index, task.faster), 0.0, len(task.sizes)
+            place, effort, answers = here, 0.0, len(task.sizes)
         found[-1].append(number)
         effort += task.core_seconds
     return sorted(found, key=lambda one: -sum(tasks[number].core_seconds for number in one))

@@ -23,7 +23,7 @@ from tuner.machines.loader import (
     missing_overhead_warning,
     shared_gpu_warning,
 )
-from tuner.machines.model_accuracy import NCCL, SIMULATION
+from tuner.machines.model_accuracy import NCCL, SIMULATION, PredictedCall
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.prediction.call_candidates import Candidate, is_run_by_nccl
 from tuner.prediction.nccl_times import nccl_note
@@ -31,7 +31,14 @@ from tuner.topology import CUDA
 from tuner.whatif.axes import narrow_uplinks_warning
 from tuner.whatif.best_calls import BestCalls, BestTimedCall, PricedTask
 from tuner.whatif.library_default import title_of_default
-from tuner.whatif.machine_resources import RESOURCE_NAMES, studied_resources
+from tuner.whatif.machine_resources import (
+    IMPROVEMENT,
+    RESOURCE_NAMES,
+    SLOWING,
+    resources_of_nccl,
+    share_of_time,
+    studied_resources,
+)
 from tuner.whatif.study_runner import OTHER_MACHINES
 from tuner.whatif.study_spec import Study, study_from_record
 from tuner.whatif.study_tasks import (
@@ -92,7 +99,9 @@ class LiveStudy:
         study, (at,), points = self.study, self.study.grid, self.plan.points
         of_nccl = {name for point in points for name in point.of_nccl}
         models = {NCCL, SIMULATION} if of_nccl else {SIMULATION}
-        calls = [(int(at["nodes"]), size) for size in study.sizes]
+        calls = [
+            PredictedCall(study.collectives[0], int(at["nodes"]), size) for size in study.sizes
+        ]
         changed = not OTHER_MACHINES.isdisjoint(study.axes)
         resources = studied_resources(self.evaluator.machine(0), bool(of_nccl))
         too_long = self.names(set(range(len(self.plan.tasks))).difference(self.order(())))
@@ -104,7 +113,6 @@ class LiveStudy:
             "collective": study.collectives[0].value,
             "sizes": list(study.sizes),
             "nccl_choices": [self._offered_choice_of_nccl(point) for point in points],
-            "network_limit": points[0].network_limit,
             "library": title_of_default(study.table) if study.table else "",
             "library_choices": [_label(point.table_lookup) for point in points],
             "resources": {name: RESOURCE_NAMES[name] for name in resources},
@@ -166,17 +174,44 @@ class LiveStudy:
 
         A gain is None where it cannot be simulated.
         """
+        times = self._changed_seconds(best, resource, IMPROVEMENT)
+        return [one.seconds / own if own else None for one, own in zip(best, times, strict=True)]
+
+    def shares(self, best: Sequence[BestTimedCall], resource: str) -> list[float | None]:
+        """Return a resource's share of the time of the best calls, None likewise."""
+        simulated = [one for one in best if not self._is_of_nccl(self.plan.tasks[one.task])]
+        slowed = iter(self._changed_seconds(simulated, resource, SLOWING))
+        found = list[float | None]()
+        for one in best:
+            if one in simulated:
+                own = next(slowed)
+                found.append(share_of_time(one.seconds, own) if own else None)
+            else:
+                found.append(self._share_in_nccl(one, resource))
+        return found
+
+    def _changed_seconds(
+        self, best: Sequence[BestTimedCall], resource: str, factor: float
+    ) -> list[float | None]:
+        """Return the seconds of the best calls with a resource changed by a factor."""
         calls: list[BestCall] = [
             (self.calls[one.task][one.call].candidate, one.task, one.call) for one in best
         ]
         found: dict[tuple[int, int], float | None] = {}
-        for one in plan_sensitivities(self.plan, calls):
-            if one.task.faster == resource:
+        for one in plan_sensitivities(self.plan, calls, factor):
+            if one.task.changed == resource:
                 seconds = self.evaluator(one.task) or [None] * len(one.calls)
                 found |= {(one.number, c): s for c, s in zip(one.calls, seconds, strict=True)}
-        return [
-            one.seconds / own if (own := found.get((one.task, one.call))) else None for one in best
-        ]
+        return [found.get((one.task, one.call)) for one in best]
+
+    def _share_in_nccl(self, best: BestTimedCall, resource: str) -> float:
+        """Return a resource's share of the time of a call that NCCL's model predicts."""
+        call = self.calls[best.task][best.call]
+        nbytes = self.study.sizes[call.size]
+        limits = self.evaluator.nccl_limits(
+            0, self.study.collectives[0], call.candidate.algorithm, nbytes
+        )
+        return resources_of_nccl(limits.shares).get(resource, 0.0)
 
     def label(self, number: int) -> str:
         """Return what asks for a task to be priced first: its candidate at the first size."""

@@ -1,14 +1,14 @@
 """The resources of a machine that can bound a collective, and machines in which one is faster.
 
-How much faster a call becomes when one resource is doubled is its sensitivity to that resource; the
-resource with the largest one limits the call.
+How much faster a call becomes when one resource is doubled is its sensitivity to that resource. The
+share of the time that a resource takes is by how much longer the call takes when it becomes a
+little slower; the one with the largest share limits the call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import reduce
 
 from tuner.core.calibration import Calibration, CostSegment, Estimate, PathCost, ReductionCost
 from tuner.core.path_classes import (
@@ -24,7 +24,8 @@ from tuner.core.path_classes import (
     SAME_GPU,
 )
 from tuner.machines import Machine
-from tuner.topology import GPU_LINK_KINDS, Link, Topology
+from tuner.mpi_libraries import nccl
+from tuner.topology import GPU_LINK_KINDS, NIC, Link, Topology
 
 NICS = "nics"
 SWITCH_LINKS = "switch_links"
@@ -36,7 +37,6 @@ LATENCY = "latency"
 OVERHEAD = "overhead"
 REDUCTION = "reduction"
 NCCL_RATES = "nccl_rates"  # constants of NCCL, which no hardware changes
-ALL_RATES = "all_rates"  # all bandwidths, as several can bound a call to the same rate
 RESOURCE_NAMES: Mapping[str, str] = {  # for people
     NICS: "NICs",
     SWITCH_LINKS: "switch links",
@@ -47,13 +47,13 @@ RESOURCE_NAMES: Mapping[str, str] = {  # for people
     LATENCY: "latency",
     OVERHEAD: "overhead",
     REDUCTION: "reduction",
-    NCCL_RATES: "NCCL's rates per channel",
-    ALL_RATES: "all bandwidths together",
+    NCCL_RATES: "NCCL's channels",
 }
-RATES = (NICS, SWITCH_LINKS, NVLINKS, PCIE_LINKS, CPU_BUS, MEMORY, NCCL_RATES)
-MIN_SENSITIVITY = 1.05  # below it a resource does not bound a call
-MUCH = 1.1  # times as fast with one bandwidth doubled, which then bounds a call by itself
+MIN_SENSITIVITY = 1.05  # below it a gain is not worth a word
+MIN_SHARE = 0.05  # of the time, below which nothing limits a call
+SAME_SHARE = 0.98  # of the largest share, which limits a call as much
 IMPROVEMENT = 2.0  # factor by which a resource becomes faster
+SLOWING = 0.98  # factor by which a resource becomes slower, to find its share of the time
 RESOURCE_OF_PATH_CLASS: Mapping[str, str] = {  # what the bytes of a path class cross
     NETWORK: NICS,
     NETWORK_BIDIRECTIONAL: NICS,
@@ -72,20 +72,35 @@ RESOURCE_OF_LINK_KIND = {
     "pcie": PCIE_LINKS,
     "socket": CPU_BUS,
 }
+RESOURCE_OF_NCCL_PART: Mapping[str, str] = {  # what NCCL's predictor says that limits a call
+    **RESOURCE_OF_LINK_KIND,
+    NIC: NICS,
+    nccl.SWITCH_LINKS: SWITCH_LINKS,
+    nccl.NCCL_CHANNELS: NCCL_RATES,
+    nccl.LATENCY_PART: LATENCY,
+    nccl.COPY_PART: MEMORY,
+}
 
 
-def limiting_resource(sensitivities: Mapping[str, float]) -> str:
-    """Return the resource that a call is most sensitive to, "" if none makes it faster.
+def limiting_resources(shares: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the resources with the largest share of the time, in the order of `RESOURCE_NAMES`.
 
-    Where ALL_RATES gain most, that is one bandwidth if it alone gains half as much or much.
+    Several have it where they bound a call to the same rate; none has it below `MIN_SHARE`.
     """
-    alone = {name: gain for name, gain in sensitivities.items() if name != ALL_RATES}
-    best = max(alone, key=lambda name: alone[name], default="")
-    most, together = alone.get(best, 1.0), sensitivities.get(ALL_RATES, 1.0)
-    is_enough = best in RATES and most >= min(MUCH, (1.0 + together) / 2)
-    if together > most and not is_enough:
-        best = ALL_RATES
-    return best if best and sensitivities[best] >= MIN_SENSITIVITY else ""
+    most = max(shares.values(), default=0.0)
+    if most < MIN_SHARE:
+        return ()
+    return tuple(name for name in RESOURCE_NAMES if shares.get(name, 0.0) >= SAME_SHARE * most)
+
+
+def share_of_time(seconds: float, slowed: float) -> float:
+    """Return a resource's share of a time, given the time with it `SLOWING` times as fast."""
+    return max(0.0, (slowed / seconds - 1.0) / (1.0 / SLOWING - 1.0))
+
+
+def resources_of_nccl(parts: Mapping[str, float]) -> dict[str, float]:
+    """Return numbers by the resources that NCCL's predictor names in its own words."""
+    return {RESOURCE_OF_NCCL_PART[part]: number for part, number in parts.items()}
 
 
 def studied_resources(machine: Machine, of_nccl: bool) -> tuple[str, ...]:
@@ -93,14 +108,12 @@ def studied_resources(machine: Machine, of_nccl: bool) -> tuple[str, ...]:
 
     of_nccl     times of NCCL's own algorithms are predicted from its cost model
     """
-    own = present_resources(machine)
-    return (*own, *([NCCL_RATES] if of_nccl else []), ALL_RATES)
+    return (*present_resources(machine), *([NCCL_RATES] if of_nccl else []))
 
 
-def nccl_factors(resource: str) -> tuple[float, float]:
+def nccl_factors(resource: str, factor: float = IMPROVEMENT) -> tuple[float, float]:
     """Return the factors of NCCL's latencies and of its rates where a resource is faster."""
-    latency = 1 / IMPROVEMENT if resource == LATENCY else 1.0
-    return latency, IMPROVEMENT if resource in (NCCL_RATES, ALL_RATES) else 1.0
+    return (1 / factor if resource == LATENCY else 1.0, factor if resource == NCCL_RATES else 1.0)
 
 
 def present_resources(machine: Machine) -> tuple[str, ...]:
@@ -132,8 +145,6 @@ def with_faster(machine: Machine, resource: str, factor: float = IMPROVEMENT) ->
     knows the rate of one. Costs that were measured for paths of a certain latency and rate hold
     for no others: without them simulations on the result raise MissingCostError.
     """
-    if resource == ALL_RATES:
-        return reduce(lambda one, rate: with_faster(one, rate, factor), RATES, machine)
     return replace(
         machine,
         topology=_faster_topology(machine.topology, resource, factor),

@@ -12,7 +12,7 @@ from tuner.core.collective import Collective
 from tuner.machines.model_accuracy import SIMULATION
 from tuner.prediction.call_candidates import Candidate
 from tuner.whatif.axes import SIZE_AXIS, AxisValue, GridPoint
-from tuner.whatif.machine_resources import limiting_resource
+from tuner.whatif.machine_resources import limiting_resources
 
 FORMAT_VERSION = 1
 TIE_TOLERANCE = 1e-9  # relative difference of times that counts as rounding
@@ -58,9 +58,12 @@ class StudyPoint:
     table_regret    regret of the given table
     nccl_choice     algorithm that NCCL chooses by itself, which may be none of the candidates;
                     empty where that is not known
-    network_limit   what bounds the traffic of a GPU between nodes, empty likewise
     sensitivities   how many times as fast the best candidate is with a resource twice as fast;
                     resources as in `RESOURCE_NAMES`
+    shares          share of its time that goes with each resource; those that bound it to the same
+                    rate have it each
+    rates           bytes per second at which each resource would bound the best candidate, where
+                    NCCL's model predicts it: of each NIC, or on one node of the bus bandwidth
     nccl_seconds    time of `nccl_choice`; None where that is not known
     """
 
@@ -71,14 +74,15 @@ class StudyPoint:
     skipped: tuple[str, ...] = ()
     table_regret: TableRegret | None = None
     nccl_choice: str = ""
-    network_limit: str = ""
     sensitivities: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
     nccl_seconds: float | None = None
 
     @property
-    def limit(self) -> str:
-        """The resource that the best candidate is most sensitive to; "" if that is none."""
-        return limiting_resource(self.sensitivities)
+    def limits(self) -> tuple[str, ...]:
+        """The resources that limit the best candidate; several bound it to the same rate."""
+        return limiting_resources(self.shares)
 
     @property
     def best(self) -> TimedCandidate:
@@ -123,6 +127,8 @@ class AxisStep:
     min_speedup     time at the lower value over time at the upper one, the smallest
     max_speedup     and the largest over all values of the other axes and all sizes
     max_at          the other coordinates where the step changes most
+    nccl_speedups   the smallest and the largest of what NCCL chooses by itself, where that is known
+    break_even      value of the axis above which there is no gain at `max_at`, where that is known
     """
 
     axis: str
@@ -132,6 +138,13 @@ class AxisStep:
     min_speedup: float
     max_speedup: float
     max_at: GridPoint
+    nccl_speedups: tuple[float, ...] = ()
+    break_even: float | None = None
+
+    @property
+    def upper_at(self) -> dict[str, AxisValue]:
+        """The coordinates at which the step changes most, with the upper value."""
+        return {**self.max_at, self.axis: self.upper_value}
 
 
 @dataclass(frozen=True)
@@ -167,6 +180,7 @@ class StudyResult:
 
     machine_values  price of each machine, where the study has prices
     summary         a paragraph that says what the study found
+    verdicts        a sentence for each step along an axis that says what it gains, and why no more
     accuracy        how far predictions were off measured results of this machine
     default_title   name of the library whose default is the study's table; empty for others
     """
@@ -180,6 +194,7 @@ class StudyResult:
     axis_steps: tuple[AxisStep, ...] = ()
     machine_values: tuple[MachineValue, ...] = ()
     summary: str = ""
+    verdicts: tuple[str, ...] = ()
     accuracy: str = ""
     default_title: str = ""
 
@@ -205,18 +220,33 @@ def _axis_step(
     by_place: Mapping[tuple[object, ...], StudyPoint],
 ) -> Iterator[AxisStep]:
     """Yield the step unless nothing takes any time, as on one rank."""
-    speedups = list[tuple[float, StudyPoint]]()
-    for point in below:
-        moved = {**point.coordinates, axis: upper}
-        above = by_place[_key(point.collective, moved)].best.seconds
-        if min(point.best.seconds, above) > 0.0:
-            speedups.append((point.best.seconds / above, point))
+    pairs = [
+        (point, by_place[_key(point.collective, {**point.coordinates, axis: upper})])
+        for point in below
+    ]
+    speedups = [
+        (low.best.seconds / high.best.seconds, low)
+        for low, high in pairs
+        if min(low.best.seconds, high.best.seconds) > 0.0
+    ]
     if not speedups:
         return
-    low, high = min(one for one, _ in speedups), max(one for one, _ in speedups)
+    own = [
+        low.nccl_seconds / high.nccl_seconds
+        for low, high in pairs
+        if low.nccl_seconds and high.nccl_seconds
+    ]
     most = max(speedups, key=lambda pair: abs(math.log(pair[0])))[1]
-    others = {name: value for name, value in most.coordinates.items() if name != axis}
-    yield AxisStep(axis, most.collective, most.axis_values[axis], upper, low, high, others)
+    yield AxisStep(
+        axis,
+        most.collective,
+        most.axis_values[axis],
+        upper,
+        min(one for one, _ in speedups),
+        max(one for one, _ in speedups),
+        {name: value for name, value in most.coordinates.items() if name != axis},
+        (min(own), max(own)) if own else (),
+    )
 
 
 def machine_values(

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError, TunerError
-from tuner.machines.model_accuracy import NCCL, SIMULATION
+from tuner.machines.model_accuracy import NCCL, SIMULATION, PredictedCall
 from tuner.prediction.call_candidates import is_run_by_nccl
 from tuner.prediction.ordering import rounded_seconds
 from tuner.whatif.axes import NODE_LINK_AXES, UPLINK_AXES, apply_axes
+from tuner.whatif.break_even import with_break_even
 from tuner.whatif.executors import Executor, run_serial
 from tuner.whatif.library_default import title_of_default
-from tuner.whatif.machine_resources import RESOURCE_NAMES
+from tuner.whatif.machine_resources import (
+    IMPROVEMENT,
+    RESOURCE_NAMES,
+    SLOWING,
+    resources_of_nccl,
+    share_of_time,
+)
 from tuner.whatif.prices import count_parts, machine_price
 from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
 from tuner.whatif.study_result import (
@@ -39,6 +48,7 @@ from tuner.whatif.study_tasks import (
     plan_sensitivities,
     plan_study,
 )
+from tuner.whatif.study_verdicts import verdicts
 from tuner.whatif.table_regret import compute_table_regret
 
 OTHER_MACHINES = {"gpu", "nics", "taper", *UPLINK_AXES, *NODE_LINK_AXES}  # axes that change costs
@@ -75,10 +85,15 @@ def run_study(
     points = tuple(_point(study, evaluator, planned, times) for planned in todo.points)
     if study.limits:
         best = [_best_call(*pair) for pair in zip(todo.points, points, strict=True)]
-        faster = plan_sensitivities(todo, best)
-        gains = run.evaluate([one.task for one in faster], (share, 1.0), "limits")
-        points = tuple(_with_sensitivities(points, best, faster, gains))
-    steps = tuple(axis_steps(points, study.axes))
+        changed = plan_sensitivities(todo, best, IMPROVEMENT)
+        changed += plan_sensitivities(todo, _simulated(best, points), SLOWING)
+        times = run.evaluate([one.task for one in changed], (share, 1.0), "limits")
+        limited = _times_by_call(changed, times)
+        points = tuple(
+            _with_limits(planned, point, limited[call[1:]], evaluator)
+            for planned, point, call in zip(todo.points, points, best, strict=True)
+        )
+    steps = tuple(with_break_even(study, one, points) for one in axis_steps(points, study.axes))
     values = tuple(_machine_values(study, points))
     return StudyResult(
         study.name,
@@ -89,7 +104,8 @@ def run_study(
         summarise_table_regret(points),
         steps,
         values,
-        summarise(points, study.axes, steps, values),
+        summarise(points, study.axes, values),
+        verdicts(points, study.axes, steps),
         _accuracy(study, points),
         title_of_default(study.table) if study.table else "",
     )
@@ -100,7 +116,10 @@ def _accuracy(study: Study, points: Sequence[StudyPoint]) -> str:
     if study.calibration is not None:
         return ""
     models = {one.predicted_by for point in points for one in point.candidates}
-    calls = {(int(point.coordinates["nodes"]), point.nbytes) for point in points}
+    calls = {
+        PredictedCall(point.collective, int(point.axis_values["nodes"]), point.nbytes): None
+        for point in points
+    }
     changed = not OTHER_MACHINES.isdisjoint(study.axes)
     return study.machine.accuracy_sentence(models, calls, changed=changed)
 
@@ -138,7 +157,7 @@ def _share_of_candidates(study: Study, plan: StudyPlan) -> float:
     if not study.limits:
         return 1.0
     calls = sum(len(point.calls) for point in plan.points)
-    return calls / (calls + len(plan.points) * len(RESOURCE_NAMES))
+    return calls / (calls + 2 * len(plan.points) * len(RESOURCE_NAMES))
 
 
 @dataclass(frozen=True)
@@ -194,25 +213,49 @@ def _best_call(planned: PlannedPoint, point: StudyPoint) -> BestCall:
     return next(call for call in planned.calls if point.best.is_same(call[0]))
 
 
-def _with_sensitivities(
-    points: Sequence[StudyPoint],
-    best: Sequence[BestCall],
-    faster: Sequence[SensitivityTask],
-    gains: Mapping[int, TaskTimes],
-) -> Iterator[StudyPoint]:
-    """Yield the points with their sensitivities.
+def _simulated(best: Sequence[BestCall], points: Sequence[StudyPoint]) -> Iterator[BestCall]:
+    """Yield the best calls of which slower resources tell what limits them."""
+    for call, point in zip(best, points, strict=True):
+        if point.best.predicted_by == SIMULATION:
+            yield call
+
+
+# Factor by which a resource was changed, and the resource -> seconds, None where it has no cost
+ChangedTimes = dict[tuple[float, str], float | None]
+
+
+def _times_by_call(
+    changed: Sequence[SensitivityTask], answers: Mapping[int, TaskTimes]
+) -> Mapping[tuple[int, int], ChangedTimes]:
+    """Return the times on changed machines, by number of the task and index of the call in it."""
+    found: dict[tuple[int, int], ChangedTimes] = defaultdict(dict)
+    for number, one in enumerate(changed):
+        seconds = answers[number]
+        for call, own in zip(one.calls, seconds, strict=True) if seconds is not None else ():
+            found[one.number, call][one.task.factor, one.task.changed] = own
+    return found
+
+
+def _with_limits(
+    planned: PlannedPoint, point: StudyPoint, times: ChangedTimes, evaluator: TaskEvaluator
+) -> StudyPoint:
+    """Return a point with its sensitivities and shares.
 
     There are none for calls that take no time, and for those of which one cannot be simulated.
     """
-    found: dict[tuple[int, int], dict[str, float | None]] = {}
-    for number, one in enumerate(faster):
-        seconds = gains[number]
-        for call, own in zip(one.calls, seconds, strict=True) if seconds is not None else ():
-            found.setdefault((one.number, call), {})[one.task.faster] = own
-    for point, (_, task, call) in zip(points, best, strict=True):
-        times = found.get((task, call), {})
-        known = {name: point.best.seconds / own for name, own in times.items() if own}
-        yield replace(point, sensitivities=known if len(known) == len(times) else {})
+    if point.best.seconds <= 0.0 or not all(times.values()):
+        return point
+    gains, shares, rates = dict[str, float](), dict[str, float](), dict[str, float]()
+    for (factor, resource), own in times.items():
+        if factor == SLOWING:
+            shares[resource] = share_of_time(point.best.seconds, own or 0.0)
+        else:
+            gains[resource] = point.best.seconds / (own or math.inf)
+    if point.best.predicted_by == NCCL:
+        call = planned.collective, point.best.algorithm, planned.nbytes
+        limits = evaluator.nccl_limits(planned.grid_index, *call)
+        shares, rates = map(resources_of_nccl, (limits.shares, limits.rates))
+    return replace(point, sensitivities=gains, shares=shares, rates=rates)
 
 
 def _point(
@@ -240,7 +283,6 @@ def _point(
         tuple(_skipped(planned, answers)),
         cost,
         nccl_choice,
-        planned.network_limit,
         nccl_seconds=nccl_seconds,
     )
 

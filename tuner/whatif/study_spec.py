@@ -36,7 +36,7 @@ from typing import Annotated, Any, Protocol
 
 from tuner import algorithms
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.file_settings import ANY, Flag, Kind, mapping, read_record
+from tuner.base.file_settings import ANY, DISTINCT_NAMES, Flag, Kind, mapping, read_record
 from tuner.core.calibration import (
     Calibration,
     calibration_from_record,
@@ -44,6 +44,7 @@ from tuner.core.calibration import (
     read_calibration,
 )
 from tuner.core.collective import Collective
+from tuner.core.named_collectives import COLLECTIVES
 from tuner.core.path_classes import BLOCK
 from tuner.core.table import RuleKey, TuningTable, read_table, table_from_record, table_record
 from tuner.machines import Machine
@@ -65,7 +66,7 @@ from tuner.whatif.axes import (
 )
 from tuner.whatif.library_default import DEFAULT_PREFIX, default_table
 from tuner.whatif.prices import AXIS_OF_PART, Price, parse_prices, prices_record
-from tuner.whatif.values import COLLECTIVES, DISTINCT_NAMES, SIZES, parse_axes
+from tuner.whatif.values import SIZES, parse_axes
 
 MAX_STUDY_POINTS = 100_000
 CONFIGURED = "configured"  # in `without`: whatever administrators have to configure

@@ -10,7 +10,7 @@ from tuner.base.units import format_size
 from tuner.core.collective import Collective
 from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS, AxisValue, GridPoint
 from tuner.whatif.machine_resources import RESOURCE_NAMES
-from tuner.whatif.study_result import TIE_TOLERANCE, AxisStep, MachineValue, StudyPoint
+from tuner.whatif.study_result import AxisStep, MachineValue, StudyPoint
 
 NO_LIMIT = "no single resource"
 MIN_GAIN = 1.01  # times as fast that are worth a word
@@ -18,8 +18,8 @@ MAX_NAMED_ALGORITHMS = 3
 
 
 def limit_name(point: StudyPoint) -> str:
-    """Return the name of the resource that limits the best algorithm of a point."""
-    return RESOURCE_NAMES[point.limit] if point.limit else NO_LIMIT
+    """Return the names of the resources that limit the best algorithm of a point."""
+    return " and ".join(RESOURCE_NAMES[name] for name in point.limits) or NO_LIMIT
 
 
 def limits_by_size(points: Sequence[StudyPoint]) -> str:
@@ -40,7 +40,7 @@ def _sizes(run: Sequence[StudyPoint]) -> str:
 
 def points_after(step: AxisStep, points: Sequence[StudyPoint]) -> list[StudyPoint]:
     """Return the points with sensitivities after a step, where it gains most."""
-    after = {**step.max_at, step.axis: step.upper_value}
+    after = step.upper_at
     return [
         point
         for point in points
@@ -53,29 +53,18 @@ def points_after(step: AxisStep, points: Sequence[StudyPoint]) -> list[StudyPoin
 def summarise(
     points: Sequence[StudyPoint],
     axes: Mapping[str, Sequence[AxisValue]],
-    steps: Sequence[AxisStep],
     values: Sequence[MachineValue],
 ) -> str:
-    """Return the paragraph: best algorithms, limits, gains of steps, best value."""
+    """Return the paragraph: best algorithms, limits, best value."""
     several = [axis for axis, own in axes.items() if len(own) > 1]
-    effective = {step.axis for step in steps if _has_effect(step)}
     sentences = list[str]()
     for collective in dict.fromkeys(point.collective for point in points):
         own = [point for point in points if point.collective is collective]
         sentences.append(f"{collective}: {_best_algorithms(own)}.")
         sentences += _about_nccl(own, several)
         sentences += _about_limits(own)
-        sentences += (
-            _about_step(step, points)
-            for step in steps
-            if step.collective is collective and (step.axis in effective or not effective)
-        )
         sentences += _about_value(collective, values, several)
     return " ".join(sentences)
-
-
-def _has_effect(step: AxisStep) -> bool:
-    return max(abs(step.min_speedup - 1.0), abs(step.max_speedup - 1.0)) > TIE_TOLERANCE
 
 
 def _best_algorithms(points: Sequence[StudyPoint]) -> str:
@@ -111,7 +100,7 @@ def _about_nccl(points: Sequence[StudyPoint], axes: Sequence[str]) -> Iterator[s
         yield (
             f"What NCCL chooses by itself is the fastest at {best} of {len(slower)} points, and"
             f" takes at most {ratio:.2f} times as long ({point.nccl_choice} at"
-            f" {_place(point.coordinates, axes)})."
+            f" {place(point.coordinates, axes)})."
         )
 
 
@@ -122,33 +111,17 @@ def _about_limits(points: Sequence[StudyPoint]) -> Iterator[str]:
         yield f"What limits the fastest, with numbers of points: {named}."
 
 
-def _about_step(step: AxisStep, points: Sequence[StudyPoint]) -> str:
-    shown = AXIS_FORMATTERS[step.axis]
-    change = (
-        f"Changing {step.axis.replace('_', ' ')} from {shown(step.lower_value)} to"
-        f" {shown(step.upper_value)}"
-    )
-    after = points_after(step, points)
-    limit = f"; the limit is then {limits_by_size(after)}" if after else ""
-    effects = []
-    if step.max_speedup >= MIN_GAIN:
-        effects.append(f"makes calls at most {step.max_speedup:.2f} times as fast")
-    if step.min_speedup <= 1 / MIN_GAIN:
-        effects.append(f"lets calls take at most {1 / step.min_speedup:.2f} times as long")
-    return f"{change} {' and '.join(effects) or 'gains nothing'}{limit}."
-
-
 def _about_value(
     collective: Collective, values: Sequence[MachineValue], axes: Sequence[str]
 ) -> Iterator[str]:
     priced = [one for one in values if collective in one.relative_cost]
     if len(priced) > 1:
         best = min(priced, key=lambda one: one.relative_cost[collective])
-        place = _place(best.axis_values, axes)
-        yield f"{place[0].upper()}{place[1:]} gives the best value for its price."
+        where = place(best.axis_values, axes)
+        yield f"{where[0].upper()}{where[1:]} gives the best value for its price."
 
 
-def _place(at: GridPoint, axes: Sequence[str]) -> str:
+def place(at: GridPoint, axes: Sequence[str]) -> str:
     """Return the values of the axes with several values, and of the size if it is there."""
     return ", ".join(
         f"{'size' if axis == SIZE_AXIS else axis.replace('_', ' ')} {AXIS_FORMATTERS[axis](value)}"

@@ -18,6 +18,7 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
 from tuner.core.table import RuleKey
 from tuner.machines import Machine
+from tuner.mpi_libraries.nccl import NcclLimits
 from tuner.prediction.call_candidates import (
     Candidate,
     estimate_transfers,
@@ -32,6 +33,7 @@ from tuner.sim.rounds import MAX_CALL_TRANSFERS
 from tuner.topology import CUDA
 from tuner.whatif.axes import UPLINK_AXES, GridPoint, apply_axes, place_ranks
 from tuner.whatif.machine_resources import (
+    IMPROVEMENT,
     RESOURCE_NAMES,
     nccl_factors,
     studied_resources,
@@ -58,7 +60,7 @@ class StudyTask:
     params          with the segment of the first size; at the others the segment differs, and cuts
                     the message into as many pieces
     core_seconds    estimated seconds of one core
-    faster          resource that is twice as fast as the machine's own, if any
+    changed         resource that is `factor` times as fast as the machine's own, if any
     """
 
     grid_index: int
@@ -67,7 +69,8 @@ class StudyTask:
     params: Mapping[str, int]
     sizes: tuple[int, ...]
     core_seconds: float
-    faster: str = ""
+    changed: str = ""
+    factor: float = IMPROVEMENT
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,6 @@ class PlannedPoint:
 
     calls       candidate, number of its task, index of the call in the task
     of_nccl     algorithms whose times are predicted from NCCL's model
-    network_limit
-                what bounds the traffic of a GPU between nodes, where NCCL is known
     """
 
     grid_index: int
@@ -87,7 +88,6 @@ class PlannedPoint:
     skipped: tuple[str, ...]
     table_lookup: TableLookup | None
     of_nccl: tuple[str, ...] = ()
-    network_limit: str = ""
 
 
 class TaskEvaluator:
@@ -113,7 +113,7 @@ class TaskEvaluator:
         None is also the case for buffers in GPU memory staged through hosts whose messages have no
         cost. Raises MissingCostError where other messages have none.
         """
-        predictor = self._cached_predictor(task.grid_index, task.faster)
+        predictor = self._cached_predictor(task.grid_index, task.changed, task.factor)
         if predictor is None:
             return None
         choice = Candidate(task.algorithm, task.params).choice
@@ -121,10 +121,10 @@ class TaskEvaluator:
         try:
             found = predictor.predict_sizes(task.collective, choice, task.sizes, limits)
         except MissingCostError as reason:
-            if not task.faster:  # costs of paths of one rate hold for no faster ones
+            if not task.changed:  # costs of paths of one rate hold for no others
                 raise
             found = [NoPrediction(reason)] * len(task.sizes)
-        return _task_times(found, costs_may_lack=bool(task.faster))
+        return _task_times(found, costs_may_lack=bool(task.changed))
 
     def nccl_choice(self, planned: PlannedPoint) -> tuple[str, float | None]:
         """Return what NCCL chooses by itself at a point, and its seconds; "" if not known.
@@ -144,29 +144,37 @@ class TaskEvaluator:
 
     def predictor(self, grid_index: int) -> CallPredictor:
         """Return the predictor on the machine at one point of the grid."""
-        found = self._cached_predictor(grid_index, "")
+        found = self._cached_predictor(grid_index, "", IMPROVEMENT)
         assert found is not None
         return found
 
     def _changed_machine(self, grid_index: int) -> Machine:
         return apply_axes(self._study.machine, self._study.grid[grid_index])
 
-    def _new_predictor(self, grid_index: int, faster: str) -> CallPredictor | None:
-        """Return the predictor on a machine; None if that lacks the resource `faster`."""
+    def nccl_limits(
+        self, grid_index: int, collective: Collective, algorithm: str, nbytes: int
+    ) -> NcclLimits:
+        """Return what limits a call whose time NCCL's model predicts."""
+        times = self.predictor(grid_index).nccl
+        assert times is not None
+        return times.limits(collective, algorithm, nbytes)
+
+    def _new_predictor(self, grid_index: int, changed: str, factor: float) -> CallPredictor | None:
+        """Return the predictor on a machine; None if that lacks the resource `changed`."""
         study, at = self._study, self._study.grid[grid_index]
         machine, memory = self.machine(grid_index), str(at["memory"])
         is_measured = study.calibration is not None
-        if faster:
+        if changed:
             has_nccl = not is_measured and memory == CUDA
-            if faster not in studied_resources(machine, has_nccl):
+            if changed not in studied_resources(machine, has_nccl):
                 return None
-            machine = with_faster(machine, faster)
+            machine = with_faster(machine, changed, factor)
         return CallPredictor.of_machine(
             place_ranks(machine, at),
             machine.calibration,
             memory,
             with_nccl=not is_measured,
-            nccl_factors=nccl_factors(faster),
+            nccl_factors=nccl_factors(changed, factor),
         )
 
 
@@ -212,7 +220,7 @@ BestCall = tuple[Candidate, int, int]  # of a point, as in `PlannedPoint.calls`
 
 
 class SensitivityTask(NamedTuple):
-    """A task that simulates calls of another one with a resource twice as fast.
+    """A task that simulates calls of another one with a resource faster or slower.
 
     number      number of the other task
     calls       indices of the calls in it
@@ -223,13 +231,18 @@ class SensitivityTask(NamedTuple):
     task: StudyTask
 
 
-def plan_sensitivities(plan: StudyPlan, best: Iterable[BestCall]) -> list[SensitivityTask]:
-    """Return tasks that simulate the best candidates with each resource faster, by machine."""
+def plan_sensitivities(
+    plan: StudyPlan, best: Iterable[BestCall], factor: float
+) -> list[SensitivityTask]:
+    """Return tasks that simulate the best candidates with each resource changed, by machine.
+
+    factor  how many times as fast a resource becomes
+    """
     by_task: dict[int, list[BestCall]] = {}
     for one in best:
         by_task.setdefault(one[1], []).append(one)
     found = [
-        _with_resource(number, plan.tasks[number], calls, resource)
+        _with_resource(number, plan.tasks[number], calls, resource, factor)
         for resource in RESOURCE_NAMES
         for number, calls in by_task.items()
     ]
@@ -237,7 +250,7 @@ def plan_sensitivities(plan: StudyPlan, best: Iterable[BestCall]) -> list[Sensit
 
 
 def _with_resource(
-    number: int, task: StudyTask, best: Sequence[BestCall], resource: str
+    number: int, task: StudyTask, best: Sequence[BestCall], resource: str, factor: float
 ) -> SensitivityTask:
     calls = tuple(call for _, _, call in best)
     changed = replace(
@@ -245,7 +258,8 @@ def _with_resource(
         params=dict(best[0][0].params),
         sizes=tuple(task.sizes[call] for call in calls),
         core_seconds=task.core_seconds * len(calls) / len(task.sizes),
-        faster=resource,
+        changed=resource,
+        factor=factor,
     )
     return SensitivityTask(number, calls, changed)
 
@@ -283,7 +297,6 @@ class _TaskCollector:
         self.names = study.algorithm_names(collective, at)
         times = _times_of_nccl_on_few_nodes(study, at)
         self.of_nccl = times.algorithms(collective) if times else ()
-        self.limit = times.network_limit() if times else ""
         self._task_of_schedule: dict[tuple[object, ...], int] = {}
         self._calls: list[list[tuple[_Offer, int]]] = []
 
@@ -307,7 +320,7 @@ class _TaskCollector:
         calls = tuple(self._call(one, nbytes) for one in able)
         own_names = tuple(name for name in self.of_nccl if name in self.names)
         return PlannedPoint(
-            self.grid_index, self.collective, nbytes, calls, left_out, rules, own_names, self.limit
+            self.grid_index, self.collective, nbytes, calls, left_out, rules, own_names
         )
 
     def tasks(self) -> list[StudyTask]:

@@ -1,4 +1,4 @@
-"""Parsing of the lists in a study: axes with their values, collectives, sizes.
+"""Parsing of the lists in a study: axes with their values, sizes.
 
 Each function raises InputError for a malformed list.
 """
@@ -10,9 +10,7 @@ from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.file_settings import SIZE, Kind
-from tuner.base.spelling import unknown_name
 from tuner.base.units import is_line_rate
-from tuner.core.collective import Collective
 from tuner.machines import Machine
 from tuner.topology import CUDA, GPU, HOST, Topology
 from tuner.whatif.axes import AXES, BANDWIDTH_AXES, AxisValue, LineRate, line_rate_efficiency
@@ -63,22 +61,6 @@ def parse_value(what: str, name: str, value: object, efficiency: float) -> AxisV
     return parsed
 
 
-def parse_distinct_names(what: str, entry: Any) -> tuple[str, ...]:
-    """Return the names without duplicates, in the order in which they were written."""
-    if not isinstance(entry, list) or not entry or not all(isinstance(e, str) for e in entry):
-        raise InputError(f"{what} must be a list of names, not {shortened_repr(entry)}")
-    return tuple(dict.fromkeys(entry))
-
-
-def parse_collectives(what: str, entry: Any) -> tuple[Collective, ...]:
-    """Return the collectives of a list of names, without duplicates, in the order written."""
-    names = parse_distinct_names(what, entry)
-    unknown = [name for name in names if name not in list(Collective)]
-    if unknown:
-        raise InputError(unknown_name("collective", unknown[0], Collective))
-    return tuple(Collective(name) for name in names)
-
-
 def parse_sizes(what: str, entry: Any) -> tuple[int, ...]:
     """Return the sizes in bytes, ascending."""
     from tuner.sim.transfers import MAX_MESSAGE_BYTES  # slow to import, and no machine needs it
@@ -91,6 +73,4 @@ def parse_sizes(what: str, entry: Any) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-DISTINCT_NAMES = Kind("names", parse_distinct_names)
-COLLECTIVES = Kind("names", parse_collectives)
 SIZES = Kind("sizes", parse_sizes)

@@ -141,19 +141,17 @@ def test_what_bounds_traffic_between_nodes_is_named(
     study = study_file(tmp_path, "preset:dgx-h100:4", vary=vary, algorithms=names)
     result = answered(capsys, "study", study)
     assert {point["nccl_choice"] for point in result["points"]} == {"nvls_tree"}
-    limits = [point["network_limit"] for point in result["points"]]
-    assert [limit.partition(" (")[0] for limit in limits] == [
-        "the NIC",
-        "the NIC",
-        "PCIe between GPU and NIC",
-    ]
+    rates = [point["rates"] for point in result["points"]]
+    assert [one["nics"] / 1e9 for one in rates] == pytest.approx([21.3, 42.6, 85.2])
+    assert [one["pcie"] / 1e9 for one in rates] == pytest.approx([51, 51, 51])
     slow, fast = result["axis_steps"]
     assert slow["max_speedup"] > 1.5
-    assert fast["max_speedup"] == pytest.approx(48 / 42.6, rel=0.06)  # NCCL's channels end at 48
+    assert fast["max_speedup"] == pytest.approx(45.5 / 42.6, rel=0.01)  # NCCL's cap of NVLSTree
+    assert fast["break_even"] == pytest.approx(45.5e9, rel=1e-3)
     main(["study", study])
     said = " ".join(capsys.readouterr().out.split())
-    assert "bounded by PCIe between GPU and NIC (51 GB/s) at bandwidth 800Gb/s (85.2GB/s)" in said
-    assert "a NIC that reaches more than 51 GB/s gains nothing" in said
+    assert "bounded by NCCL's channels at 45.5GB/s, then by PCIe at 51GB/s" in said
+    assert "above 45.5GB/s nothing is gained" in said
 
 
 def test_nccl_has_no_times_where_it_cannot_run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, calibration_record
 from tuner.core.collective import Collective
 from tuner.machines import PRESETS, Machine, preset
-from tuner.machines.model_accuracy import parse_accuracy
+from tuner.machines.model_accuracy import PredictedCall, parse_accuracy
 from tuner.machines.yaml_machines import machine_from_yaml
 from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, nccl_system_of
 from tuner.mpi_libraries.nccl.fabric import FabricBound
@@ -23,13 +24,12 @@ from tuner.topology import Placement
 from tuner.whatif import study_tasks
 from tuner.whatif.axes import AXES
 from tuner.whatif.machine_resources import (
-    ALL_RATES,
     LATENCY,
     NCCL_RATES,
     NICS,
     NVLINKS,
     SWITCH_LINKS,
-    limiting_resource,
+    limiting_resources,
     present_resources,
     with_faster,
 )
@@ -61,12 +61,12 @@ def test_sensitivities_are_those_of_the_closed_form() -> None:
         whole = ALPHA + flow
         assert point.sensitivities[LATENCY] == pytest.approx(whole / (ALPHA / 2 + flow), rel=1e-9)
         assert point.sensitivities[NICS] == pytest.approx(whole / (ALPHA + flow / 2), rel=1e-9)
-        assert set(point.sensitivities) == {NICS, LATENCY, "memory", ALL_RATES}
-        assert point.sensitivities[ALL_RATES] == point.sensitivities[NICS]
+        assert set(point.sensitivities) == {NICS, LATENCY, "memory"}
         assert point.sensitivities["memory"] == 1.0
-    assert [
-        point.limit for point in run(algorithms=["recursive_doubling"], sizes=sizes).points
-    ] == [LATENCY, NICS, NICS]
+        assert point.shares == pytest.approx(
+            {NICS: flow / whole, LATENCY: ALPHA / whole, "memory": 0.0}, abs=1e-9
+        )
+    assert [point.limits for point in points] == [(LATENCY,), (NICS, LATENCY), (NICS,)]
 
 
 def test_narrow_links_between_switches_are_named() -> None:
@@ -84,7 +84,7 @@ def test_narrow_links_between_switches_are_named() -> None:
         },
     }
     (point,) = run(topology=tree, algorithms=["recursive_doubling"], sizes=["64MiB"]).points
-    assert point.limit == SWITCH_LINKS
+    assert point.limits == (SWITCH_LINKS,)
     assert point.sensitivities[SWITCH_LINKS] > 1.5
     assert point.sensitivities[NICS] < 1.3
 
@@ -99,34 +99,39 @@ def test_every_resource_of_a_preset_can_be_faster(name: str) -> None:
         assert with_faster(faster, resource, 0.25) == machine
 
 
-def test_nothing_limits_what_no_resource_makes_faster() -> None:
-    assert limiting_resource({}) == ""
-    assert limiting_resource({NICS: 1.01, LATENCY: 1.0}) == ""
-    assert limiting_resource({NICS: 1.03, LATENCY: 1.5}) == LATENCY
+def test_what_takes_most_of_the_time_limits_a_call() -> None:
+    assert limiting_resources({}) == ()
+    assert limiting_resources({NICS: 0.01, LATENCY: 0.04}) == ()
+    assert limiting_resources({NICS: 0.3, LATENCY: 0.7}) == (LATENCY,)
+    assert limiting_resources({SWITCH_LINKS: 0.9, NICS: 0.9, LATENCY: 0.1}) == (NICS, SWITCH_LINKS)
 
 
-def test_bandwidths_limit_together_what_none_of_them_limits_alone() -> None:
-    assert limiting_resource({NICS: 1.05, LATENCY: 1.08, ALL_RATES: 1.7}) == ALL_RATES
-    assert limiting_resource({NICS: 1.2, LATENCY: 1.08, ALL_RATES: 1.7}) == NICS
-    assert limiting_resource({NICS: 1.06, LATENCY: 1.02, ALL_RATES: 1.06}) == NICS
-    assert limiting_resource({NICS: 1.2, LATENCY: 1.3, ALL_RATES: 1.7}) == ALL_RATES
-    assert limiting_resource({NICS: 1.0, LATENCY: 1.9, ALL_RATES: 1.1}) == LATENCY
+def test_links_of_one_rate_limit_a_call_together() -> None:
+    """Each node has one link to a switch of its own, and that one link of the same rate onwards."""
+    links = [
+        {"between": pair, "latency": "1us", "bandwidth": "1GB/s"}
+        for pair in (["a", "s"], ["s", "t"], ["t", "b"])
+    ]
+    line = {"name": "line", "nodes": ["a", "b"], "switches": ["s", "t"], "links": links}
+    (point,) = run(topology=line, algorithms=["recursive_doubling"], sizes=["64MiB"]).points
+    assert point.limits == (NICS, SWITCH_LINKS)
+    assert point.sensitivities[NICS] == point.sensitivities[SWITCH_LINKS] == 1.0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "limit"), [("nccl_tree", NCCL_RATES), ("nvls_tree", ALL_RATES), ("ring", NICS)]
+    ("name", "limit"), [("nccl_tree", NCCL_RATES), ("nvls_tree", NICS), ("ring", NICS)]
 )
 def test_long_calls_of_nccl_are_limited_by_rates_and_not_by_latency(name: str, limit: str) -> None:
-    """NCCL's tree is bound by a constant of NCCL, NVLS by the NICs and by one of NCCL."""
+    """NCCL's tree is bound by a constant of NCCL, NVLS by the NICs."""
     (point,) = run(
         topology="preset:dgx-h100:16",
         algorithms=[name],
         sizes=["512MiB"],
         vary={"nodes": [16], "ppn": [8 if name != "ring" else 1]},
     ).points
-    assert point.limit == limit
-    assert point.sensitivities[LATENCY] < point.sensitivities[limit]
+    assert point.limits == (limit,)
+    assert point.shares[LATENCY] < 0.1 < point.shares[limit]
 
 
 def test_twice_as_many_nvlinks_are_more_for_nccl() -> None:
@@ -183,31 +188,29 @@ def test_machines_are_built_once_for_all_calls_of_a_resource(
 ) -> None:
     built: list[str] = []
 
-    def watched(machine: Machine, resource: str) -> Machine:
+    def watched(machine: Machine, resource: str, factor: float) -> Machine:
         built.append(resource)
-        return with_faster(machine, resource)
+        return with_faster(machine, resource, factor)
 
     monkeypatch.setattr(f"{study_tasks.__name__}.with_faster", watched)
     run(sizes=[8, 64, 1024, "1MiB", "64MiB"])
-    assert sorted(built) == sorted({NICS, "memory", LATENCY, ALL_RATES})
+    assert sorted(built) == sorted(2 * [NICS, "memory", LATENCY])
 
 
 def test_limits_in_the_middle_say_from_where_to_where() -> None:
     points = run(algorithms=["linear"], sizes=[8, 16, 64, 256, 1024]).points
     names = ["latency", NICS, NICS, NICS, "memory"]
-    told = [
-        replace(point, sensitivities={name: 2.0}) for point, name in zip(points, names, strict=True)
-    ]
+    told = [replace(point, shares={name: 0.9}) for point, name in zip(points, names, strict=True)]
     assert limits_by_size(told) == "latency to 8B, NICs from 16B to 256B, memory from 1KiB"
 
 
 def test_explanations_say_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["simulate", "--topology", "preset:dgx-h100:2", "--ppn", "8", "--explain"]
     words += ["--collective", "allreduce", "--sizes", "1GiB"]
-    for name, expected in (("nccl_ring", {NICS, ALL_RATES}), ("rabenseifner", {"nvlink"})):
+    for name, expected in (("nccl_ring", NICS), ("rabenseifner", "nvlink")):
         main([*words, "--algorithm", name, "--json"])
         (one,) = json.loads(capsys.readouterr().out)
-        assert limiting_resource(one["sensitivities"]) in expected
+        assert max(one["sensitivities"], key=one["sensitivities"].__getitem__) == expected
         main([*words, "--algorithm", name])
         assert f"{name} at 1GiB: times as fast with" in " ".join(capsys.readouterr().out.split())
 
@@ -244,7 +247,7 @@ def test_uplinks_narrower_than_the_nics_bound_nccl() -> None:
     usual = NcclPredictor(Placement.block(wide.topology, 8))
     before = min(usual.predicted_seconds(Collective.ALLREDUCE, 1 << 30).values())
     assert point.best.seconds > 2 * before
-    assert point.limit == SWITCH_LINKS
+    assert point.limits == (SWITCH_LINKS,)
 
 
 def test_the_fabric_bounds_nothing_where_there_are_no_switches_between() -> None:
@@ -317,7 +320,9 @@ def test_the_answers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "what limits the best algorithms" in said
     assert "price of each machine, and of its speed" in said
     assert "In short: bcast:" in said
-    assert re.search(r"from 1GB/s to 2GB/s makes calls at most (1\.9\d|2\.00) times as fast", said)
+    assert re.search(
+        r"Verdict: bcast: bandwidth 2GB/s (is at most 2\.00 times as fast|gains at most 9\d%)", said
+    )
     assert "latency to 8B, NICs from 64MiB" in said
     assert (
         "Accuracy: on flat as it is, simulated times were not compared with measured collectives."
@@ -353,11 +358,27 @@ def test_a_wrong_accuracy_is_refused(entry: Any, sentence: str) -> None:
 def test_an_accuracy_is_told_of_the_sizes_that_were_asked_for() -> None:
     sizes = {"1MiB": [0.1, 0.2], "64KiB": [0.03, 0.4], "16MiB": [0.05, 0.6]}
     told = parse_accuracy({"nccl": {**BY_SIZE, "by_size": sizes}})["nccl"]
-    asked = told.of_calls([(1, 8), (1, 1 << 16), (1, 1 << 30)])
+    allreduce = partial(PredictedCall, Collective.ALLREDUCE)
+    asked = told.of_calls([allreduce(1, 8), allreduce(1, 1 << 16), allreduce(1, 1 << 24)])
     assert asked.startswith("off by 3.0% to 64KiB, 5.0% to 16MiB on one node (median; 95th")
-    assert "percentile 40%, 60%), against 9 measured results (x)" in asked
-    assert told.of_calls([(4, 1 << 20)]).endswith("and not compared by size on several nodes")
+    assert asked.endswith("percentile 40%, 60%), against 9 measured results (x)")
     assert "3.0% to 64KiB, 10.0% to 1MiB, 5.0% to 16MiB" in told.of_calls([])
+
+
+def test_an_accuracy_says_for_what_calls_there_is_none() -> None:
+    sizes, compared = {"1MiB": [0.1, 0.2], "16MiB": [0.05, 0.6]}, ["allreduce"]
+    record = {"nccl": {**BY_SIZE, "by_size": sizes, "collectives": compared}}
+    told = parse_accuracy(record)["nccl"]
+    large = PredictedCall(Collective.ALLREDUCE, 4, 1 << 30)
+    assert told.of_calls([large]).startswith(
+        "not compared with measured collectives for 4 nodes, more than 16MiB; the nearest that were"
+        " are off by 5.0% to 16MiB on one node"
+    )
+    both = told.of_calls([large, PredictedCall(Collective.ALLREDUCE, 1, 8)])
+    assert both.startswith("off by 10.0% to 1MiB on one node")
+    assert both.endswith(", and not compared for 4 nodes, more than 16MiB")
+    other = told.of_calls([PredictedCall(Collective.BCAST, 1, 8)])
+    assert other.startswith("not compared with measured collectives for bcast; the nearest")
 
 
 def test_a_changed_preset_is_another_machine() -> None:

@@ -71,7 +71,10 @@ def test_steps_give_the_best_times_and_the_gains_of_the_study(changes: dict[str,
     resources = study.outline()["resources"]
     calls = [fastest[index] for index in range(3)]
     gains = {name: study.gains(calls, name) for name in resources}
+    shares = {name: study.shares(calls, name) for name in resources}
     for number, point in enumerate(result.points):
+        own_shares = {name: row[number] for name, row in shares.items()}
+        assert own_shares == pytest.approx({name: point.shares.get(name, 0.0) for name in shares})
         own_gains = {name: row[number] for name, row in gains.items()}
         assert own_gains == pytest.approx(dict(point.sensitivities))
 

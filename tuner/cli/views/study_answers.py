@@ -28,6 +28,8 @@ def print_answers(result: StudyResult, same: set[str]) -> None:
     _print_axis_steps(result, same)
     _print_machine_values(result)
     print_text(f"In short: {result.summary}")
+    for sentence in result.verdicts:
+        print_text(f"Verdict: {sentence}")
     if result.accuracy:
         print_text(result.accuracy)
 
@@ -80,11 +82,12 @@ def _print_axis_steps(result: StudyResult, same: set[str]) -> None:
     steps = [one for one in result.axis_steps if one.axis not in same]
     if not steps:
         return
+    own = ["NCCL by itself"] if any(one.nccl_speedups for one in result.axis_steps) else []
     print_table(
         "what a step along an axis gains",
-        ("axis", "step", "call", "times as fast", "most at", "then limited by"),
+        ("axis", "step", "call", "times as fast", *own, "most at", "then limited by"),
         (_step(one, result) for one in steps[:MAX_SHOWN_STEPS]),
-        right=("times as fast",),
+        right=("times as fast", *own),
         droppable=("most at",),
         wrappable=("step", "most at", "then limited by"),
     )
@@ -94,7 +97,8 @@ def _print_axis_steps(result: StudyResult, same: set[str]) -> None:
 def _step(one: AxisStep, result: StudyResult) -> list[str]:
     """Return the cells of a step; axes with one value are left out of where it gains most."""
     shown = AXIS_FORMATTERS[one.axis]
-    low, high = f"{one.min_speedup:.2f}", f"{one.max_speedup:.2f}"
+    times = _factors(one.min_speedup, one.max_speedup)
+    own = [_factors(*one.nccl_speedups)] if one.nccl_speedups else []
     others = [
         f"{title(axis)} {AXIS_FORMATTERS[axis](value)}"
         for axis, value in one.max_at.items()
@@ -105,10 +109,16 @@ def _step(one: AxisStep, result: StudyResult) -> list[str]:
         title(one.axis),
         f"{shown(one.lower_value)} to {shown(one.upper_value)}",
         one.collective,
-        low if low == high else f"{low} to {high}",
-        "" if low == high else ", ".join(others),
+        times,
+        *(own or [""] * any(step.nccl_speedups for step in result.axis_steps)),
+        ", ".join(others) if " to " in times else "",
         limits_by_size(after) if after else "",
     ]
+
+
+def _factors(least: float, most: float) -> str:
+    """Return the range of some factors, as `1.02 to 1.95`."""
+    return " to ".join(dict.fromkeys((f"{least:.2f}", f"{most:.2f}")))
 
 
 def _print_machine_values(result: StudyResult) -> None:

@@ -9,7 +9,7 @@ from itertools import groupby
 from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.terminal.output import csv_lines, print_omitted, print_table, print_text
 from tuner.machines.model_accuracy import NCCL
-from tuner.prediction.nccl_times import LINK_NAMES, nccl_note
+from tuner.prediction.nccl_times import nccl_note
 from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS
 from tuner.whatif.study_result import TIE_TOLERANCE, Crossover, StudyPoint, StudyResult
 
@@ -89,11 +89,6 @@ def _print_ranges(result: StudyResult) -> set[str]:
     )
     for at in same:
         print_text(f"{title(axes[at])} changes nothing here")
-    for limit, where in _network_limits(result, axes).items():
-        print_text(f"A GPU's traffic between nodes is bounded by {limit}{where}")
-    rate = _break_even_rate(result)
-    if rate:
-        print_text(f"  so a NIC that reaches more than {rate} gains nothing for it")
     print_omitted(len(found), MAX_SHOWN_RANGES, " rows: --csv and --plots have them all")
     if has_nccl:
         print_text(
@@ -107,30 +102,6 @@ def _print_ranges(result: StudyResult) -> set[str]:
             )
         )
     return {axes[at] for at in same}
-
-
-def _break_even_rate(result: StudyResult) -> str:
-    """Return the rate of what else than the NIC bounds traffic between nodes, if anything does."""
-    limits = {point.network_limit.partition(" (")[::2] for point in result.points}
-    rates = {rate.rstrip(")") for kind, rate in limits if kind not in ("", LINK_NAMES["nic"])}
-    return rates.pop() if len(rates) == 1 else ""
-
-
-def _network_limits(result: StudyResult, axes: Sequence[str]) -> dict[str, str]:
-    """Return what bounds a GPU's traffic between nodes, with the axis values that decide it."""
-    limits = dict.fromkeys(point.network_limit for point in result.points)
-    found = dict[str, str]()
-    for limit in filter(None, limits):
-        own = [point for point in result.points if point.network_limit == limit]
-        others = [point for point in result.points if point.network_limit not in ("", limit)]
-        said = [
-            f"{title(axis)} {', '.join(AXIS_FORMATTERS[axis](value) for value in here)}"
-            for axis in axes
-            if (here := dict.fromkeys(point.axis_values[axis] for point in own))
-            and not set(here) & {point.axis_values[axis] for point in others}
-        ]
-        found[limit] = f" at {' and '.join(said)}" if others and said else ""
-    return found
 
 
 def merge_rows(

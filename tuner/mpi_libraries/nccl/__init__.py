@@ -11,26 +11,38 @@ from tuner.mpi_libraries.nccl.fitted import (
     seconds_from_busbw,
 )
 from tuner.mpi_libraries.nccl.formulas import CURRENT_VERSION, formulas_of
+from tuner.mpi_libraries.nccl.hardware_bounds import NCCL_CHANNELS, SWITCH_LINKS
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
-from tuner.mpi_libraries.nccl.predictor import COSTS_OF_GPUS, NcclPredictor, NcclTerms
+from tuner.mpi_libraries.nccl.predictor import (
+    COPY_PART,
+    COSTS_OF_GPUS,
+    LATENCY_PART,
+    NcclLimits,
+    NcclPredictor,
+    NcclTerms,
+)
 from tuner.mpi_libraries.nccl.system import (
     ChannelGraph,
     NcclSystem,
     nccl_system_of,
-    network_limit,
     nominal_nic_rate,
 )
 
 __all__ = [
+    "COPY_PART",
     "COSTS_OF_GPUS",
     "CURRENT_VERSION",
+    "LATENCY_PART",
+    "NCCL_CHANNELS",
     "NCCL_COLLECTIVES",
     "PROTOCOLS",
+    "SWITCH_LINKS",
     "VERSIONS",
     "AlgoProto",
     "ChannelGraph",
     "LatencyBandwidth",
+    "NcclLimits",
     "NcclPredictor",
     "NcclSystem",
     "NcclTerms",
@@ -44,7 +56,6 @@ __all__ = [
     "fit_latency_bandwidth",
     "formulas_of",
     "nccl_system_of",
-    "network_limit",
     "nominal_nic_rate",
     "seconds_from_busbw",
     "table_row",

@@ -30,7 +30,7 @@ from tuner.mpi_libraries.nccl.constants import (
     POWER,
     SOCKET_BANDWIDTH_GB_S,
 )
-from tuner.topology import CPU, GPU, SWITCH, Link, NodeTopology
+from tuner.topology import CPU, GPU, NVLINK, SWITCH, Link, NodeTopology
 from tuner.topology.readers import gpu_products
 from tuner.topology.readers.gpu_products import COMPUTE_CAPABILITIES, nvlink_bandwidth
 
@@ -40,11 +40,16 @@ CPU_VENDORS = {"EPYC": AMD, "AMD": AMD, "POWER": POWER, "Grace": ARM, "Neoverse"
 
 @dataclass(frozen=True)
 class Rings:
-    """Ring orders, as tuples of positions in the list of GPUs, and the bandwidth (B/s) of each."""
+    """Ring orders, as tuples of positions in the list of GPUs, and the bandwidth (B/s) of each.
+
+    on_nvlink   they run on NVLink alone
+    kind        of the links that bound them
+    """
 
     gpu_orders: tuple[tuple[int, ...], ...]
     bandwidth: float
-    on_nvlink: bool
+    on_nvlink: bool = True
+    kind: str = NVLINK
 
     @property
     def total_bandwidth(self) -> float:
@@ -121,20 +126,15 @@ def find_rings(node_topology: NodeTopology, gpus: Sequence[str]) -> Rings:
         number = min(to_switch, MAX_SEARCH_CHANNELS)
         around = tuple(range(len(gpus)))
         orders = tuple((*around[c % len(gpus) :], *around[: c % len(gpus)]) for c in range(number))
-        return Rings(
-            orders, nvlink_brick_bandwidth(node_topology) * to_switch / number, on_nvlink=True
-        )
+        return Rings(orders, nvlink_brick_bandwidth(node_topology) * to_switch / number)
     bricks = _bricks(node_topology, gpus)
     whole, halved = pack_rings(bricks), pack_rings(2 * bricks)
     if len(halved) > 2 * len(whole):
-        return Rings(halved, nvlink_brick_bandwidth(node_topology) / 2, on_nvlink=True)
+        return Rings(halved, nvlink_brick_bandwidth(node_topology) / 2)
     if whole:
-        return Rings(whole, nvlink_brick_bandwidth(node_topology), on_nvlink=True)
-    return Rings(
-        (tuple(range(len(gpus))),),
-        _shortest_path_ring_bandwidth(node_topology, gpus),
-        on_nvlink=False,
-    )
+        return Rings(whole, nvlink_brick_bandwidth(node_topology))
+    slowest, kind = _shortest_path_ring(node_topology, gpus)
+    return Rings((tuple(range(len(gpus))),), slowest, on_nvlink=False, kind=kind)
 
 
 def _bricks(node_topology: NodeTopology, gpus: Sequence[str]) -> IntArray:
@@ -196,8 +196,11 @@ def pack_rings(bricks: IntArray) -> tuple[tuple[int, ...], ...]:
     return tuple(search.best)
 
 
-def _shortest_path_ring_bandwidth(node_topology: NodeTopology, gpus: Sequence[str]) -> float:
-    """Return the bandwidth (B/s) of one ring over the shortest paths, whose hops share links."""
+def _shortest_path_ring(node_topology: NodeTopology, gpus: Sequence[str]) -> tuple[float, str]:
+    """Return bandwidth (B/s) and slowest kind of link of one ring over the shortest paths.
+
+    Its hops share links.
+    """
     number = {device.name: i for i, device in enumerate(node_topology.devices)}
     hops = [
         [int(link) for link in node_topology.routes[number[a], number[b]] if link >= 0]
@@ -208,16 +211,16 @@ def _shortest_path_ring_bandwidth(node_topology: NodeTopology, gpus: Sequence[st
     )
     cpus = {device.name for device in node_topology.devices if device.kind == CPU}
     host = cpu_vendor(node_topology)
-    slowest = float("inf")
+    rates = list[tuple[float, str]]()
     for hop in hops:
         links = [(node_topology.links[i], int(crossings[i])) for i in hop]
         through_cpu = any(link.target in cpus for link, _ in links)
         share = INTEL_PEER_SHARE if through_cpu and host == INTEL else 1.0
-        slowest = min(
-            slowest,
-            *(share * _link_bandwidth(node_topology, link) / times for link, times in links),
-        )
-    return slowest
+        rates += [
+            (share * _link_bandwidth(node_topology, link) / times, link.kind)
+            for link, times in links
+        ]
+    return min(rates)
 
 
 def _link_bandwidth(node_topology: NodeTopology, link: Link) -> float:

@@ -125,7 +125,8 @@ def _has_plateau(system: NcclSystem, collective: Collective) -> bool:
     )
 
 
-def _graph_of_algorithm(system: NcclSystem, algorithm: str) -> ChannelGraph:
+def graph_of_algorithm(system: NcclSystem, algorithm: str) -> ChannelGraph:
+    """Return the channels that an algorithm uses."""
     if algorithm == of.RING:
         return system.ring
     if algorithm in (of.NVLS, of.NVLS_TREE, of.COLLNET_DIRECT):
@@ -153,7 +154,7 @@ def _ll_cap(system: NcclSystem) -> float:
 
 def _bandwidth(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
     """Return the bandwidth in bytes of the user's buffer per second."""
-    graph = _graph_of_algorithm(system, algo_proto.algorithm)
+    graph = graph_of_algorithm(system, algo_proto.algorithm)
     if algo_proto.algorithm == of.RING:
         carried = _ring_bandwidth(system, graph, algo_proto.protocol)
     elif algo_proto.algorithm == of.TREE:

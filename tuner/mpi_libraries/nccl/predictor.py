@@ -3,8 +3,7 @@
 NCCL's choice follows from its own expectation, its time does not. What is corrected was seen in
 published results of nccl-tests (docs/experiments/0002-nccl-predictions.md):
 
-- Rings and NVLSTree get no more between nodes than the NICs reach (42.6 GB/s on NDR, of 48
-  expected).
+- No algorithm gets more between nodes than the NICs reach (42.6 GB/s on NDR, of 48 expected).
 - Nor do rings and trees get more than the links between switches let through.
 - GPUs differ in what a call, a hop and the Simple protocol take, where NCCL's constants are the
   same for all; and a rank of a ring copies its own part of the buffer (`NcclCosts`).
@@ -17,7 +16,8 @@ published results of nccl-tests (docs/experiments/0002-nccl-predictions.md):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl.constants import (
@@ -34,23 +34,21 @@ from tuner.mpi_libraries.nccl.constants import (
     table_row,
 )
 from tuner.mpi_libraries.nccl.default_choice import cost_models, estimate_times
-from tuner.mpi_libraries.nccl.fabric import WIRE_BYTES, FabricBound
+from tuner.mpi_libraries.nccl.fabric import WIRE_BYTES
 from tuner.mpi_libraries.nccl.formulas import formulas_of
-from tuner.mpi_libraries.nccl.model_v2_30 import LATENCY_TABLE, hops_inside
+from tuner.mpi_libraries.nccl.hardware_bounds import NCCL_CHANNELS, HardwareBounds
+from tuner.mpi_libraries.nccl.model_v2_30 import LATENCY_TABLE, hops_inside, ring_hops
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
-from tuner.mpi_libraries.nccl.system import (
-    ChannelGraph,
-    NcclSystem,
-    nccl_system_of,
-    reached_network_rate,
-)
-from tuner.topology import NcclCosts, Placement
+from tuner.mpi_libraries.nccl.system import nccl_system_of
+from tuner.topology import NIC, NcclCosts, Placement
 
 HEAD_ALGORITHMS = (NVLS, NVLS_TREE, COLLNET_DIRECT)  # whose channels have a head GPU each
 
 FILL_BYTES = 4 << 20  # fitted, as is the next one; also the size of a channel's buffer in NCCL
 MAX_FILL = 0.55
 MAX_RING_FILL = 0.2  # 9 % at 16 GiB on 46 nodes of B200; training on 512 P100 needs 0.15 or more
+SAME_RATE = 1.01  # times a rate that counts as the same one
+LATENCY_PART, COPY_PART = "latency", "copy"  # parts of the time of a call besides its transfer
 MAX_FILL_SECONDS = 25e-6  # the longest fill of a share to which the constants were fitted
 
 # What NCCL counts for LL over NVLink, on all GPUs.
@@ -77,6 +75,8 @@ class NcclTerms:
     is_simple   whether the protocol is Simple
     own_bytes   bytes that a rank copies as its own part
     transfer    seconds of all bytes between ranks
+    bounds      bytes of the buffer per second that each lets through: NCCL_CHANNELS, SWITCH_LINKS
+                and kinds of links. The lowest one bounds the transfer
     """
 
     latency: float
@@ -84,11 +84,30 @@ class NcclTerms:
     is_simple: bool
     own_bytes: float
     transfer: float
+    bounds: Mapping[str, float]
 
     def seconds(self, costs: NcclCosts, latency_factor: float = 1.0) -> float:
+        return sum(self.parts(costs, latency_factor))
+
+    def parts(self, costs: NcclCosts, latency_factor: float = 1.0) -> tuple[float, float, float]:
+        """Return the seconds of latency, of the copy of the own part, and of the transfer."""
         of_gpus = costs.launch + costs.hop * self.hops + costs.simple * self.is_simple
         latency = latency_factor * (self.latency + of_gpus)
-        return latency + self.own_bytes / costs.copy_rate + self.transfer
+        return latency, self.own_bytes / costs.copy_rate, self.transfer
+
+
+@dataclass(frozen=True)
+class NcclLimits:
+    """What the time of a call goes into, and what could bound its transfer.
+
+    shares  fractions of the time: LATENCY_PART, COPY_PART, and each that bounds the transfer, all
+            of it where several do at the same rate
+    rates   bytes per second by what could bound the transfer, as in `NcclTerms.bounds`: of each
+            NIC, or on one node of the bus bandwidth of nccl-tests
+    """
+
+    shares: Mapping[str, float]
+    rates: Mapping[str, float]
 
 
 class NcclPredictor:
@@ -112,10 +131,11 @@ class NcclPredictor:
     ) -> None:
         self.system = nccl_system_of(placement, collnet)
         faster = rate_factor != 1.0
-        system = nccl_system_of(placement, collnet, False, rate_factor) if faster else self.system
-        self._reached = _with_reached_rates(system, placement)
-        self._fabric = FabricBound(placement)
+        self._predicted = (
+            nccl_system_of(placement, collnet, False, rate_factor) if faster else self.system
+        )
         self.formulas = formulas_of(self.system)
+        self._hardware = HardwareBounds(placement, self._predicted, self.formulas)
         self._latency_factor = latency_factor
         known = table_row(COSTS_OF_GPUS, self.system.compute_capability)
         self.costs = costs or placement.topology.nccl or known
@@ -142,10 +162,14 @@ class NcclPredictor:
 
     def terms(self, collective: Collective, way: AlgoProto, nbytes: int) -> NcclTerms:
         """Return what the time of a call consists of."""
-        system, known = self._reached, self.formulas
+        system, known = self._predicted, self.formulas
         model = known.cost_model(system, collective, way)
         of_latency, of_bandwidth = known.sustained_factors(system, collective, way, nbytes)
-        bandwidth = min(model.bandwidth * of_bandwidth, self._fabric.bandwidth(collective, way))
+        bounds = {
+            **self._hardware.bandwidths(collective, way, of_bandwidth),
+            NCCL_CHANNELS: model.bandwidth * of_bandwidth,
+        }
+        bandwidth = min(bounds.values())
         latency = model.latency * of_latency
         is_ring = way.algorithm == RING
         if collective.is_rooted and is_ring:
@@ -158,13 +182,30 @@ class NcclPredictor:
             way.protocol == SIMPLE,
             WIRE_BYTES[way.protocol] * nbytes / system.p if copies else 0.0,
             nbytes / bandwidth + self._fill_seconds(collective, way, nbytes, bandwidth),
+            bounds,
+        )
+
+    def limits(self, collective: Collective, way: AlgoProto, nbytes: int) -> NcclLimits:
+        """Return what limits a call of some bytes."""
+        terms = self.terms(collective, way, nbytes)
+        latency, copy, transfer = terms.parts(self.costs, self._latency_factor)
+        parts = {LATENCY_PART: latency, COPY_PART: copy}
+        parts |= dict.fromkeys(_binding(terms.bounds), transfer)
+        total, bounds, p = latency + copy + transfer, terms.bounds, self.system.p
+        if NIC in bounds:
+            scale = self._hardware.rate_of_nic / bounds[NIC]
+        else:
+            scale = ring_hops(collective, p) / p
+        return NcclLimits(
+            {name: seconds / total for name, seconds in parts.items()},
+            {name: bandwidth * scale for name, bandwidth in bounds.items()},
         )
 
     def _fill_seconds(
         self, collective: Collective, way: AlgoProto, nbytes: int, bandwidth: float
     ) -> float:
         """Return how long filling and draining the buffers takes."""
-        system = self._reached
+        system = self._predicted
         between = way.algorithm == RING and way.protocol == SIMPLE and system.nodes > 1
         fills = self.formulas.fills_buffers and not collective.is_rooted
         if not (fills and (between or way.algorithm in HEAD_ALGORITHMS)):
@@ -174,17 +215,8 @@ class NcclPredictor:
         return min(most * nbytes / bandwidth, of_share * shares)
 
 
-def _with_reached_rates(system: NcclSystem, placement: Placement) -> NcclSystem:
-    """Return the system with no more between nodes than its NICs reach."""
-    if system.nodes == 1:
-        return system
-    rate, heads = reached_network_rate(placement), system.head_channels
-    ring = _capped(system.ring, rate / system.ring.channels)
-    if heads is None:
-        return replace(system, ring=ring)
-    between = min(heads.bw_inter, rate / heads.channels)
-    return replace(system, ring=ring, head_channels=replace(heads, bw_inter=between))
-
-
-def _capped(graph: ChannelGraph, rate: float) -> ChannelGraph:
-    return replace(graph, bw_intra=min(graph.bw_intra, rate), bw_inter=min(graph.bw_inter, rate))
+def _binding(bounds: Mapping[str, float]) -> list[str]:
+    """Return what has the lowest bound: of equal ones those of hardware, not NCCL's channels."""
+    lowest = SAME_RATE * min(bounds.values())
+    hardware = [name for name in bounds if name != NCCL_CHANNELS and bounds[name] <= lowest]
+    return hardware or [NCCL_CHANNELS]

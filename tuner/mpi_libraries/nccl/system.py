@@ -12,8 +12,10 @@ gives.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -46,6 +48,7 @@ from tuner.topology import (
 
 # Of the machines in `tuner/machines` Aries reaches least, 10 of 12.5 GB/s.
 MIN_NIC_EFFICIENCY = 0.79
+MAX_CACHED_RINGS = 64  # kinds of nodes, whose rings take up to a second to be found
 MIN_SPEED_RATIO = 0.49  # speeds are tried while above this fraction of the best one found
 
 
@@ -138,28 +141,14 @@ def nccl_system_of(
     for a single rank, and for ranks that are not spread evenly over the nodes.
     """
     nodes, ranks = np.unique(placement.node_of, return_counts=True)
-    interior, ppn = _checked_interior(placement, nodes, ranks), int(ranks[0])
-    gpus = [interior.devices[int(i)].name for i in interior.device_indices(GPU)[:ppn]]
-    nics = _nic_bandwidths(placement, interior) if len(nodes) > 1 else []
-    architecture = channels.amd_architecture(interior)
-    if architecture:
-        _require_known(architecture)
-        rings = _xgmi_graph(interior, gpus, nics)
-        return NcclSystem(
-            nodes=len(nodes),
-            ppn=ppn,
-            compute_capability=0,
-            ring=rings,
-            tree=rings,
-            head_channels=None,
-            rings_on_nvlink=True,
-            cpu_vendor=channels.cpu_vendor(interior),
-            same_ring_order=False,
-            nics_are_local=not nics or _nics_are_local(placement, interior, 0),
-            architecture=architecture,
-        )
+    _require_gpu_per_rank(placement, nodes, ranks)
+    interior, gpus = _first_gpus(placement)
+    several = len(nodes) > 1
+    nics = [min(nic.values()) for nic in nic_rates(placement, nominal=True)] if several else []
+    if channels.amd_architecture(interior):
+        return _system_of_amd_gpus(placement, len(nodes), nics)
     generation = channels.compute_capability(interior)
-    inside = channels.find_rings(interior, gpus) if ppn > 1 else None
+    inside = rings_inside(placement)
     speeds = Speeds(generation, rate_factor)
     ring, tree = _ring_and_tree_graphs(
         inside, channels.nvswitch_bricks(interior, gpus), nics, speeds
@@ -167,7 +156,7 @@ def nccl_system_of(
     offers = placement.topology.capabilities
     return NcclSystem(
         nodes=len(nodes),
-        ppn=ppn,
+        ppn=len(gpus),
         compute_capability=generation,
         ring=ring,
         tree=tree,
@@ -183,8 +172,8 @@ def nccl_system_of(
     )
 
 
-def _checked_interior(placement: Placement, nodes: IntArray, ranks: IntArray) -> NodeTopology:
-    """Return the inside of the nodes; raise InputError where ranks lack GPUs or are uneven.
+def _require_gpu_per_rank(placement: Placement, nodes: IntArray, ranks: IntArray) -> None:
+    """Raise InputError where ranks lack GPUs or are uneven.
 
     nodes, ranks    the nodes that have ranks, and how many each has
     """
@@ -201,7 +190,6 @@ def _checked_interior(placement: Placement, nodes: IntArray, ranks: IntArray) ->
             f"NCCL wants one GPU per rank and equally many ranks on each node: here are"
             f" {len(interior.device_indices(GPU))} GPUs for {_format_range(ranks.tolist())} ranks"
         )
-    return interior
 
 
 def _format_range(numbers: Sequence[int]) -> str:
@@ -215,71 +203,69 @@ def _rotate_to_first(order: tuple[int, ...]) -> tuple[int, ...]:
     return (*order[start:], *order[:start])
 
 
-def _nic_bandwidths(placement: Placement, node_topology: NodeTopology) -> list[float]:
-    """Return the bandwidth (B/s) in NCCL's model of each NIC that the first node's ranks use.
+def rings_inside(placement: Placement) -> channels.Rings | None:
+    """Return the rings through the ranks of the first node; None for one rank on a node."""
+    interior, gpus = _first_gpus(placement)
+    return _found_rings(interior, tuple(gpus)) if len(gpus) > 1 else None
 
-    A NIC counts with its line rate, derived from the capacity in the topology, but with no more
-    than the narrowest link between it and the GPU.
+
+_found_rings = lru_cache(MAX_CACHED_RINGS)(channels.find_rings)
+
+
+def nvlink_of_head(placement: Placement, heads: ChannelGraph | None) -> float:
+    """Return the bytes per second on NVLink of all channels with a head; 0 without such channels.
+
+    A head's own channel takes twice the bandwidth of another's.
     """
-    topology = placement.topology
-    out = dict.fromkeys(topology.ports, 0.0)
+    if heads is None:
+        return 0.0
+    interior, gpus = _first_gpus(placement)
+    bricks = channels.nvswitch_bricks(interior, gpus)
+    of_gpu = channels.nvlink_brick_bandwidth(interior) * bricks
+    return heads.channels * of_gpu / (heads.channels + 1)
+
+
+def _first_gpus(placement: Placement) -> tuple[NodeTopology, list[str]]:
+    """Return the inside of the first node with ranks, and the GPUs of these."""
+    node = int(placement.node_of[0])
+    interior, ranks = placement.topology.nodes[node].node_topology, placement.shape[1]
+    assert interior is not None
+    return interior, [interior.devices[int(i)].name for i in interior.device_indices(GPU)[:ranks]]
+
+
+def nic_rates(placement: Placement, *, nominal: bool) -> list[dict[str, float]]:
+    """Return the bytes per second of each NIC that the first node's ranks use, by kind.
+
+    They are those of the NIC itself, and of the narrowest link of each kind between it and a GPU.
+
+    nominal     whether a NIC counts with what NCCL takes it for, 96 % of its line rate, and not
+                with what the topology says that it reaches
+    """
+    interior, _ = _first_gpus(placement)
+    topology, out = placement.topology, dict.fromkeys(placement.topology.ports, 0.0)
     for link in topology.links:
         if link.source in out:
-            out[link.source] += nominal_nic_rate(link.capacity / link.count) * link.count
-    found: dict[int, float] = {}
-    for port, route in _nic_routes(placement, node_topology):
-        narrowest = min((node_topology.links[i].capacity for i in route), default=float("inf"))
-        found.setdefault(port, min(out[topology.ports[port]] * NIC_BANDWIDTH_SHARE, narrowest))
+            line = nominal_nic_rate(link.capacity / link.count) * link.count
+            out[link.source] += NIC_BANDWIDTH_SHARE * line if nominal else link.capacity
+    found: dict[int, dict[str, float]] = {}
+    for port, route in _nic_routes(placement, interior):
+        own = {NIC: out[topology.ports[port]]}
+        for link in (interior.links[i] for i in route):
+            own[link.kind] = min(link.capacity, own.get(link.kind, math.inf))
+        found.setdefault(port, own)
     return list(found.values())
 
 
-def reached_network_rate(placement: Placement) -> float:
-    """Return the bytes per second that all NICs of a node reach together, as the topology has them.
+def total_rates(nics: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the bytes per second of all NICs of a node together by kind, see `nic_rates`.
 
-    A NIC counts with no more than the narrowest link between it and the GPU. Raises InputError
-    where a node has no GPUs.
+    The lowest counts each NIC with the narrowest that it has.
     """
-    interior = _gpu_node(placement)
-    capacity = _nic_capacities(placement, interior)
-    reached = {
-        port: min([capacity[port], *(interior.links[i].capacity for i in route)])
-        for port, route in _nic_routes(placement, interior)
-    }
-    return sum(reached.values())
-
-
-def _nic_capacities(placement: Placement, interior: NodeTopology) -> dict[int, float]:
-    """Return the bytes per second of each port that the first node's ranks use."""
-    topology = placement.topology
-    capacity = dict.fromkeys(topology.ports, 0.0)
-    for link in topology.links:
-        if link.source in capacity:
-            capacity[link.source] += link.capacity
-    return {port: capacity[topology.ports[port]] for port, _ in _nic_routes(placement, interior)}
-
-
-def network_limit(placement: Placement) -> tuple[str, float]:
-    """Return the kind and the bandwidth (B/s) of the narrowest link from a GPU through its NIC.
-
-    The kind is NIC if that is the NIC itself, else that of a link inside the node. Raises
-    InputError where a node has no GPUs.
-    """
-    interior = _gpu_node(placement)
-    inside = [
-        (interior.links[i].capacity, interior.links[i].kind)
-        for _, route in _nic_routes(placement, interior)
-        for i in route
-    ]
-    narrowest, kind = min(inside, default=(float("inf"), NIC))
-    rate = min(_nic_capacities(placement, interior).values())
-    return (NIC, rate) if rate < narrowest else (kind, narrowest)
-
-
-def _gpu_node(placement: Placement) -> NodeTopology:
-    interior = placement.topology.nodes[int(placement.node_of[0])].node_topology
-    if interior is None:
-        raise InputError(f"topology {placement.topology.name} has no GPUs in its nodes")
-    return interior
+    kinds = [kind for kind in (nics[0] if nics else {}) if all(kind in nic for nic in nics)]
+    found = {kind: sum(nic[kind] for nic in nics) for kind in kinds}
+    if found:
+        found[min(found, key=lambda kind: found[kind])] = sum(min(nic.values()) for nic in nics)
+    return found
 
 
 def nominal_nic_rate(capacity: float) -> float:
@@ -316,6 +302,27 @@ def _nics_are_local(
         or (chip_to_chip and node_topology.links[i].kind == NVLINK)
         for _, route in _nic_routes(placement, node_topology)
         for i in route
+    )
+
+
+def _system_of_amd_gpus(placement: Placement, nodes: int, nics: Sequence[float]) -> NcclSystem:
+    """Return what RCCL sees of GPUs of AMD; raise InputError where it is not known."""
+    interior, gpus = _first_gpus(placement)
+    architecture = channels.amd_architecture(interior)
+    _require_known(architecture)
+    rings = _xgmi_graph(interior, gpus, nics)
+    return NcclSystem(
+        nodes=nodes,
+        ppn=len(gpus),
+        compute_capability=0,
+        ring=rings,
+        tree=rings,
+        head_channels=None,
+        rings_on_nvlink=True,
+        cpu_vendor=channels.cpu_vendor(interior),
+        same_ring_order=False,
+        nics_are_local=not nics or _nics_are_local(placement, interior, 0),
+        architecture=architecture,
     )
 
 

@@ -15,7 +15,7 @@ export class Answer {
     this.outline = null;
     this.curves = new Map(); // algorithm -> at each size {seconds, place, candidate, label, predictedBy}
     this.gains = new Map(); // resource -> at each size how many times as fast, null where not known
-    this.limits = []; // at each size the resource that limits the fastest, "" for none
+    this.limits = []; // at each size the resources that limit the fastest
     this.librarySeconds = []; // at each size of what the MPI library chooses by itself
     this.done = 0;
     this.ended = false;
@@ -114,11 +114,10 @@ export class Answer {
     return this.curves.get(name)?.[at]?.seconds ?? null;
   }
 
-  /** What limits the fastest algorithm at a size; "" before that is known. */
+  /** What limits the fastest algorithm at a size; undefined before that is known. */
   limit(at) {
-    const resource = this.limits[at];
-    if (resource === undefined) return "";
-    return this.outline.resources[resource] ?? "no single resource";
+    const names = this.limits[at]?.map((resource) => this.outline.resources[resource]);
+    return names && (names.join(" and ") || "no single resource");
   }
 
   /** Labels of the schedules to price first when a slider moves on. */

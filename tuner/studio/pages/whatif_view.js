@@ -68,11 +68,11 @@ export class Legend {
 export function helpParts(answer, at, question) {
   const best = answer.best(at);
   const size = answer.sizes[at];
-  const limit = answer.limit(at);
+  const limits = answer.limits[at] ?? [];
   const rows = Object.entries(answer.outline.resources).map(([resource, title]) => {
     const gain = answer.gains.get(resource)?.[at];
     const meter = h("meter", { min: 1, max: 2, value: gain ?? 1, "aria-label": title });
-    return h("tr", { class: title === limit ? "limit" : null },
+    return h("tr", { class: limits.includes(resource) ? "limit" : null },
       h("th", { scope: "row" }, title), h("td", {}, meter), h("td.number", {}, gainText(gain)));
   });
   return [
@@ -123,7 +123,7 @@ export class SizesTable {
 
 /** Return what is to be known about an answer: cautions, what was left out, how exact it is. */
 export function noteParts(answer) {
-  const { cautions, notes, accuracy, network_limit: limit } = answer.outline;
+  const { cautions, notes, accuracy } = answer.outline;
   const { skipped } = answer;
   return [
     ...cautions.map((text) => h("p.caution", {}, withLabels(sentence(text)))),
@@ -131,7 +131,6 @@ export function noteParts(answer) {
       h("details", {}, h("summary", {}, `${skipped.length} candidates are not priced here, as that would take long`),
         h("p", {}, `${skipped.join(", ")}. The command prices all.`)),
     ...notes.map((text) => h("p", {}, sentence(text))),
-    limit && h("p", {}, `A GPU's traffic between nodes is bounded by ${limit}.`),
     h("p", {}, sentence(accuracy)),
   ];
 }

@@ -1,0 +1,51 @@
+"""Where a faster network stops to gain anything for a call of NCCL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tuner.machines.model_accuracy import NCCL
+from tuner.prediction.call_predictor import CallPredictor
+from tuner.whatif.axes import BANDWIDTH_AXES, apply_axes, place_ranks
+from tuner.whatif.study_result import AxisStep, StudyPoint
+from tuner.whatif.study_spec import Study
+
+STEPS = 20  # of the bisection between two rates: a millionth of their ratio
+SAME_TIME = 1e-4  # relative difference of times that are not told apart
+
+
+def with_break_even(study: Study, step: AxisStep, points: Sequence[StudyPoint]) -> AxisStep:
+    """Return a step between two rates with the one above which its fastest call gains nothing.
+
+    That is the lowest rate at which the algorithm that is the fastest at the upper value takes as
+    long as there. There is none where faster links still gain, and where the call is simulated: it
+    gains something from any rate.
+    """
+    after = next(one for one in points if _is_after(one, step))
+    if step.axis not in BANDWIDTH_AXES or after.best.predicted_by != NCCL:
+        return step
+    low, high = float(step.lower_value), float(step.upper_value)
+    longest = after.best.seconds * (1 + SAME_TIME)
+    if _seconds(study, after, step.axis, high * (1 - 100 * SAME_TIME)) > longest:
+        return step
+    for _ in range(STEPS):
+        middle = math.sqrt(low * high)
+        if _seconds(study, after, step.axis, middle) > longest:
+            low = middle
+        else:
+            high = middle
+    return replace(step, break_even=high)
+
+
+def _is_after(point: StudyPoint, step: AxisStep) -> bool:
+    return point.collective is step.collective and point.coordinates == step.upper_at
+
+
+def _seconds(study: Study, point: StudyPoint, axis: str, rate: float) -> float:
+    """Return the time of a point's fastest call with another rate of some links."""
+    at = {**point.axis_values, axis: rate}
+    machine, memory = apply_axes(study.machine, at), str(at["memory"])
+    predictor = CallPredictor.of_machine(place_ranks(machine, at), machine.calibration, memory)
+    return predictor.seconds(point.collective, point.best.choice, point.nbytes)
