@@ -10,7 +10,16 @@ from tuner.machines.gpus import GpuSpec
 from tuner.machines.machine_spec import MAX_MACHINE_NODES, Machine, MachineSpec, build_machine
 from tuner.machines.provenance import CERTAINTIES, SourcedValue
 from tuner.machines.spec_fields import spec_from_yaml
-from tuner.machines.variants import with_gpu, with_nccl_costs, with_nics, with_nodes, with_taper
+from tuner.machines.variants import (
+    PCIE_RATES,
+    with_fabric,
+    with_gpu,
+    with_nccl_costs,
+    with_nics,
+    with_nodes,
+    with_pcie,
+    with_taper,
+)
 
 
 @cache
@@ -35,6 +44,7 @@ def preset(name: str, nodes: int | None = None) -> Machine:
 __all__ = [
     "CERTAINTIES",
     "MAX_MACHINE_NODES",
+    "PCIE_RATES",
     "PRESETS",
     "GpuSpec",
     "Machine",
@@ -44,9 +54,11 @@ __all__ = [
     "known_gpus",
     "preset",
     "preset_spec",
+    "with_fabric",
     "with_gpu",
     "with_nccl_costs",
     "with_nics",
     "with_nodes",
+    "with_pcie",
     "with_taper",
 ]

@@ -99,7 +99,7 @@ class ModelAccuracy:
             return told
         if compared:
             return f"{told}, and not compared for {unlike}"
-        return f"{NOT_COMPARED} for {unlike}; the nearest that were are {told}"
+        return f"{NOT_COMPARED} for {unlike}; the nearest compared ones were {told}"
 
     def _bands(self, calls: Calls) -> list[SizeError]:
         """Return the errors of the sizes of some calls, of all sizes if there are none."""

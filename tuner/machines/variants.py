@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.base.errors import InputError
 from tuner.machines.catalog import known_gpus, known_parts
+from tuner.machines.fabric_shapes import LEAF_PORTS, ShapedNodes, shaped_fabric
 from tuner.machines.gpus import GpuSpec, find_gpu
 from tuner.machines.machine_spec import Machine, MachineSpec, PathKey, build_machine
 from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec, with_nics_at
 from tuner.machines.provenance import SourcedPathCost, SourcedValue
 from tuner.machines.sourced_fields import SourcedReader
-from tuner.topology import CUDA, GPU_LINK_KINDS, NIC, NVLINK, NVSWITCH_REDUCTION, PCIE, SAME_GPU
+from tuner.topology import (
+    CONFIGURED_CAPABILITIES,
+    CUDA,
+    GPU_LINK_KINDS,
+    NIC,
+    NVLINK,
+    NVSWITCH_REDUCTION,
+    PCIE,
+    SAME_GPU,
+)
 from tuner.topology import GPU as GPU_KIND
 from tuner.topology.readers.fabrics import FatTree
 
 NVSWITCH = "nvswitch"  # name of the device that joins all GPUs
 MAX_NICS = 128
+PCIE_RATES = {  # by generation, of 16 lanes
+    3: SourcedValue(12e9, "B/s", "NCCL 2.30.7, src/graph/topo.h: PCIe 3.0 x16", "verified"),
+    4: SourcedValue(26.3e9, "B/s", "PCIe 4.0 x16: host to device, A100, Azure guide", "published"),
+    5: SourcedValue(51e9, "B/s", "PCIe 5.0 x16: host to device, H100, Azure guide", "published"),
+    6: SourcedValue(102e9, "B/s", "PCIe 6.0 x16: signals at twice the rate of 5.0", "assumed"),
+}
 
 
 def with_nodes(machine_: Machine, nodes: int) -> Machine:
@@ -60,6 +77,76 @@ def with_nics(machine_: Machine, nics: int) -> Machine:
     places = list(dict.fromkeys(edge.b for edge in old))
     inside = with_nics_at(design.node_spec, places, nics, old[0].link_type)
     return _rebuild(machine_, replace(design, node_spec=inside, accuracy={}))
+
+
+def with_fabric(machine_: Machine, shape: str) -> Machine:
+    """Return the machine with a network of another shape, see `fabric_shapes.read_shape`.
+
+    NICs and switch crossings stay as they are. Switches of a dragonfly or torus combine and
+    replicate no messages: that is for trees.
+    """
+    design = _require_spec(machine_)
+    own, nics = design.fabric, len(design.node_spec.device_names(NIC))
+    ports = own.down[0] if isinstance(own, FatTree) else LEAF_PORTS
+    around = ShapedNodes(
+        len(machine_.topology.nodes),
+        max(1, nics),
+        own.node_cable,
+        design.switch_latency.value,
+        ports,
+    )
+    fabric = shaped_fabric(shape, around)
+    offers = {
+        name: origin
+        for name, origin in design.capabilities.items()
+        if isinstance(fabric, FatTree) or name not in CONFIGURED_CAPABILITIES
+    }
+    changed = replace(
+        design,
+        fabric=fabric,
+        fabric_source=("the shape that is asked for", "assumed"),
+        switch_link_rates={},
+        capabilities=offers,
+        accuracy={},
+    )
+    return _rebuild(machine_, changed)
+
+
+def with_pcie(machine_: Machine, generation: int) -> Machine:
+    """Return the machine with PCIe of another generation, x16 where it has x16.
+
+    The rate of each of its links, and of messages over them, changes as that of the generations
+    does. A machine of the generation stays as it is.
+    """
+    design = _require_spec(machine_)
+    if design.gpu is None:
+        raise InputError(f"{design.name} has no GPUs whose PCIe could have another generation")
+    old, wanted = design.gpu, PCIE_RATES[generation]
+    own = min(PCIE_RATES.values(), key=lambda one: abs(math.log(one.value / old.pcie_rate.value)))
+    if own == wanted:
+        return machine_
+    factor, source = wanted.value / own.value, wanted.source
+    links = tuple(
+        replace(edge, link_type=_faster_link(edge.link_type, factor, source))
+        if edge.link_type.kind == PCIE
+        else edge
+        for edge in design.node_spec.device_links
+    )
+    rate = SourcedValue(old.pcie_rate.value * factor, "B/s", source, wanted.certainty)
+    new = replace(old, pcie_rate=rate)
+    changed = replace(
+        design,
+        gpu=new,
+        node_spec=NodeSpec(design.node_spec.devices, links),
+        paths=_scale_paths(design.paths, old, new),
+        accuracy={},
+    )
+    return _rebuild(machine_, changed)
+
+
+def _faster_link(link: LinkType, factor: float, source: str) -> LinkType:
+    told = f"{link.rate.source}; times {factor:.3g}: {source}"
+    return replace(link, rate=SourcedValue(link.rate.value * factor, "B/s", told, "computed"))
 
 
 def with_gpu(machine_: Machine, product: str) -> Machine:

@@ -38,6 +38,7 @@ from tuner.training.workload import Workload, parse_file, workload_from_record
 from tuner.training.workload_settings import SweepSettings, parse_ranks
 from tuner.whatif.axes import (
     AXIS_FORMATTERS,
+    MACHINE_AXES,
     NODE_LINK_AXES,
     UPLINK_AXES,
     AxisValue,
@@ -50,7 +51,6 @@ from tuner.whatif.values import parse_axes
 RANKS, FRAMEWORK = "ranks", "framework"
 LINK_AXES = {*NODE_LINK_AXES, *UPLINK_AXES}
 NAME = "name"  # key of a framework beside its settings
-MACHINE_AXES = {"gpu", "nics", "taper"}
 PLACEMENT = "placement"
 MAX_CONFIGURATIONS = 10_000
 DEFAULT_YEARS = 4.0
@@ -108,8 +108,8 @@ class Sweep:
         links = {name: value for name, value in values if name in LINK_AXES}
         ppn = int(at.get("ppn", self.workload.ppn))
         machine = self.workload.machine
-        if MACHINE_AXES & at.keys():
-            parts = {name: at[name] for name in MACHINE_AXES & at.keys()}
+        if MACHINE_AXES.keys() & at.keys():
+            parts = {name: at[name] for name in MACHINE_AXES.keys() & at.keys()}
             machine = apply_axes(machine, {**parts, "nodes": self._most_nodes(ppn)})
         changed = replace(
             self.workload,

@@ -11,7 +11,18 @@ from tuner.base.file_settings import RATE, TIME, Kind, one_of, whole
 from tuner.base.units import format_size, format_time
 from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.path_classes import BLOCK, PLACEMENTS
-from tuner.machines import Machine, known_gpus, with_gpu, with_nics, with_nodes, with_taper
+from tuner.machines import (
+    PCIE_RATES,
+    Machine,
+    known_gpus,
+    with_fabric,
+    with_gpu,
+    with_nics,
+    with_nodes,
+    with_pcie,
+    with_taper,
+)
+from tuner.machines.fabric_shapes import format_shape, read_shape
 from tuner.mpi_libraries.nccl import nominal_nic_rate
 from tuner.topology import CUDA, HOST, NETWORK, Link, Placement, Topology
 
@@ -89,11 +100,16 @@ def _encode_bandwidth(rate: AxisValue) -> AxisValue:
     return rate.text if isinstance(rate, LineRate) else f"{rate!r}B/s"
 
 
+def _format_number(value: AxisValue) -> str:
+    return str(int(value))
+
+
 TAPER = Kind("number", _read_taper, {"type": "number", "minimum": 1, "maximum": 64})
 GPU = Kind(  # the products are read when one is asked for
     "choice", lambda what, value: one_of(tuple(known_gpus())).read(what, value), {"type": "string"}
 )
-_NUMBER = Axis(whole(MAX_STUDY_RANKS), lambda value: str(int(value)), int)
+FABRIC = Kind("choice", read_shape, {"type": "string"})
+_NUMBER = Axis(whole(MAX_STUDY_RANKS), _format_number, int)
 _LATENCY = Axis(TIME, lambda value: format_time(float(value)), "{!r}s".format)
 _BANDWIDTH = Axis(RATE, _format_bandwidth, _encode_bandwidth)
 
@@ -106,7 +122,9 @@ AXES: Mapping[str, Axis] = {
     "uplink_latency": _LATENCY,  # of each link between switches
     "uplink_bandwidth": _BANDWIDTH,
     "taper": Axis(TAPER, lambda value: f"{value:g}", float),  # of a fat tree: down over up
+    "fabric": Axis(FABRIC, format_shape, str),
     "gpu": Axis(GPU, str, str),
+    "pcie": Axis(whole(max(PCIE_RATES), min(PCIE_RATES)), _format_number, int),
     "placement": Axis(one_of(PLACEMENTS), str, str),
     "memory": Axis(one_of((HOST, CUDA)), str, str),  # of the ranks' buffers
 }
@@ -118,9 +136,11 @@ AXIS_FORMATTERS: Mapping[str, Callable[[AxisValue], str]] = {
     **{name: axis.format for name, axis in AXES.items()},
     SIZE_AXIS: lambda value: format_size(float(value)),
 }
-_MACHINE_AXES: Mapping[str, Callable[[Machine, AxisValue], Machine]] = {
+MACHINE_AXES: Mapping[str, Callable[[Machine, AxisValue], Machine]] = {  # in this order
     "gpu": lambda machine, value: with_gpu(machine, str(value)),
+    "pcie": lambda machine, value: with_pcie(machine, int(value)),
     "nics": lambda machine, value: with_nics(machine, int(value)),
+    "fabric": lambda machine, value: with_fabric(machine, str(value)),
     "taper": lambda machine, value: with_taper(machine, float(value)),
 }
 
@@ -132,7 +152,7 @@ def apply_axes(machine: Machine, at: GridPoint) -> Machine:
     something that the machine does not have.
     """
     machine = _with_nodes(machine, int(at["nodes"]))
-    for name, remade in _MACHINE_AXES.items():
+    for name, remade in MACHINE_AXES.items():
         if name in at:
             if machine.spec is None:
                 raise InputError(

@@ -62,9 +62,9 @@ def _has_axis(machine: Machine, name: str) -> bool:
         return any(not {link.source, link.target} & ports for link in topology.links)
     if name == "taper":
         return spec is not None and isinstance(spec.fabric, FatTree)
-    if name in ("gpu", "memory"):
+    if name in ("gpu", "pcie", "memory"):
         return gpus_per_node(topology) > 0 and (name == "memory" or spec is not None)
-    return name != "nics" or (spec is not None and at_nodes)
+    return name not in ("nics", "fabric") or (spec is not None and at_nodes)
 
 
 def _node_rate(topology: Topology) -> float | None:

@@ -12,7 +12,7 @@ from tuner.base.errors import InputError, TunerError
 from tuner.machines.model_accuracy import NCCL, SIMULATION, PredictedCall
 from tuner.prediction.call_candidates import is_run_by_nccl
 from tuner.prediction.ordering import rounded_seconds
-from tuner.whatif.axes import NODE_LINK_AXES, UPLINK_AXES, apply_axes
+from tuner.whatif.axes import MACHINE_AXES, NODE_LINK_AXES, UPLINK_AXES, apply_axes
 from tuner.whatif.break_even import with_break_even
 from tuner.whatif.executors import Executor, run_serial
 from tuner.whatif.library_default import title_of_default
@@ -51,7 +51,7 @@ from tuner.whatif.study_tasks import (
 from tuner.whatif.study_verdicts import verdicts
 from tuner.whatif.table_regret import compute_table_regret
 
-OTHER_MACHINES = {"gpu", "nics", "taper", *UPLINK_AXES, *NODE_LINK_AXES}  # axes that change costs
+OTHER_MACHINES = {*MACHINE_AXES, *UPLINK_AXES, *NODE_LINK_AXES}  # axes that change costs
 MAX_CORE_SECONDS = 1e6  # days on the cores of a node, hours on a cluster
 
 StudyProgressCallback = Callable[[float, str], None]  # (fraction done, description)

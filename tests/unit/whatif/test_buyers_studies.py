@@ -7,16 +7,28 @@ nodes on (2.30.7, src/tuning), and an NDR NIC of 400 Gb/s reaches 42.6.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tuner.whatif.machine_resources import LATENCY, NCCL_RATES, NICS, NVLINKS, PCIE_LINKS
+from tuner.base.errors import InputError
+from tuner.machines import Machine, preset, with_fabric, with_pcie
+from tuner.topology import NIC, PCIE
+from tuner.whatif.machine_resources import (
+    LATENCY,
+    NCCL_RATES,
+    NICS,
+    NVLINKS,
+    PCIE_LINKS,
+    SWITCH_LINKS,
+)
 from tuner.whatif.study_result import StudyResult
 from tuner.whatif.study_runner import run_study
-from tuner.whatif.study_spec import FileResolver, study_from_record
+from tuner.whatif.study_spec import FileResolver, read_study, study_from_record, study_record
 
+EXAMPLES = Path(__file__).parents[3] / "docs/examples/studies"
 GIB = 1 << 30
 NVLS_TREE_CAP = 45.5  # per channel of H100 on four nodes
 PCIE5 = 51.0  # of PCIe 5.0 x16, as the machine's file has it
@@ -36,6 +48,46 @@ def run(**keys: Any) -> StudyResult:
     return run_study(study_from_record({**record, **keys}, FileResolver(Path())))
 
 
+def answer(name: str) -> StudyResult:
+    """Run the study that the documentation has for a question."""
+    return run_study(read_study(EXAMPLES / f"{name}.yaml"))
+
+
+def require_one_story(result: StudyResult) -> None:
+    """Require that steps, limits, rates and verdicts say the same as the times."""
+    points = {tuple(point.axis_values.values()): point for point in result.points}
+    for step, verdict in zip(result.axis_steps, result.verdicts, strict=True):
+        low = {**step.max_at, step.axis: step.lower_value}
+        before, after = (
+            points[tuple(at[axis] for axis in result.axes)] for at in (low, step.upper_at)
+        )
+        assert step.max_speedup == before.best.seconds / after.best.seconds
+        lowest = min(after.rates.values())
+        for name in after.limits:
+            assert after.rates[name] == pytest.approx(lowest, rel=0.01)
+        assert f"{lowest / 1e9:.4g}GB/s" in verdict
+        assert ("gains nothing over" in verdict) == (0.99 < step.max_speedup < 1.01)
+
+
+def ring_seconds(rate: float, ranks: int) -> float:
+    """Return the seconds of an allgather of 1 GiB in a ring of ranks whose NICs move some GB/s.
+
+    Each rank gets all but its own part through eight NICs per node, fills its buffers in 25 us
+    (4 MiB at eight times the rate, if that is less), and copies its own part at 730 GB/s.
+    """
+    of_bytes = GIB * (ranks - 1) / ranks / (8 * rate * 1e9)
+    fill = ranks * min(25e-6, (4 << 20) / GIB * of_bytes)
+    return of_bytes + min(0.2 * of_bytes, fill) + GIB / ranks / 730e9
+
+
+def rest_of(result: StudyResult, rates: tuple[float, ...], ranks: int) -> list[float]:
+    """Return what is left of the times of a ring besides its bytes: the latencies."""
+    return [
+        point.best.seconds - ring_seconds(rate, ranks)
+        for point, rate in zip(result.points, rates, strict=True)
+    ]
+
+
 def transfer_seconds(rate: float, channels: int = 8, ranks: int = 32) -> float:
     """Return the seconds in which channels of some GB/s move an allreduce of 1 GiB."""
     return 2 * GIB * (ranks - 1) / ranks / (channels * rate * 1e9)
@@ -52,7 +104,7 @@ def busy_seconds(rate: float) -> float:
 
 def test_nic_rate() -> None:
     """Twice the NIC of 200 Gb/s gains its factor, twice that one only what NCCL's cap leaves."""
-    result = run(vary={"nodes": [4], "bandwidth": ["200Gb/s", "400Gb/s", "800Gb/s"]})
+    result = answer("nic-rate")
     bounds = NDR / 2, NDR, NVLS_TREE_CAP
     for point, rate in zip(result.points, bounds, strict=True):
         assert point.best.algorithm == point.nccl_choice == "nvls_tree"
@@ -122,3 +174,135 @@ def test_nvlink_limits_one_node() -> None:
     assert point.limits in {(NCCL_RATES,), (NVLINKS,)}
     assert point.rates[NVLINKS] == pytest.approx(18 * 20.6e9)
     assert point.rates[NCCL_RATES] == pytest.approx(360e9)
+
+
+def test_taper() -> None:
+    """Of a ring one flow per NIC leaves the 32 ports of a leaf: eight, of four nodes.
+
+    4:1 leaves 8 uplinks for them, one each; 8:1 leaves 4. Where each NIC of a node has a leaf of
+    its own all 16 nodes are on it, and nothing leaves.
+    """
+    result = answer("taper")
+    whole, fourth, eighth, rails = result.points
+    assert whole.limits == rails.limits == (NICS,)
+    assert fourth.limits == (NICS, SWITCH_LINKS)
+    assert eighth.limits == (SWITCH_LINKS,)
+    assert eighth.rates[SWITCH_LINKS] == pytest.approx(NDR / 2 * 1e9)
+    rest = rest_of(result, (NDR, NDR, NDR / 2, NDR), 128)
+    assert rest == pytest.approx([rest[0]] * 4, rel=1e-6)
+    assert 0.0 < rest[0] < 0.2 * whole.best.seconds
+    require_one_story(result)
+
+
+def test_four_or_eight_nics() -> None:
+    """Half of the NICs carry half of the bytes per second, and all latencies stay."""
+    result = answer("nics")
+    four, eight = result.points
+    assert four.limits == eight.limits == (NICS,)
+    rest = rest_of(result, (NDR / 2, NDR), 32)
+    assert rest == pytest.approx([rest[0]] * 2, rel=1e-6)
+    assert [point.rates[NICS] / 1e9 for point in (four, eight)] == pytest.approx([NDR, NDR])
+    require_one_story(result)
+
+
+def test_pcie() -> None:
+    """Of 26.3 GB/s of PCIe 4.0 NCCL's channels take 24, the next lower of the speeds that it tries.
+
+    PCIe 5.0 has more than the NICs reach, and 6.0 no more to give.
+    """
+    result = answer("pcie")
+    four, five, six = result.points
+    assert four.limits == (NCCL_RATES,)
+    assert [four.rates[name] / 1e9 for name in (NCCL_RATES, PCIE_LINKS, NICS)] == pytest.approx(
+        [24, 26.3, NDR]
+    )
+    assert five.limits == six.limits == (NICS,)
+    rest = rest_of(result, (24.0, NDR, NDR), 32)
+    assert rest == pytest.approx([rest[0]] * 3, rel=1e-6)
+    assert result.axis_steps[1].max_speedup == 1.0
+    require_one_story(result)
+
+
+def test_dragonfly_or_fat_tree() -> None:
+    """A ring keeps to neighbours: a torus alone has fewer links at a node than it has NICs.
+
+    The six links of a router of 4 x 4 x 8, each as one NIC, carry the eight flows to the next node.
+    """
+    result = answer("fabric")
+    rails, tree, dragonfly, torus = result.points
+    assert rails.best.seconds == tree.best.seconds == dragonfly.best.seconds
+    assert rails.limits == tree.limits == dragonfly.limits == (NICS,)
+    assert torus.limits == (SWITCH_LINKS,)
+    assert torus.rates[SWITCH_LINKS] == pytest.approx(6 / 8 * NDR * 1e9)
+    require_one_story(result)
+
+
+def capacity_between_switches(machine: Machine) -> float:
+    """Return the bytes per second of all links between switches, in both directions."""
+    ports = set(machine.topology.ports)
+    links = machine.topology.links
+    return sum(link.capacity for link in links if not {link.source, link.target} & ports)
+
+
+@pytest.mark.parametrize("shape", ["fat_tree", "rail_optimised", "torus"])
+def test_a_taper_divides_the_rate_between_switches(shape: str) -> None:
+    machine = preset("dgx-h100", 64)
+    whole, half = (with_fabric(machine, text) for text in (shape, f"{shape}:2"))
+    assert capacity_between_switches(half) == pytest.approx(capacity_between_switches(whole) / 2)
+    assert len(whole.topology.ports) == len(machine.topology.ports)
+
+
+@pytest.mark.parametrize(("taper", "share"), [("dragonfly", 1.0), ("dragonfly:4", 0.25)])
+def test_out_of_a_group_goes_what_the_taper_leaves(taper: str, share: float) -> None:
+    """64 nodes of eight NICs are a group."""
+    machine = with_fabric(preset("dgx-h100", 128), taper)
+    out = [
+        link.capacity
+        for link in machine.topology.links
+        if link.source.startswith("group0") and link.target.startswith("group1")
+    ]
+    assert sum(out) == pytest.approx(share * 64 * 8 * NDR * 1e9)
+
+
+def test_only_trees_reduce_in_switches() -> None:
+    machine = preset("dgx-h100", 16)
+    assert "switch_reduction" in with_fabric(machine, "fat_tree:2").topology.capabilities
+    offers = with_fabric(machine, "dragonfly").topology.capabilities
+    assert offers == machine.topology.capabilities - {"switch_reduction", "multicast"}
+
+
+def test_pcie_of_the_own_generation_changes_nothing() -> None:
+    machine = preset("hgx-h200", 2)
+    assert with_pcie(machine, 5) == machine
+    inside = with_pcie(machine, 6).topology.nodes[0].node_topology
+    assert inside is not None
+    assert {link.capacity for link in inside.links if link.kind == PCIE} == {2 * 52e9}
+
+
+@pytest.mark.parametrize(
+    ("vary", "sentence"),
+    [
+        ({"fabric": ["ring"]}, "vary: fabric: there is no fabric 'ring'"),
+        ({"fabric": ["torus:0"]}, "the taper of torus must be a number from 1 to 64"),
+        ({"fabric": ["torus:x"]}, "the taper of torus must be a number from 1 to 64"),
+        ({"pcie": [7]}, "vary: pcie must be a whole number from 3 to 6"),
+    ],
+)
+def test_wrong_shapes_and_generations_are_refused(vary: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        run(vary=vary)
+
+
+def test_a_machine_without_costs_has_no_pcie_to_vary() -> None:
+    flat = {"name": "a", "nodes": 2, "latency": "1us", "bandwidth": "1GB/s"}
+    record = {"name": "x", "topology": flat, "collectives": ["bcast"], "sizes": [8]}
+    with pytest.raises(InputError, match="has no costs of its own: pcie can be varied in"):
+        study_from_record({**record, "vary": {"pcie": [4]}}, FileResolver(Path()))
+
+
+def test_studies_with_these_axes_are_read_back() -> None:
+    study = read_study(EXAMPLES / "fabric.yaml")
+    again = study_from_record(json.loads(json.dumps(study_record(study))), FileResolver(Path()))
+    assert again.digest == study.digest
+    assert study.topology.nodes[0].node_topology is not None
+    assert len(study.topology.nodes[0].node_topology.device_indices(NIC)) == 8

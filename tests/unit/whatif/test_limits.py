@@ -371,8 +371,8 @@ def test_an_accuracy_says_for_what_calls_there_is_none() -> None:
     told = parse_accuracy(record)["nccl"]
     large = PredictedCall(Collective.ALLREDUCE, 4, 1 << 30)
     assert told.of_calls([large]).startswith(
-        "not compared with measured collectives for 4 nodes, more than 16MiB; the nearest that were"
-        " are off by 5.0% to 16MiB on one node"
+        "not compared with measured collectives for 4 nodes, more than 16MiB; the nearest"
+        " compared ones were off by 5.0% to 16MiB on one node"
     )
     both = told.of_calls([large, PredictedCall(Collective.ALLREDUCE, 1, 8)])
     assert both.startswith("off by 10.0% to 1MiB on one node")

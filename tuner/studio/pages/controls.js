@@ -13,6 +13,7 @@ export const AXIS_LABELS = {
   gpu: "GPU",
   memory: "Buffers in",
   placement: "Placement of ranks",
+  pcie: "PCIe generation",
   uplink_bandwidth: "Rate of switch links",
   uplink_latency: "Latency of switch links",
 };

@@ -3,9 +3,9 @@ import { formatLineRate, formatTime } from "./format.js";
 
 export const AXES = [
   "nodes", "ppn", "bandwidth", "latency", "taper", "nics", "gpu", "memory", "placement",
-  "uplink_bandwidth", "uplink_latency",
+  "uplink_bandwidth", "uplink_latency", "fabric", "pcie",
 ];
-const NUMBERS = new Set(["nodes", "ppn", "taper", "nics"]);
+const NUMBERS = new Set(["nodes", "ppn", "taper", "nics", "pcie"]);
 const DEFAULTS = { topology: "preset:dgx-a100", collective: "allreduce", from: 4, to: 4 << 26 };
 export const DEFAULT_NODES = 16;
 export const MAX_PINS = 4;
@@ -97,6 +97,7 @@ export function sliderValues(name, machine) {
   if (name === "nodes") return counts(machine.max_nodes > machine.nodes ? 1024 : machine.nodes, machine.nodes);
   if (name === "ppn") return counts(Math.max(machine.gpus, machine.cores, machine.ppn), machine.ppn);
   if (name === "nics") return counts(16, machine.nics);
+  if (name === "pcie") return [3, 4, 5, 6];
   if (name === "taper") return [1, 1.5, 2, 3, 4, 6, 8];
   if (name === "bandwidth" || name === "uplink_bandwidth") {
     return [10, 25, 40, 50, 100, 200, 400, 800, 1600].map((rate) => formatLineRate((rate * 1e9) / 8));
