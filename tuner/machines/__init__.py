@@ -17,6 +17,7 @@ from tuner.machines.variants import (
     with_nccl_costs,
     with_nics,
     with_nodes,
+    with_nvlink_domain,
     with_pcie,
     with_taper,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "with_nccl_costs",
     "with_nics",
     "with_nodes",
+    "with_nvlink_domain",
     "with_pcie",
     "with_taper",
 ]

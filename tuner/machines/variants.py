@@ -12,6 +12,7 @@ from tuner.machines.fabric_shapes import LEAF_PORTS, ShapedNodes, shaped_fabric
 from tuner.machines.gpus import GpuSpec, find_gpu
 from tuner.machines.machine_spec import Machine, MachineSpec, PathKey, build_machine
 from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec, with_nics_at
+from tuner.machines.nvlink_domains import with_domain_of
 from tuner.machines.provenance import SourcedPathCost, SourcedValue
 from tuner.machines.sourced_fields import SourcedReader
 from tuner.topology import (
@@ -109,6 +110,26 @@ def with_fabric(machine_: Machine, shape: str) -> Machine:
         capabilities=offers,
         accuracy={},
     )
+    return _rebuild(machine_, changed)
+
+
+def with_nvlink_domain(machine_: Machine, gpus: int) -> Machine:
+    """Return the machine with nodes that are NVLink domains of `gpus` GPUs, see `nvlink_domains`.
+
+    The rate of the host's memory grows with the number of GPUs.
+    """
+    design = _require_spec(machine_)
+    own = len(design.node_spec.device_names(GPU_KIND))
+    if gpus == own:
+        return machine_
+    try:
+        inside = with_domain_of(design.node_spec, gpus)
+    except InputError as reason:
+        raise InputError(f"{design.name}: {reason}") from None
+    memory = design.memory_bandwidth
+    told = f"{memory.source}; for {gpus} instead of {own} GPUs"
+    rate = SourcedValue(memory.value * gpus / own, memory.unit, told, "computed")
+    changed = replace(design, node_spec=inside, memory_bandwidth=rate, accuracy={})
     return _rebuild(machine_, changed)
 
 

@@ -140,10 +140,10 @@ def _save_breakdown(study: Study, chosen: Sequence[StudyPoint], folder: Path) ->
     where = (
         _describe_point(chosen[0]).replace(" ", "\u00a0").replace(",\u00a0", ", ")
     )  # no line break within an axis
-    title = f"where the time goes: {collective} on {study.topology.name}, {where}"
+    title = f"where the time goes: {collective} on {study.title}, {where}"
     evaluator = TaskEvaluator(study)
     bills = [
-        _time_breakdown(evaluator.predictor(study.grid.index(point.axis_values)), point)
+        _time_breakdown(evaluator.predictor(study.coordinates.index(point.axis_values)), point)
         for point in chosen
     ]
     draw = partial(draw_breakdown, title=title, bills=bills)

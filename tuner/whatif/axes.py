@@ -19,6 +19,7 @@ from tuner.machines import (
     with_gpu,
     with_nics,
     with_nodes,
+    with_nvlink_domain,
     with_pcie,
     with_taper,
 )
@@ -124,6 +125,7 @@ AXES: Mapping[str, Axis] = {
     "taper": Axis(TAPER, lambda value: f"{value:g}", float),  # of a fat tree: down over up
     "fabric": Axis(FABRIC, format_shape, str),
     "gpu": Axis(GPU, str, str),
+    "nvlink_domain": _NUMBER,  # GPUs joined by NVSwitches; the number of ranks stays
     "pcie": Axis(whole(max(PCIE_RATES), min(PCIE_RATES)), _format_number, int),
     "placement": Axis(one_of(PLACEMENTS), str, str),
     "memory": Axis(one_of((HOST, CUDA)), str, str),  # of the ranks' buffers
@@ -132,12 +134,15 @@ BANDWIDTH_AXES = ("bandwidth", "uplink_bandwidth")
 UPLINK_AXES = ("uplink_latency", "uplink_bandwidth")
 NODE_LINK_AXES = ("latency", "bandwidth")
 SIZE_AXIS = "nbytes"  # the message size, on which the best candidate depends as on the axes
+MACHINE_AXIS = "machine"  # of a study that compares several
 AXIS_FORMATTERS: Mapping[str, Callable[[AxisValue], str]] = {
     **{name: axis.format for name, axis in AXES.items()},
     SIZE_AXIS: lambda value: format_size(float(value)),
+    MACHINE_AXIS: str,
 }
 MACHINE_AXES: Mapping[str, Callable[[Machine, AxisValue], Machine]] = {  # in this order
     "gpu": lambda machine, value: with_gpu(machine, str(value)),
+    "nvlink_domain": lambda machine, value: with_nvlink_domain(machine, int(value)),
     "pcie": lambda machine, value: with_pcie(machine, int(value)),
     "nics": lambda machine, value: with_nics(machine, int(value)),
     "fabric": lambda machine, value: with_fabric(machine, str(value)),

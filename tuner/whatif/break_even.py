@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tuner.machines.model_accuracy import NCCL
 from tuner.prediction.call_predictor import CallPredictor
-from tuner.whatif.axes import BANDWIDTH_AXES, apply_axes, place_ranks
+from tuner.whatif.axes import BANDWIDTH_AXES, place_ranks
 from tuner.whatif.study_result import AxisStep, StudyPoint
 from tuner.whatif.study_spec import Study
 
@@ -45,7 +45,7 @@ def _is_after(point: StudyPoint, step: AxisStep) -> bool:
 
 def _seconds(study: Study, point: StudyPoint, axis: str, rate: float) -> float:
     """Return the time of a point's fastest call with another rate of some links."""
-    at = {**point.axis_values, axis: rate}
-    machine, memory = apply_axes(study.machine, at), str(at["memory"])
+    at = study.with_shape({**point.axis_values, axis: rate})
+    machine, memory = study.machine_at(at), str(at["memory"])
     predictor = CallPredictor.of_machine(place_ranks(machine, at), machine.calibration, memory)
     return predictor.seconds(point.collective, point.best.choice, point.nbytes)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.machines import Machine, known_gpus
+from tuner.machines.variants import NVSWITCH
 from tuner.mpi_libraries.nccl import nominal_nic_rate
-from tuner.topology import CONFIGURED_CAPABILITIES, CUDA, HOST, NETWORK, NIC, Topology
+from tuner.topology import CONFIGURED_CAPABILITIES, CUDA, HOST, NETWORK, NIC, SWITCH, Topology
 from tuner.topology.readers.fabrics import FatTree
 from tuner.whatif.axes import AXES, MAX_STUDY_NODES, NODE_LINK_AXES, UPLINK_AXES
 from tuner.whatif.values import gpus_per_node
@@ -62,6 +63,8 @@ def _has_axis(machine: Machine, name: str) -> bool:
         return any(not {link.source, link.target} & ports for link in topology.links)
     if name == "taper":
         return spec is not None and isinstance(spec.fabric, FatTree)
+    if name == "nvlink_domain":
+        return spec is not None and NVSWITCH in spec.node_spec.device_names(SWITCH)
     if name in ("gpu", "pcie", "memory"):
         return gpus_per_node(topology) > 0 and (name == "memory" or spec is not None)
     return name not in ("nics", "fabric") or (spec is not None and at_nodes)

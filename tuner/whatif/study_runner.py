@@ -12,7 +12,7 @@ from tuner.base.errors import InputError, TunerError
 from tuner.machines.model_accuracy import NCCL, SIMULATION, PredictedCall
 from tuner.prediction.call_candidates import is_run_by_nccl
 from tuner.prediction.ordering import rounded_seconds
-from tuner.whatif.axes import MACHINE_AXES, NODE_LINK_AXES, UPLINK_AXES, apply_axes
+from tuner.whatif.axes import MACHINE_AXES, NODE_LINK_AXES, UPLINK_AXES
 from tuner.whatif.break_even import with_break_even
 from tuner.whatif.executors import Executor, run_serial
 from tuner.whatif.library_default import title_of_default
@@ -97,7 +97,7 @@ def run_study(
     values = tuple(_machine_values(study, points))
     return StudyResult(
         study.name,
-        study.topology.name,
+        study.title,
         study.axes,
         points,
         tuple(crossovers(points, study.axes)),
@@ -121,17 +121,19 @@ def _accuracy(study: Study, points: Sequence[StudyPoint]) -> str:
         for point in points
     }
     changed = not OTHER_MACHINES.isdisjoint(study.axes)
-    return study.machine.accuracy_sentence(models, calls, changed=changed)
+    return " ".join(
+        machine.accuracy_sentence(models, calls, changed=changed) for machine in study.all_machines
+    )
 
 
 def _machine_values(study: Study, points: Sequence[StudyPoint]) -> Iterator[MachineValue]:
     if study.prices:
-        parts = [count_parts(apply_axes(study.machine, at).topology) for at in study.grid]
+        parts = [count_parts(study.machine_at(at).topology) for at in study.grid]
         prices = [
             (machine_price(study.prices, own, at), own)
-            for own, at in zip(parts, study.grid, strict=True)
+            for own, at in zip(parts, study.coordinates, strict=True)
         ]
-        yield from machine_values(prices, points, study.grid)
+        yield from machine_values(prices, points, study.coordinates)
 
 
 class _EffortLimit:
@@ -276,7 +278,7 @@ def _point(
     )
     nccl_choice, nccl_seconds = evaluator.nccl_choice(planned)
     return StudyPoint(
-        at,
+        study.coordinates[planned.grid_index],
         planned.collective,
         planned.nbytes,
         timings,

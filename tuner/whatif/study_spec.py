@@ -9,7 +9,8 @@
     sizes: [1KiB, 64KiB, 1MiB]
 
 The topology is in one of its short forms, a `topology_to_record`, or a name: `preset:NAME`, a file
-beside the study's, or what the service calls it. A preset includes its costs; for others
+beside the study's, or what the service calls it; in a list of several, machines with as many ranks
+as the first one has on `nodes` nodes are compared. A preset includes its costs; for others
 `calibration` names measured costs, and the topology says the rest. `table` names a tuning table
 whose regret on the new machine is computed; `default:openmpi` and `default:mpich` stand for the
 choices of these libraries. `algorithms` restricts the candidates. `without`
@@ -56,6 +57,7 @@ from tuner.topology.readers import topology_to_record
 from tuner.topology.readers.safe_yaml import read_yaml
 from tuner.whatif.axes import (
     AXES,
+    MACHINE_AXIS,
     MAX_STUDY_NODES,
     MAX_STUDY_RANKS,
     UPLINK_AXES,
@@ -66,9 +68,13 @@ from tuner.whatif.axes import (
 )
 from tuner.whatif.library_default import DEFAULT_PREFIX, default_table
 from tuner.whatif.prices import AXIS_OF_PART, Price, parse_prices, prices_record
-from tuner.whatif.values import SIZES, parse_axes
+from tuner.whatif.values import SIZES, gpus_per_node, parse_axes
 
 MAX_STUDY_POINTS = 100_000
+DOMAIN_AXIS = "nvlink_domain"
+OFFERING_AXES = (MACHINE_AXIS, "gpu", DOMAIN_AXIS, "fabric")  # that change what a machine offers
+COMPARED_AXES = {"nodes", "ppn", "memory", "placement"}  # which any machine has
+GridKey = tuple[tuple[str, AxisValue], ...]  # axes with their values
 CONFIGURED = "configured"  # in `without`: whatever administrators have to configure
 
 
@@ -137,6 +143,7 @@ class Study:
                     algorithms that are no candidates
     limits          whether to find what limits the best candidates
     prices          price of each part of the machine; see `tuner.whatif.prices`
+    machines        those that are compared, by name, `machine` being the first; else empty
     """
 
     name: str
@@ -151,6 +158,7 @@ class Study:
     without: tuple[str, ...] = ()
     limits: bool = True
     prices: Mapping[str, Price] = field(default_factory=dict)
+    machines: Mapping[str, Machine] = field(default_factory=dict)
 
     @property
     def topology(self) -> Topology:
@@ -163,11 +171,47 @@ class Study:
         return axes * len(self.collectives) * len(self.sizes)
 
     @cached_property
-    def grid(self) -> tuple[GridPoint, ...]:
+    def coordinates(self) -> tuple[GridPoint, ...]:
         """The points of the axes, one for each machine of the study, the last axis fastest."""
         return tuple(
             dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())
         )
+
+    @cached_property
+    def grid(self) -> tuple[GridPoint, ...]:
+        """The same with the nodes and ranks per node of the machine there.
+
+        Where nodes have other numbers of GPUs, so many have the same number of ranks. Raises
+        InputError where that is not possible.
+        """
+        return tuple(map(self.with_shape, self.coordinates))
+
+    def with_shape(self, at: GridPoint) -> GridPoint:
+        """Return a point with the nodes and ranks per node of its machine, see `grid`."""
+        own, ranks = int(at["ppn"]), int(at["nodes"]) * int(at["ppn"])
+        if MACHINE_AXIS in at:
+            own = gpus_per_node(self.machines[str(at[MACHINE_AXIS])].topology) or own
+        own = int(at.get(DOMAIN_AXIS, own))
+        if ranks % own:
+            raise InputError(
+                f"{ranks} ranks are no whole number of nodes with {own} each: vary nodes so that"
+                " all machines have as many ranks"
+            )
+        return {**at, "nodes": ranks // own, "ppn": own}
+
+    @property
+    def all_machines(self) -> tuple[Machine, ...]:
+        """The machines that are compared, or the only one."""
+        return tuple(self.machines.values()) or (self.machine,)
+
+    @property
+    def title(self) -> str:
+        """Names of the machines."""
+        return ", ".join(self.machines) or self.topology.name
+
+    def machine_at(self, at: GridPoint) -> Machine:
+        """Return the machine at a point of the grid; raise InputError as `apply_axes` does."""
+        return apply_axes(self.machines.get(str(at.get(MACHINE_AXIS)), self.machine), at)
 
     @cached_property
     def digest(self) -> str:
@@ -188,27 +232,32 @@ class Study:
     def features(self, at: GridPoint) -> frozenset[str]:
         """Return the capabilities for algorithms that the machine at one point of the grid has."""
         return algorithms.available_capabilities(
-            self.topology_features[at.get("gpu")].difference(self.without),
+            self.topology_features[_offering_values(at)].difference(self.without),
             at["memory"] == CUDA,
             int(at["nodes"]),
             int(at["ppn"]),
         )
 
     @cached_property
-    def topology_features(self) -> dict[AxisValue | None, frozenset[str]]:
-        """The capabilities of the topology with each of the GPUs, before any is withdrawn."""
-        first = {name: values[0] for name, values in self.axes.items()}
-        return {
-            gpu: apply_axes(
-                self.machine, {**first, **({"gpu": gpu} if gpu else {})}
-            ).topology.capabilities
-            for gpu in self.axes.get("gpu", (None,))
-        }
+    def topology_features(self) -> dict[GridKey, frozenset[str]]:
+        """The capabilities of the machines by `_offering_values`, before any is withdrawn."""
+        found: dict[GridKey, frozenset[str]] = {}
+        for at in self.grid:
+            key = _offering_values(at)
+            if key not in found:
+                few = {**dict(key), "nodes": min(2, int(at["nodes"]))}
+                found[key] = self.machine_at(few).topology.capabilities
+        return found
 
     @cached_property
     def offered(self) -> frozenset[str]:
-        """What the topology offers with one of the GPUs at least."""
+        """What one of the machines offers at least."""
         return frozenset().union(*self.topology_features.values())
+
+
+def _offering_values(at: GridPoint) -> GridKey:
+    """Return axes and values at a point that decide what the machine offers."""
+    return tuple((axis, at[axis]) for axis in OFFERING_AXES if axis in at)
 
 
 def read_study(path: Path) -> Study:
@@ -227,15 +276,18 @@ def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
     """Return the study of parsed YAML or JSON; raises InputError, also for too many points."""
     _require_axes_under_vary(record)
     settings = read_record(StudySettings, record, "the study")
-    machine = _machine(settings.topology, resolver)
+    machines = _machines(settings, resolver)
+    machine = next(iter(machines.values()))
     measured = _calibration(settings.calibration, resolver)
     if measured is not None:
         machine = replace(machine, calibration=replace(measured, nominal=True))
     axes = parse_axes(settings.vary or {}, machine)
+    if isinstance(settings.topology, list):
+        axes = {MACHINE_AXIS: tuple(machines), **axes}
     study = Study(
         settings.name,
         machine,
-        _topology_entry(settings.topology, machine),
+        _topology_entry(settings.topology, tuple(machines.values())),
         axes,
         settings.collectives,
         settings.sizes,
@@ -243,6 +295,7 @@ def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
         measured,
         limits=settings.limits,
         prices=parse_prices(settings.cost or {}, axes, machine),
+        machines=machines if isinstance(settings.topology, list) else {},
     )
     study = replace(study, without=_without(study, settings.without))
     study = replace(study, table=_table(settings.table, resolver, study))
@@ -261,6 +314,7 @@ def study_record(study: Study) -> dict[str, Any]:
         "vary": {
             name: [AXES[name].encode(value) for value in values]
             for name, values in study.axes.items()
+            if name != MACHINE_AXIS
         },
         "collectives": [collective.value for collective in study.collectives],
         "sizes": list(study.sizes),
@@ -297,8 +351,39 @@ def _machine(entry: Any, resolver: ResourceResolver) -> Machine:
     return machine_from_record(entry)
 
 
-def _topology_entry(entry: Any, machine: Machine) -> Any:
+def _machines(settings: StudySettings, resolver: ResourceResolver) -> dict[str, Machine]:
+    """Return the machines of a study by name; raise InputError where they cannot be compared."""
+    entry = settings.topology
+    found: dict[str, Machine] = {}
+    for one in entry if isinstance(entry, list) else [entry]:
+        machine = _machine(one, resolver)
+        if machine.name in found:
+            raise InputError(
+                f"topology: several machines are called {machine.name}: give each file a `name` of"
+                " its own"
+            )
+        found[machine.name] = machine
+    if isinstance(entry, list):
+        _require_comparable(settings, len(found))
+    return found
+
+
+def _require_comparable(settings: StudySettings, machines: int) -> None:
+    if machines < 2:
+        raise InputError("topology: a list compares two machines or more; write one without a list")
+    if settings.calibration is not None or not COMPARED_AXES.issuperset(settings.vary or {}):
+        raise InputError(
+            f"with several machines {', '.join(sorted(COMPARED_AXES))} can vary, and each has its"
+            " own costs: write other changes into a file for each machine"
+        )
+
+
+def _topology_entry(entry: Any, machines: tuple[Machine, ...]) -> Any:
     """Return the topology as written if that is self-contained, else its record with its costs."""
+    if isinstance(entry, list):
+        pairs = zip(entry, machines, strict=True)
+        return [_topology_entry(one, (machine,)) for one, machine in pairs]
+    (machine,) = machines
     if machine.record is not None:
         return machine.record
     whole = isinstance(entry, dict) or entry.startswith(PRESET_PREFIX)
@@ -409,10 +494,10 @@ def _require_bounds(study: Study) -> None:
             f"the study has {study.number_of_points} points, more than {MAX_STUDY_POINTS}:"
             " give fewer values, collectives or sizes"
         )
-    nodes = int(study.axes["nodes"][-1])
+    nodes = max(int(at["nodes"]) for at in study.grid)
     if nodes > MAX_STUDY_NODES:
         raise InputError(f"the study has machines of {nodes} nodes, more than {MAX_STUDY_NODES}")
-    ranks = nodes * int(study.axes["ppn"][-1])
+    ranks = max(int(at["nodes"]) * int(at["ppn"]) for at in study.grid)
     if ranks > MAX_STUDY_RANKS:
         raise InputError(f"the study has machines of {ranks} ranks, more than {MAX_STUDY_RANKS}")
 
@@ -424,7 +509,8 @@ def _require_costs(study: Study) -> None:
     """
     first = {name: values[0] for name, values in study.axes.items()}
     nodes = study.axes["nodes"]
-    apply_axes(study.machine, {**first, "nodes": nodes[-1]})
+    for name in study.axes.get(MACHINE_AXIS, ("",)):
+        study.machine_at({**first, MACHINE_AXIS: name, "nodes": nodes[-1]})
     tried = list[GridPoint]()
     for name, values in study.axes.items():
         for value in values if isinstance(values[0], str) else {values[0], values[-1]}:
@@ -432,12 +518,11 @@ def _require_costs(study: Study) -> None:
             at = {axis: at[axis] for axis in at if axis not in UPLINK_AXES}  # two may lack them
             if at not in tried:
                 tried.append(at)
-                _require_cost(study.machine, at)
+                _require_cost(study.machine_at(at), at)
 
 
-def _require_cost(machine: Machine, at: GridPoint) -> None:
-    """Raise InputError unless a message has a cost on the machine with these axes."""
-    changed = apply_axes(machine, at)
+def _require_cost(changed: Machine, at: GridPoint) -> None:
+    """Raise InputError unless a message has a cost on a machine with these axes."""
     ranks = place_ranks(changed, at)
     made = algorithms.build(Collective.BCAST, "linear", ranks.p)
     simulate(made, ranks, changed.calibration, 1, memory=str(at["memory"]))

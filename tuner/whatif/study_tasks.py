@@ -31,7 +31,7 @@ from tuner.prediction.call_predictor import CallPredictor, NoPrediction
 from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim.rounds import MAX_CALL_TRANSFERS
 from tuner.topology import CUDA
-from tuner.whatif.axes import UPLINK_AXES, GridPoint, apply_axes, place_ranks
+from tuner.whatif.axes import UPLINK_AXES, GridPoint, place_ranks
 from tuner.whatif.machine_resources import (
     IMPROVEMENT,
     RESOURCE_NAMES,
@@ -149,7 +149,7 @@ class TaskEvaluator:
         return found
 
     def _changed_machine(self, grid_index: int) -> Machine:
-        return apply_axes(self._study.machine, self._study.grid[grid_index])
+        return self._study.machine_at(self._study.grid[grid_index])
 
     def nccl_limits(
         self, grid_index: int, collective: Collective, algorithm: str, nbytes: int
@@ -270,7 +270,7 @@ def _times_of_nccl_on_few_nodes(study: Study, at: GridPoint) -> NcclTimes | None
         return None
     few = {**at, "nodes": min(2, int(at["nodes"]))}
     few = {axis: value for axis, value in few.items() if axis not in UPLINK_AXES}
-    ranks = place_ranks(apply_axes(study.machine, few), few)
+    ranks = place_ranks(study.machine_at(few), few)
     return nccl_times(ranks, CUDA)
 
 

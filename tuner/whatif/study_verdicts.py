@@ -31,7 +31,7 @@ def _verdict(step: AxisStep, points: Sequence[StudyPoint], axes: Sequence[str]) 
     shown = AXIS_FORMATTERS[step.axis]
     change = (
         f"{step.collective}: {step.axis.replace('_', ' ')} {shown(step.upper_value)}"
-        f" {_effect(step.min_speedup, step.max_speedup)} over {shown(step.lower_value)}"
+        f" {_effect(step.min_speedup, step.max_speedup, shown(step.lower_value))}"
     )
     where = place(step.max_at, axes) if step.min_speedup < step.max_speedup else ""
     after = [one for one in points_after(step, points) if one.coordinates == step.upper_at]
@@ -40,17 +40,21 @@ def _verdict(step: AxisStep, points: Sequence[StudyPoint], axes: Sequence[str]) 
     return f"{change}{f' (most at {where})' if where else ''}{told}."
 
 
-def _effect(least: float, most: float) -> str:
-    """Return in words what speedups from the least to the most are."""
+def _effect(least: float, most: float, base: str = "") -> str:
+    """Return in words what speedups from the least to the most are.
+
+    base    what it is faster or slower than
+    """
     at_most = "" if least == most else "at most "
+    over, than = (f" over {base}", f" as {base}") if base else ("", "")
     effects = []
     if most >= MANY_TIMES:
-        effects.append(f"is {at_most}{most:.2f} times as fast")
+        effects.append(f"is {at_most}{most:.2f} times as fast{than}")
     elif most >= MIN_GAIN:
-        effects.append(f"gains {at_most}{most - 1:.0%}")
+        effects.append(f"gains {at_most}{most - 1:.0%}{over}")
     if least <= 1 / MIN_GAIN:
-        effects.append(f"costs {at_most}{1 / least - 1:.0%}")
-    return " and ".join(effects) or "gains nothing"
+        effects.append(f"costs {at_most}{1 / least - 1:.0%}{over}")
+    return " and ".join(effects) or f"gains nothing{over}"
 
 
 def _bound(point: StudyPoint) -> str:
@@ -72,4 +76,4 @@ def _consequences(step: AxisStep) -> Iterator[str]:
     if step.break_even is not None:
         yield f"above {format_rate(step.break_even)} nothing is gained"
     if step.nccl_speedups:
-        yield f"what NCCL chooses by itself {_effect(*step.nccl_speedups)}"
+        yield f"what NCCL chooses by itself {_effect(min(step.nccl_speedups), max(step.nccl_speedups))}"

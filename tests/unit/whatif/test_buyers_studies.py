@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.machines import Machine, preset, with_fabric, with_pcie
-from tuner.topology import NIC, PCIE
+from tuner.machines import Machine, preset, with_fabric, with_nvlink_domain, with_pcie
+from tuner.topology import CPU, GPU, NIC, PCIE
 from tuner.whatif.machine_resources import (
     LATENCY,
     NCCL_RATES,
@@ -235,6 +235,104 @@ def test_dragonfly_or_fat_tree() -> None:
     assert torus.limits == (SWITCH_LINKS,)
     assert torus.rates[SWITCH_LINKS] == pytest.approx(6 / 8 * NDR * 1e9)
     require_one_story(result)
+
+
+def test_nvlink_domains_of_8_or_72() -> None:
+    """Of 144 B200, 18 nodes of 8 have a ring for each NIC, and two racks 32 rings over NVLink.
+
+    18 NVLinks of 40.1 GB/s carry 721.8, of which NCCL's channels take 16 of 45.1, 721.6: that is as
+    much. A share of each of the 72 NICs of a rack is 10.02. Own parts are copied at 930 GB/s.
+    """
+    result = answer("nvlink-domain")
+    small, large = result.points
+    assert small.limits == (NICS,)
+    assert large.limits == (NVLINKS,)
+    assert large.rates[NVLINKS] == pytest.approx(721.8e9 / 72)
+    assert large.rates[NCCL_RATES] == pytest.approx(721.6e9 / 72)
+    of_bytes = [16 * GIB * 143 / 144 / (rate * 1e9) for rate in (8 * NDR, 721.6)]
+    filled = [144 * min(25e-6, (4 << 20) / 16 / GIB * seconds) for seconds in of_bytes]
+    rest = [
+        point.best.seconds - seconds - own - 16 * GIB / 144 / 930e9
+        for point, seconds, own in zip(result.points, of_bytes, filled, strict=True)
+    ]
+    assert rest[0] > rest[1] > 0.0  # 18 hops between nodes, or 2
+    assert max(rest) < 0.05 * small.best.seconds
+    require_one_story(result)
+
+
+def test_machines_are_compared_on_as_many_ranks() -> None:
+    """Ranks of 4 nodes of 8 GPUs are those of 8 nodes with 4 GPUs each."""
+    result = run(
+        topology=["preset:dgx-h100", "preset:sierra"],
+        collectives=["allgather"],
+        algorithms=["nccl_ring"],
+        vary={"nodes": [4]},
+    )
+    eight, four = result.points
+    assert [point.axis_values["machine"] for point in (eight, four)] == ["dgx-h100", "sierra"]
+    alone = run(
+        topology="preset:sierra",
+        collectives=["allgather"],
+        algorithms=["nccl_ring"],
+        vary={"nodes": [8]},
+    )
+    assert four.best.seconds == alone.points[0].best.seconds
+    assert result.topology == "dgx-h100, sierra"
+    require_one_story(result)
+
+
+def test_the_example_of_machines_is_read_back() -> None:
+    study = read_study(EXAMPLES / "machines.yaml")
+    assert list(study.machines) == ["dgx-a100", "dgx-h100", "four-nics"]
+    again = study_from_record(json.loads(json.dumps(study_record(study))), FileResolver(Path()))
+    assert again.digest == study.digest
+    assert [at["machine"] for at in again.grid] == list(study.machines)
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"topology": ["preset:dgx-h100"]}, "a list compares two machines or more"),
+        ({"topology": 2 * ["preset:dgx-h100"]}, "several machines are called dgx-h100"),
+        (
+            {"topology": ["preset:dgx-h100", "preset:sierra"], "vary": {"pcie": [4]}},
+            "with several machines memory, nodes, placement, ppn can vary",
+        ),
+        (
+            {"topology": ["preset:sierra", "preset:dgx-h100"], "vary": {"nodes": [3]}},
+            "12 ranks are no whole number of nodes with 8 each",
+        ),
+        ({"vary": {"nodes": [4], "nvlink_domain": [12]}}, "no whole number of nodes with 12 each"),
+        (
+            {"vary": {"nodes": [3], "nvlink_domain": [12]}},
+            "dgx-h100: its NVLink domain of 8 GPUs cannot be made one of 12",
+        ),
+        (
+            {"topology": "preset:dgx-1v", "vary": {"nodes": [2], "nvlink_domain": [16]}},
+            "dgx-1v: its GPUs are joined by no NVSwitch",
+        ),
+    ],
+)
+def test_machines_that_cannot_be_compared_are_refused(keys: Any, sentence: str) -> None:
+    record = {
+        "name": "x",
+        "collectives": ["allgather"],
+        "sizes": [8],
+        "topology": "preset:dgx-h100",
+    }
+    with pytest.raises(InputError, match=sentence):
+        run_study(study_from_record({**record, **keys}, FileResolver(Path())))
+
+
+@pytest.mark.parametrize(("name", "gpus"), [("dgx-h100", 72), ("gb200-nvl72", 8)])
+def test_a_domain_has_the_parts_of_its_gpus(name: str, gpus: int) -> None:
+    """A CPU for four H100 or two GB200, a NIC for each, and 18 NVLinks to the NVSwitch."""
+    inside = with_nvlink_domain(preset(name, 2), gpus).topology.nodes[0].node_topology
+    assert inside is not None
+    assert len(inside.device_indices(GPU)) == len(inside.device_indices(NIC)) == gpus
+    assert len(inside.device_indices(CPU)) == gpus // (4 if name == "dgx-h100" else 2)
+    bricks = [link.count for link in inside.links if link.target == "nvswitch"]
+    assert bricks.count(18) == gpus
 
 
 def capacity_between_switches(machine: Machine) -> float:

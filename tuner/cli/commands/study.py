@@ -94,8 +94,9 @@ def run(options: argparse.Namespace) -> None:
     display = Display()
     with display.stage("reading the study"):
         asked = read_study(options.study)
-    warn(*machine_warnings(asked.machine, has_latency="latency" in asked.axes))
-    if CUDA in asked.axes["memory"]:
+    for machine in asked.all_machines:
+        warn(*machine_warnings(machine, has_latency="latency" in asked.axes))
+    if CUDA in asked.axes["memory"] and not asked.machines:
         warn(shared_gpu_warning(asked.topology, int(asked.axes["ppn"][-1])))
     warn(narrow_uplinks_warning(asked.topology, asked.axes))
     warn(missing_prices_warning(asked.prices))
@@ -118,7 +119,7 @@ def run(options: argparse.Namespace) -> None:
                 " --restart, or one with another target, goes on with them"
             ) from None
         if asked.calibration is None:
-            warn(missing_overhead_warning(asked.machine))
+            warn(*map(missing_overhead_warning, asked.all_machines))
         print_result(options.json, result_record(found), lambda: _print(found))
 
 
@@ -138,7 +139,10 @@ def _require_targets(csv: Path | None, plots: Path | None, study: Path, answers:
 
 def _named_files(path: Path) -> list[Path]:
     written = read_yaml(path)
-    return [path.parent / text for name in FILE_KEYS if isinstance(text := written.get(name), str)]
+    topology = written.get("topology")
+    names = [written.get(key) for key in FILE_KEYS]
+    names += topology if isinstance(topology, list) else []
+    return [path.parent / text for text in names if isinstance(text, str)]
 
 
 def _reporting_resume(keep: OpenCheckpoint, display: Display) -> OpenCheckpoint:
