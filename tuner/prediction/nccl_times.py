@@ -39,14 +39,17 @@ EXPLAINED_NOTE = (
 )
 
 
-def nccl_note(names: Collection[str]) -> str:
-    """Return a note on the algorithms of NCCL among `names`, which have predicted times."""
+def nccl_note(names: Collection[str], *, simulates: bool) -> str:
+    """Return a note on the algorithms of NCCL among `names`, which have predicted times.
+
+    simulates   whether other algorithms beside them are simulated
+    """
     own = [name for name in NCCL_NAMES if name in names]
     collnet = [name for name in own if name.startswith("collnet")]
     note = (
         f"Times of {', '.join(own)} are predicted from the cost model of NCCL"
-        f" {nccl.CURRENT_VERSION}, on AMD's GPUs of RCCL, as in `tuner nccl estimate`; all others"
-        " are simulated."
+        f" {nccl.CURRENT_VERSION}, on AMD's GPUs of RCCL, as in `tuner nccl estimate`"
+        f"{'; all others are simulated' * simulates}."
     )
     if not collnet:
         return note

@@ -98,7 +98,8 @@ class LiveStudy:
         """Return what is known before anything is priced, as JSON data."""
         study, (at,), points = self.study, self.study.grid, self.plan.points
         of_nccl = {name for point in points for name in point.of_nccl}
-        models = {NCCL, SIMULATION} if of_nccl else {SIMULATION}
+        simulates = any(not self._is_of_nccl(task) for task in self.plan.tasks)
+        models = {*([NCCL] if of_nccl else []), *([SIMULATION] if simulates else [])}
         calls = [
             PredictedCall(study.collectives[0], int(at["nodes"]), size) for size in study.sizes
         ]
@@ -118,7 +119,7 @@ class LiveStudy:
             "resources": {name: RESOURCE_NAMES[name] for name in resources},
             "skipped": sorted({*too_long, *(name for one in points for name in one.skipped)}),
             "cautions": [text for text in _cautions(study) if text],
-            "notes": [nccl_note(of_nccl)] if of_nccl else [],
+            "notes": [nccl_note(of_nccl, simulates=simulates)] if of_nccl else [],
             "accuracy": study.machine.accuracy_sentence(models, calls, changed=changed),
             "median_errors": study.machine.median_errors(),
         }

@@ -189,7 +189,7 @@ class Study:
     def with_shape(self, at: GridPoint) -> GridPoint:
         """Return a point with the nodes and ranks per node of its machine, see `grid`."""
         own, ranks = int(at["ppn"]), int(at["nodes"]) * int(at["ppn"])
-        if MACHINE_AXIS in at:
+        if MACHINE_AXIS in at and self.has_rank_per_gpu:
             own = gpus_per_node(self.machines[str(at[MACHINE_AXIS])].topology) or own
         own = int(at.get(DOMAIN_AXIS, own))
         if ranks % own:
@@ -198,6 +198,13 @@ class Study:
                 " all machines have as many ranks"
             )
         return {**at, "nodes": ranks // own, "ppn": own}
+
+    @property
+    def has_rank_per_gpu(self) -> bool:
+        """Whether nodes have other numbers of GPUs, and `ppn` follows from them."""
+        return DOMAIN_AXIS in self.axes or any(
+            gpus_per_node(machine.topology) for machine in self.machines.values()
+        )
 
     @property
     def all_machines(self) -> tuple[Machine, ...]:
@@ -297,6 +304,11 @@ def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
         prices=parse_prices(settings.cost or {}, axes, machine),
         machines=machines if isinstance(settings.topology, list) else {},
     )
+    if study.has_rank_per_gpu and "ppn" in (settings.vary or {}):
+        raise InputError(
+            "vary: ppn is the number of GPUs where they differ (nvlink_domain, or several machines"
+            " with GPUs): take it out"
+        )
     study = replace(study, without=_without(study, settings.without))
     study = replace(study, table=_table(settings.table, resolver, study))
     _require_bounds(study)
@@ -314,7 +326,7 @@ def study_record(study: Study) -> dict[str, Any]:
         "vary": {
             name: [AXES[name].encode(value) for value in values]
             for name, values in study.axes.items()
-            if name != MACHINE_AXIS
+            if name != MACHINE_AXIS and not (name == "ppn" and study.has_rank_per_gpu)
         },
         "collectives": [collective.value for collective in study.collectives],
         "sizes": list(study.sizes),

@@ -76,4 +76,5 @@ def _consequences(step: AxisStep) -> Iterator[str]:
     if step.break_even is not None:
         yield f"above {format_rate(step.break_even)} nothing is gained"
     if step.nccl_speedups:
-        yield f"what NCCL chooses by itself {_effect(min(step.nccl_speedups), max(step.nccl_speedups))}"
+        gained = _effect(min(step.nccl_speedups), max(step.nccl_speedups))
+        yield f"what NCCL chooses by itself {gained}"

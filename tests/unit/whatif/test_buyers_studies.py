@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tuner.base.errors import InputError
+from tuner.cli.views.study_view import print_study
 from tuner.machines import Machine, preset, with_fabric, with_nvlink_domain, with_pcie
 from tuner.topology import CPU, GPU, NIC, PCIE
 from tuner.whatif.machine_resources import (
@@ -30,6 +31,7 @@ from tuner.whatif.study_spec import FileResolver, read_study, study_from_record,
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples/studies"
 GIB = 1 << 30
+LOCAL = {"latency": "100ns", "bandwidth": "10GB/s"}
 NVLS_TREE_CAP = 45.5  # per channel of H100 on four nodes
 PCIE5 = 51.0  # of PCIe 5.0 x16, as the machine's file has it
 NDR = 42.6  # reached of 50
@@ -160,6 +162,22 @@ def test_the_switches_of_the_network_do_not_carry_more_than_the_nics() -> None:
     assert point.rates[NCCL_RATES] > point.rates[NICS]
 
 
+@pytest.mark.parametrize(
+    ("algorithms", "sentence"),
+    [
+        (["nccl_ring"], "Times of nccl_ring, nvls_tree are predicted from"),
+        (["ring"], "Times of nvls_tree are predicted from"),
+    ],
+)
+def test_the_note_names_what_is_predicted_and_what_is_simulated(
+    algorithms: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_study(run(vary={"nodes": [4]}, algorithms=algorithms, limits=False))
+    said = " ".join(capsys.readouterr().out.split())
+    assert sentence in said
+    assert ("all others are simulated" in said) == (algorithms == ["ring"])
+
+
 def test_short_calls_are_limited_by_latency() -> None:
     result = run(sizes=[8], vary={"nodes": [4], "bandwidth": ["400Gb/s", "800Gb/s"]})
     assert [point.limits for point in result.points] == [(LATENCY,), (LATENCY,)]
@@ -281,12 +299,30 @@ def test_machines_are_compared_on_as_many_ranks() -> None:
     require_one_story(result)
 
 
-def test_the_example_of_machines_is_read_back() -> None:
-    study = read_study(EXAMPLES / "machines.yaml")
-    assert list(study.machines) == ["dgx-a100", "dgx-h100", "four-nics"]
+def test_machines_without_gpus_have_the_ranks_that_are_stated() -> None:
+    flat = [
+        {"name": name, "nodes": 4, "latency": latency, "bandwidth": "1GB/s", "local": LOCAL}
+        for name, latency in (("near", "1us"), ("far", "3us"))
+    ]
+    result = run(
+        topology=flat,
+        vary={"nodes": [4], "ppn": [2]},
+        sizes=[8],
+        algorithms=["ring"],
+        without=["linear"],
+    )
+    near, far = result.points
+    assert {point.axis_values["ppn"] for point in (near, far)} == {2}
+    assert far.best.seconds > 2 * near.best.seconds
+    assert far.limits == (LATENCY,)
+
+
+@pytest.mark.parametrize("name", ["machines", "nvlink-domain"])
+def test_studies_of_several_machines_are_read_back(name: str) -> None:
+    study = read_study(EXAMPLES / f"{name}.yaml")
     again = study_from_record(json.loads(json.dumps(study_record(study))), FileResolver(Path()))
     assert again.digest == study.digest
-    assert [at["machine"] for at in again.grid] == list(study.machines)
+    assert again.grid == study.grid
 
 
 @pytest.mark.parametrize(
@@ -301,6 +337,11 @@ def test_the_example_of_machines_is_read_back() -> None:
         (
             {"topology": ["preset:sierra", "preset:dgx-h100"], "vary": {"nodes": [3]}},
             "12 ranks are no whole number of nodes with 8 each",
+        ),
+        ({"vary": {"ppn": [4], "nvlink_domain": [72]}}, "vary: ppn is the number of GPUs where"),
+        (
+            {"topology": ["preset:sierra", "preset:dgx-h100"], "vary": {"ppn": [4]}},
+            "vary: ppn is the number of GPUs where they differ",
         ),
         ({"vary": {"nodes": [4], "nvlink_domain": [12]}}, "no whole number of nodes with 12 each"),
         (

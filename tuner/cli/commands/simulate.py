@@ -420,7 +420,8 @@ def _print(asked: AskedCalls, records: list[dict[str, Any]], *, explained_too: b
             print_text(_what_would_help(record))
     of_nccl = {record["algorithm"] for record in records if record["predicted_by"] == NCCL}
     if of_nccl:
-        print_text(nccl_note(of_nccl))
+        simulates = any(record["predicted_by"] == SIMULATION for record in records)
+        print_text(nccl_note(of_nccl, simulates=simulates))
         if explained_too:
             print_text(EXPLAINED_NOTE)
 

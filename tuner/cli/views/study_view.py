@@ -91,17 +91,16 @@ def _print_ranges(result: StudyResult) -> set[str]:
         print_text(f"{title(axes[at])} changes nothing here")
     print_omitted(len(found), MAX_SHOWN_RANGES, " rows: --csv and --plots have them all")
     if has_nccl:
-        print_text(
-            nccl_note(
-                {
-                    one.algorithm
-                    for point in result.points
-                    for one in point.candidates
-                    if one.predicted_by == NCCL
-                }
-            )
-        )
+        print_text(_note_on_nccl(result))
     return {axes[at] for at in same}
+
+
+def _note_on_nccl(result: StudyResult) -> str:
+    """Return which times are predicted from NCCL's model."""
+    timed = [one for point in result.points for one in point.candidates]
+    own = {one.algorithm for one in timed if one.predicted_by == NCCL}
+    own |= {point.nccl_choice for point in result.points}
+    return nccl_note(own, simulates=any(one.predicted_by != NCCL for one in timed))
 
 
 def merge_rows(
