@@ -54,20 +54,15 @@ class CutOff:
         return self.nbytes is None or nbytes <= self.nbytes
 
 
-# From 1,215 times of ai-dynamo/aiconfigurator at 095f58a, as `cut_offs` finds: versions measured on
-# each kind of GPU with 2, 4 and 8 GPUs, and the only cut-off below the largest size.
+# From times of ai-dynamo/aiconfigurator at 095f58a, as `cut_offs` finds: versions measured on each
+# kind of GPU with 2, 4 and 8 GPUs, and the only cut-off below the largest size.
 _MEASURED = {
     VLLM: {"A100": "0.14.0", "H100": "0.24.0", "B200": "0.24.0"},
     SGLANG: {"A100": "0.5.10", "H100": "0.5.14", "B200": "0.5.14"},
 }
-_MEASURED_CUT_OFFS = {(VLLM, "B200", 2): (1 << 20, 0.26)}  # bytes and gain
+_LOWERED = {(VLLM, "B200", 2): CutOff("B200", VLLM, "0.24.0", 2, 1 << 20, LARGEST_OWN_BYTES, 0.26)}
 DEFAULT_CUT_OFFS = tuple(
-    CutOff(
-        *(gpu, engine, version, gpus),
-        nbytes=_MEASURED_CUT_OFFS.get((engine, gpu, gpus), (None, 0.0))[0],
-        largest=LARGEST_OWN_BYTES,
-        gain=_MEASURED_CUT_OFFS.get((engine, gpu, gpus), (None, 0.0))[1],
-    )
+    _LOWERED.get((engine, gpu, gpus)) or CutOff(gpu, engine, version, gpus, None, LARGEST_OWN_BYTES)
     for engine, versions in _MEASURED.items()
     for gpu, version in versions.items()
     for gpus in (2, 4, 8)

@@ -105,7 +105,7 @@ def test_backends_says_what_was_not_measured(
     assert main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "B200 vllm 0.24.0 2 up to 1MiB 26% 8MiB" in printed
-    assert "nobody measured B300: these are cut-offs of B200, the nearest, and engines" in printed
+    assert "B300 was not measured: these are cut-offs of B200, the nearest, and engines" in printed
     assert "vLLM: its own limits stay, and" in printed
     assert "SGLang: its own limit stays" in printed
     assert not (tmp_path / "out").exists()

@@ -109,7 +109,7 @@ def _cautions(found: Sequence[CutOff], gpu: str) -> Iterator[str]:
     if not is_named(found[0], gpu):
         same = is_of_generation(found[0], gpu)
         ending = "" if same else ", and engines keep their own limits"
-        yield f"nobody measured {gpu}: these are cut-offs of {measured}, the nearest{ending}"
+        yield f"{gpu} was not measured: these are cut-offs of {measured}, the nearest{ending}"
     never = [one for one in found if one.engine == VLLM and one.nbytes == 0]
     if never:
         numbers = ", ".join(str(one.gpus) for one in never)
