@@ -108,6 +108,11 @@ def test_communicators_without_rules_keep_their_configuration(asker: Asker) -> N
     assert errors == ""
 
 
+def test_a_communicator_that_is_followed_again_is_forgotten_at_once(asker: Asker) -> None:
+    said, _ = asker.run(["follow 0 16 2", "follow 0 16 2", "forget 0", "ask 0 4 9"], ROW)
+    assert said == ["1", "1", NOTHING]
+
+
 def test_what_cannot_be_followed_is_said_once(asker: Asker) -> None:
     (asker.program.parent / RULES_FILE).write_text(with_digest_header(ROW).replace("99", "98"))
     said, errors = asker.run_as_it_is(["follow 0 16 2", "follow 1 16 2", "ask 0 4 9"])
