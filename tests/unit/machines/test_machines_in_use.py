@@ -1,4 +1,4 @@
-"""Machines known by name are simulated, studied and trained on."""
+"""Simulate calls, study and train on machines known by name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_nodes_are_studied(name: str, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_transformer_is_trained(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Their GPUs have a rate of computing."""
+    """Find a rate of computing for their GPUs."""
     workload = written(
         tmp_path / "workload.yaml",
         name="small",
