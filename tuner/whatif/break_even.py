@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.machines.model_accuracy import NCCL
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.whatif.axes import BANDWIDTH_AXES, place_ranks
 from tuner.whatif.study_result import AxisStep, StudyPoint
 from tuner.whatif.study_spec import Study
 
-STEPS = 20  # of the bisection between two rates: a millionth of their ratio
+STEPS = 13  # of the bisection between two rates: less than SAME_TIME where one is twice the other
 SAME_TIME = 1e-4  # relative difference of times that are not told apart
+CLEARLY = 1 - 100 * SAME_TIME  # times a rate, which changes a time that depends on it
 
 
 def with_break_even(study: Study, step: AxisStep, points: Sequence[StudyPoint]) -> AxisStep:
@@ -24,18 +24,21 @@ def with_break_even(study: Study, step: AxisStep, points: Sequence[StudyPoint]) 
     gains something from any rate.
     """
     after = next(one for one in points if _is_after(one, step))
-    if step.axis not in BANDWIDTH_AXES or after.best.predicted_by != NCCL:
+    if step.axis not in BANDWIDTH_AXES or not after.rates:
         return step
-    low, high = float(step.lower_value), float(step.upper_value)
     longest = after.best.seconds * (1 + SAME_TIME)
-    if _seconds(study, after, step.axis, high * (1 - 100 * SAME_TIME)) > longest:
+
+    def is_slower(rate: float) -> bool:
+        return _seconds(study, after, step.axis, rate) > longest
+
+    low, high, bound = float(step.lower_value), float(step.upper_value), min(after.rates.values())
+    if is_slower(high * CLEARLY):
         return step
+    if low < bound < high and is_slower(bound * CLEARLY) and not is_slower(bound):
+        return replace(step, break_even=bound)  # of NICs, as rates are per NIC
     for _ in range(STEPS):
         middle = math.sqrt(low * high)
-        if _seconds(study, after, step.axis, middle) > longest:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if is_slower(middle) else (low, middle)
     return replace(step, break_even=high)
 
 

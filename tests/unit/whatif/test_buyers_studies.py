@@ -146,7 +146,7 @@ def test_the_break_even_is_where_times_stop_to_fall() -> None:
     slower, *same = [point.best.seconds for point in result.points]
     assert same == pytest.approx([same[0]] * 3, rel=1e-12)
     assert slower > same[0] * (1 + 1e-4)
-    assert [step.break_even for step in result.axis_steps][-1] == pytest.approx(45.6e9, rel=1e-5)
+    assert [step.break_even for step in result.axis_steps][-1] == pytest.approx(45.6e9, rel=1e-3)
 
 
 def test_the_switches_of_the_network_do_not_carry_more_than_the_nics() -> None:
