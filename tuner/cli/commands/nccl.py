@@ -45,10 +45,11 @@ EXAMPLES = """examples:
   tuner nccl estimate --topology preset:dgx-h100:4 --sizes 8,64KiB,1MiB,64MiB,1GiB
   tuner nccl estimate --topology preset:dgx-h100:4 --sizes 1GiB --collnet --all
   tuner nccl estimate --topology preset:summit:64 --version 2.4.8 --sizes 16MiB,128MiB --json
+  tuner nccl estimate --topology preset:mi300x:2 --sizes 8,64KiB,1MiB,64MiB
 
 `install` compiles a tuner plugin, which PyTorch, JAX and TensorFlow load with NCCL: see
 docs/how-to/nccl.md. The folder must be one that all nodes of a job see, or be copied to the same
-path on each. Calls without a rule stay NCCL's own.
+path on each. Calls without a rule stay NCCL's own. On AMD's GPUs RCCL stands for NCCL.
 
 `expected` is NCCL's own expectation, from the constants in its source, by which it chooses;
 `predicted` corrects that for what published results of the current version show. GB/s are bytes of
