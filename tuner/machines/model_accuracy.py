@@ -54,7 +54,7 @@ def _read_size_errors(what: str, value: Any) -> tuple[SizeError, ...]:
 SIZE_ERRORS = Kind("errors by size", _read_size_errors)
 
 
-class PredictedCall(NamedTuple):
+class SizedCall(NamedTuple):
     """A call whose time is predicted; bytes are of the whole buffer."""
 
     collective: Collective
@@ -62,7 +62,7 @@ class PredictedCall(NamedTuple):
     nbytes: int
 
 
-Calls = Collection[PredictedCall]
+Calls = Collection[SizedCall]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class ModelAccuracy:
         there = {min(last, bisect_left(most, one.nbytes)) for one in calls} or range(last + 1)
         return [self.by_size[number] for number in sorted(there)]
 
-    def _unlike(self, call: PredictedCall) -> tuple[str, str, str]:
+    def _unlike(self, call: SizedCall) -> tuple[str, str, str]:
         """Return in what a call is unlike those that were compared; "" where it is like them."""
         largest = self.by_size[-1].most
         other = self.collectives and call.collective not in self.collectives

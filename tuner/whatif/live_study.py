@@ -23,7 +23,7 @@ from tuner.machines.loader import (
     missing_overhead_warning,
     shared_gpu_warning,
 )
-from tuner.machines.model_accuracy import NCCL, SIMULATION, PredictedCall
+from tuner.machines.model_accuracy import NCCL, SIMULATION, SizedCall
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.prediction.call_candidates import Candidate, is_run_by_nccl
 from tuner.prediction.nccl_times import nccl_note
@@ -100,9 +100,7 @@ class LiveStudy:
         of_nccl = {name for point in points for name in point.of_nccl}
         simulates = any(not self._is_of_nccl(task) for task in self.plan.tasks)
         models = {*([NCCL] if of_nccl else []), *([SIMULATION] if simulates else [])}
-        calls = [
-            PredictedCall(study.collectives[0], int(at["nodes"]), size) for size in study.sizes
-        ]
+        calls = [SizedCall(study.collectives[0], int(at["nodes"]), size) for size in study.sizes]
         changed = not OTHER_MACHINES.isdisjoint(study.axes)
         resources = studied_resources(self.evaluator.machine(0), bool(of_nccl))
         too_long = self.names(set(range(len(self.plan.tasks))).difference(self.order(())))

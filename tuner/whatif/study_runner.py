@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError, TunerError
-from tuner.machines.model_accuracy import NCCL, SIMULATION, PredictedCall
+from tuner.machines.model_accuracy import NCCL, SIMULATION, SizedCall
 from tuner.prediction.call_candidates import is_run_by_nccl
 from tuner.prediction.ordering import rounded_seconds
 from tuner.whatif.axes import MACHINE_AXES, NODE_LINK_AXES, UPLINK_AXES
@@ -117,7 +117,7 @@ def _accuracy(study: Study, points: Sequence[StudyPoint]) -> str:
         return ""
     models = {one.predicted_by for point in points for one in point.candidates}
     calls = {
-        PredictedCall(point.collective, int(point.axis_values["nodes"]), point.nbytes): None
+        SizedCall(point.collective, int(point.axis_values["nodes"]), point.nbytes): None
         for point in points
     }
     changed = not OTHER_MACHINES.isdisjoint(study.axes)

@@ -144,7 +144,7 @@ def test_frameworks_are_compared_by_the_settings_in_which_they_differ() -> None:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"vary": [4]}, "vary must be a mapping with bandwidth, framework, gpu"),
+        ({"vary": [4]}, "vary must be a mapping with bandwidth, fabric, framework, gpu"),
         ({"vary": None}, "the sweep needs vary, such as `vary: {bandwidth: [100Gb/s, 200Gb/s]}`"),
         ({"vary": {"colour": [1]}}, "vary"),
         ({"ranks": None, "vary": {}}, "the sweep needs ranks, or nodes under vary"),

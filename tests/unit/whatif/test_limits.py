@@ -16,7 +16,7 @@ from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, calibration_record
 from tuner.core.collective import Collective
 from tuner.machines import PRESETS, Machine, preset
-from tuner.machines.model_accuracy import PredictedCall, parse_accuracy
+from tuner.machines.model_accuracy import SizedCall, parse_accuracy
 from tuner.machines.yaml_machines import machine_from_yaml
 from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, nccl_system_of
 from tuner.mpi_libraries.nccl.fabric import FabricBound
@@ -358,7 +358,7 @@ def test_a_wrong_accuracy_is_refused(entry: Any, sentence: str) -> None:
 def test_an_accuracy_is_told_of_the_sizes_that_were_asked_for() -> None:
     sizes = {"1MiB": [0.1, 0.2], "64KiB": [0.03, 0.4], "16MiB": [0.05, 0.6]}
     told = parse_accuracy({"nccl": {**BY_SIZE, "by_size": sizes}})["nccl"]
-    allreduce = partial(PredictedCall, Collective.ALLREDUCE)
+    allreduce = partial(SizedCall, Collective.ALLREDUCE)
     asked = told.of_calls([allreduce(1, 8), allreduce(1, 1 << 16), allreduce(1, 1 << 24)])
     assert asked.startswith("off by 3.0% to 64KiB, 5.0% to 16MiB on one node (median; 95th")
     assert asked.endswith("percentile 40%, 60%), against 9 measured results (x)")
@@ -369,15 +369,15 @@ def test_an_accuracy_says_for_what_calls_there_is_none() -> None:
     sizes, compared = {"1MiB": [0.1, 0.2], "16MiB": [0.05, 0.6]}, ["allreduce"]
     record = {"nccl": {**BY_SIZE, "by_size": sizes, "collectives": compared}}
     told = parse_accuracy(record)["nccl"]
-    large = PredictedCall(Collective.ALLREDUCE, 4, 1 << 30)
+    large = SizedCall(Collective.ALLREDUCE, 4, 1 << 30)
     assert told.of_calls([large]).startswith(
         "not compared with measured collectives for 4 nodes, more than 16MiB; the nearest"
         " compared ones were off by 5.0% to 16MiB on one node"
     )
-    both = told.of_calls([large, PredictedCall(Collective.ALLREDUCE, 1, 8)])
+    both = told.of_calls([large, SizedCall(Collective.ALLREDUCE, 1, 8)])
     assert both.startswith("off by 10.0% to 1MiB on one node")
     assert both.endswith(", and not compared for 4 nodes, more than 16MiB")
-    other = told.of_calls([PredictedCall(Collective.BCAST, 1, 8)])
+    other = told.of_calls([SizedCall(Collective.BCAST, 1, 8)])
     assert other.startswith("not compared with measured collectives for bcast; the nearest")
 
 

@@ -27,7 +27,7 @@ from tuner.core.table import TuningTable, parse_table, read_table
 from tuner.formats.nccl.plugin import Installed, install, installation_summary, usage_command
 from tuner.formats.registry import FORMATS
 from tuner.machines.loader import load_machine, machine_warnings
-from tuner.machines.model_accuracy import NCCL, PredictedCall
+from tuner.machines.model_accuracy import NCCL, SizedCall
 from tuner.mpi_libraries import nccl
 from tuner.runtime import service_client
 from tuner.runtime.table_source import resolve_request
@@ -246,7 +246,7 @@ def run_estimate(options: argparse.Namespace) -> None:
         _print(title, records, all_listed=options.all)
         if is_current:
             nodes = predictor.system.nodes
-            calls = [PredictedCall(collective, nodes, nbytes) for nbytes in options.sizes]
+            calls = [SizedCall(collective, nodes, nbytes) for nbytes in options.sizes]
             print_text(machine.accuracy_sentence({NCCL}, calls))
 
     print_result(options.json, records, show)

@@ -27,7 +27,7 @@ from tuner.machines.loader import (
     missing_overhead_warning,
     shared_gpu_warning,
 )
-from tuner.machines.model_accuracy import NCCL, SIMULATION, PredictedCall
+from tuner.machines.model_accuracy import NCCL, SIMULATION, SizedCall
 from tuner.prediction.block_counts import BlockCounts, block_counts
 from tuner.prediction.call_candidates import Candidate
 from tuner.prediction.call_predictor import CallPredictor, NoPrediction, NoScheduleError
@@ -256,7 +256,7 @@ def _accuracy(asked: AskedCalls, records: Sequence[Mapping[str, Any]]) -> str:
     """Return how far what predicted these times was off on the machine."""
     models = {record["predicted_by"] for record in records}
     nodes = asked.predictor.placement.shape[0]
-    calls = [PredictedCall(asked.collective, nodes, record["nbytes"]) for record in records]
+    calls = [SizedCall(asked.collective, nodes, record["nbytes"]) for record in records]
     return asked.machine.accuracy_sentence(models, calls)
 
 
