@@ -14,6 +14,7 @@ from tuner.core.table import TuningTable
 Record = Mapping[str, Any]
 # Typical departure of the control from 1 above which the comparison is doubtful.
 MAX_CONTROL_DEPARTURE = 0.05
+GREAT_GAIN = 10  # reports of defaults that are that slow are rare (16 times in openucx/ucc#1357)
 # Typical half-width of a ratio's 95 % interval above which little can be seen.
 MAX_CI_HALF_WIDTH = 0.10
 
@@ -64,14 +65,27 @@ def _smallest_ratio(record: Record) -> float:
 
 
 def table_cautions(table: TuningTable) -> list[str]:
-    """Return sentences on wrong results, withdrawn rules, and ranks that shared cores."""
+    """Return sentences on wrong results, withdrawn rules, great gains, and crowded cores."""
     found = table.provenance.get("comparison")
     compared = found if isinstance(found, Mapping) else {}
     wrong = [
         f"{call} gave a wrong result when it was compared. Do not use the table."
         for call in provenance_texts(compared, "wrong")
     ]
-    return [*wrong, *_withdrawn(provenance_texts(compared, "withdrawn")), *_oversubscription(table)]
+    withdrawn = _withdrawn(provenance_texts(compared, "withdrawn"))
+    return [*wrong, *withdrawn, *_great_gains(table), *_oversubscription(table)]
+
+
+def _great_gains(table: TuningTable) -> list[str]:
+    """Return a sentence on gains that no C program has confirmed and that are seldom true."""
+    gains = [rule.evidence.gain for rule in table.rules if rule.evidence.gain > GREAT_GAIN]
+    if not gains or "acceptance" in table.provenance:
+        return []
+    return [
+        f"{plural(len(gains), 'rule')} would make calls over {GREAT_GAIN} times as fast (at most"
+        f" {max(gains):.0f} times), which is often a launch that something disturbed: let a C"
+        " program try the rules (`tuner table accept`)."
+    ]
 
 
 def _oversubscription(table: TuningTable) -> list[str]:

@@ -219,6 +219,18 @@ def test_rules_of_ranks_that_shared_cores_are_a_caution(result: LibraryResult) -
     assert cautions.table_cautions(TuningTable(CLUSTER, table.library, table.rules)) == []
 
 
+def test_gains_that_are_seldom_true_are_a_caution_until_a_program_confirms_them(
+    result: LibraryResult,
+) -> None:
+    *others, last = result.table.rules
+    great = replace(last, evidence=replace(last.evidence, gain=20.4))
+    table = TuningTable(CLUSTER, result.table.library, (*others, great))
+    (caution,) = cautions.table_cautions(table)
+    assert caution.startswith("1 rule would make calls over 10 times as fast (at most 20 times)")
+    accepted = TuningTable(CLUSTER, table.library, table.rules, {"acceptance": {}})
+    assert cautions.table_cautions(accepted) == []
+
+
 def test_what_was_seen_at_work_is_told_from_what_changes() -> None:
     figures = {"rules_total": 12, "rules_confirmed": 12, "rules_default": 9}
     assert describe_confirmed_rules(figures) == (
