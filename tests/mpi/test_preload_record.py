@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -14,6 +15,7 @@ import pytest
 
 from tests.support.calls import EVEN
 from tests.support.preload import compiled
+from tests.support.waiting import patience, until
 from tuner.core.call_profile import read_call_profile
 from tuner.core.collective import Collective
 from tuner.launch import Launcher
@@ -32,22 +34,37 @@ int main(int count, char **words)
     return MPI_Finalize();
 }
 """
-SLOW_LIBRARY = f"""
+BEHIND_US = """
 #include <dlfcn.h>
 #include <mpi.h>
+#include <stdio.h>
 #include <unistd.h>
 int PMPI_Allreduce(const void *a, void *b, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
-{{
+{
     int (*library)(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
     library = dlsym(RTLD_NEXT, "PMPI_Allreduce");
-    usleep({SLOW_S * 1e6:.0f});
+    DELAY
     return library(a, b, count, type, op, comm);
-}}
+}
 int MPI_Allreduce(const void *a, void *b, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
-{{
+{
     return PMPI_Allreduce(a, b, count, type, op, comm);
-}}
+}
 """
+STUCK_AFTER = 9  # calls of at least 512 elements, which ours among guidelines have, too
+STUCK = f"""
+static int calls;
+if (count >= 512 && ++calls > {STUCK_AFTER}) {{ fclose(fopen("stuck", "w")); pause(); }}
+"""
+
+
+def library_behind(launcher: Launcher, folder: Path, delay: str) -> Path:
+    """Return a library whose Allreduces do this first, in C, to be loaded after ours."""
+    source, target = folder / "behind.c", folder / "behind.so"
+    source.write_text(BEHIND_US.replace("DELAY", delay), encoding="utf-8")
+    command = [str(launcher.compiler), "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", str(target)]
+    subprocess.run([*command, source, "-ldl"], check=True)
+    return target
 
 
 def recorded(
@@ -79,18 +96,25 @@ def recorded(
     return read_record(folder / "record")
 
 
-def tuner(launcher: Launcher, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command where the launcher is found by its name."""
-    command = [sys.executable, "-m", "tuner", *words]
+def started(launcher: Launcher, *words: str, folder: Path) -> subprocess.Popen[str]:
+    """Start a command where the launcher is found by its name."""
     path = f"{launcher.executable.parent}:{os.environ['PATH']}"
-    return subprocess.run(
-        command,
-        capture_output=True,
+    return subprocess.Popen(
+        [sys.executable, "-m", "tuner", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
         cwd=folder,
         env={**os.environ, "PATH": path},
     )
+
+
+def tuner(launcher: Launcher, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    running = started(launcher, *words, folder=folder)
+    said, errors = running.communicate(timeout=patience())
+    return subprocess.CompletedProcess(words, running.returncode, said, errors)
 
 
 @pytest.mark.parametrize("fixture", ["launcher", "mpich_launcher"])
@@ -171,10 +195,7 @@ def test_a_slow_collective_breaks_a_guideline(
 ) -> None:
     """A library behind ours makes Allreduce slow; what does the same is not slow."""
     own: Launcher = request.getfixturevalue(fixture)
-    slow = tmp_path / "slow.so"
-    (tmp_path / "slow.c").write_text(SLOW_LIBRARY, encoding="utf-8")
-    command = [str(own.compiler), "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", str(slow)]
-    subprocess.run([*command, tmp_path / "slow.c", "-ldl"], check=True)
+    slow = library_behind(own, tmp_path, f"usleep({SLOW_S * 1e6:.0f});")
     calls = "allreduce 4096 1\n" * 9 + "bcast 64 0\nbarrier 0 0\n"
     found = recorded(own, tmp_path, calls, preload=f":{slow}", TUNER_GUIDELINES="1")
     assert found.tried == 3
@@ -226,6 +247,26 @@ def test_a_refused_call_is_not_repeated(launcher: Launcher, tmp_path: Path) -> N
     )
     found = read_record(tmp_path / "record")
     assert (found.tried, [kind.nbytes for kind in found.kinds]) == (0, [-1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_among_guidelines_keeps_the_calls(
+    launcher: Launcher, tmp_path: Path, number: signal.Signals
+) -> None:
+    behind = library_behind(launcher, tmp_path, STUCK)
+    (tmp_path / "calls").write_text("allreduce 4096 1\n" * STUCK_AFTER + "bcast 64 0\n")
+    program = compiled(launcher, "preload_calls.c", tmp_path)
+    first, *rest = launcher.command(P, [str(tmp_path / "calls")], program=program)
+    command = [first, "-x", f"LD_PRELOAD={behind}", *rest]
+    words = ["record", "--out", "solver.profile", "--", *command]
+    running = started(launcher, *words, folder=tmp_path)
+    until((tmp_path / "stuck").exists)
+    running.send_signal(number)
+    said, errors = running.communicate(timeout=patience())
+    assert running.returncode == 128 + number, errors
+    assert "tuner tune --profile solver.profile" in said
+    found = {(one.collective, one.nbytes) for one in read_call_profile(tmp_path / "solver.profile")}
+    assert found == {("allreduce", 4096), ("bcast", 64)}
 
 
 def test_a_command_of_several_programs_says_whose_record_it_is(

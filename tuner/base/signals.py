@@ -1,9 +1,11 @@
-"""Deferral of SIGINT and SIGTERM to the end of a critical section."""
+"""Exit statuses of signals, and their deferral to the end of a critical section."""
 
 from __future__ import annotations
 
 import threading
 from types import FrameType
+
+EXIT_SIGNAL = 128  # plus N: exit status that shells report for a command that signal N ended
 
 
 class SignalInterrupt(KeyboardInterrupt):

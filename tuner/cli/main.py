@@ -18,7 +18,7 @@ from pathlib import Path
 from tuner import __version__
 from tuner.base.errors import InputError, TunerError, UsageError
 from tuner.base.extras import explain_missing_module
-from tuner.base.signals import DEFERRED_INTERRUPT
+from tuner.base.signals import DEFERRED_INTERRUPT, EXIT_SIGNAL
 from tuner.cli.quick_imports import quick_imports
 from tuner.cli.terminal.layout import reflow
 from tuner.cli.terminal.parser import EXIT_USAGE, Parser
@@ -73,7 +73,6 @@ FOLLOW_COMMAND = "  tuner run --table {table} -- COMMAND  # with {title}"
 RESUME_HINT = "the same command{} resumes; what is finished is kept"
 NO_PARTIAL_OUTPUT = "nothing was written that is not whole"
 EXIT_FAILURE = 1
-EXIT_SIGNAL = 128  # plus N: exit status that shells report for a command that signal N ended
 OUTPUT_ERRNOS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 

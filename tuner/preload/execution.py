@@ -11,15 +11,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from tuner.base.errors import InputError
+from tuner.base.signals import EXIT_SIGNAL
 from tuner.preload.command import PreparedCommand
 from tuner.runtime.table_cache import cache_directory
 
 RECORD_VARIABLE = "TUNER_RECORD"  # the file for the record of a run
 REPORT_VARIABLE = "TUNER_REPORT"  # the file for how often each rule was followed
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Ending(NamedTuple):
+    """The status of a command as of a shell, and the last signal that it was sent, 0 for none."""
+
+    status: int
+    signal: int
 
 
 @contextmanager
@@ -47,8 +55,8 @@ def replace_process(command: PreparedCommand) -> NoReturn:
         raise _not_started(command, reason) from None
 
 
-def run_to_end(command: PreparedCommand, *, prints_to_stderr: bool = False) -> int:
-    """Run a command to its end; return its status as a shell does.
+def run_to_end(command: PreparedCommand, *, prints_to_stderr: bool = False) -> Ending:
+    """Run a command to its end; return how it ended.
 
     prints_to_stderr    whether its standard output becomes standard error
 
@@ -57,7 +65,7 @@ def run_to_end(command: PreparedCommand, *, prints_to_stderr: bool = False) -> i
     reaches both, and is not passed on. Raises InputError where it cannot start.
     """
     apart = sys.stdin is None or not sys.stdin.isatty()
-    watched = {*FORWARDED, signal.SIGCHLD}
+    watched, sent = {*FORWARDED, signal.SIGCHLD}, 0
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
         process = subprocess.Popen(
@@ -69,14 +77,16 @@ def run_to_end(command: PreparedCommand, *, prints_to_stderr: bool = False) -> i
         )
         while process.poll() is None:
             arrived = signal.sigwaitinfo(watched)
-            if arrived.si_signo != signal.SIGCHLD and (apart or arrived.si_pid):
-                process.send_signal(arrived.si_signo)
+            if arrived.si_signo != signal.SIGCHLD:
+                sent = arrived.si_signo
+                if apart or arrived.si_pid:
+                    process.send_signal(sent)
     except OSError as reason:
         raise _not_started(command, reason) from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     status = process.returncode
-    return status if status >= 0 else 128 - status
+    return Ending(status if status >= 0 else EXIT_SIGNAL - status, sent)
 
 
 def _not_started(command: PreparedCommand, reason: OSError) -> InputError:

@@ -6,13 +6,14 @@ The preloaded library writes a line for each kind of calls of each rank:
         samples sampled waiting
     rank "rank" time others
 
-and for each call that was timed again with what it is compared with:
+then "0 complete", and for each call that was timed again with what it is compared with:
 
     0 "guideline" collective nodes ppn is_cyclic nbytes names halves time ...
 
 Times are whole nanoseconds, the median that of the last calls. Layouts that are irregular have no
 ranks per node. The choice is the number in the flat file of what ran, 0 for the library's own. For
-the samples it is known how long the rank waited for the last one to arrive.
+the samples it is known how long the rank waited for the last one to arrive. A run that is
+interrupted after "0 complete" may lack lines, and its last one may be cut.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tuner.core.speedup import paired_speedup
 from tuner.core.table import DEFAULT, OPERATORS, RuleKey
 from tuner.runtime.call_summaries import CallKind, CallSummary, merge_summaries
 
+COMPLETE_LINE = "0 complete\n"  # follows the calls of all ranks
 LEAST_SPEEDUP = (
     1.05  # at the lower end of the interval; below that a guideline is not called broken
 )
@@ -169,17 +171,19 @@ class RunRecord:
 
 
 def read_record(path: Path, choices: Sequence[str] = (DEFAULT,)) -> RunRecord:
-    """Read what the library has written; raise InputError where it has written nothing.
+    """Read what the library has written; raise InputError where it has not written all calls.
 
     choices     their names, by their numbers in the flat file
     """
     try:
-        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+        counted, repeated = path.read_text(encoding="utf-8").split(COMPLETE_LINE)
+        lines = [line.split() for line in counted.splitlines()]
         ranks = [line for line in lines if line[1] == "rank"]
-        timed = [line[2:] for line in lines if line[1] == "guideline"]
-        rows = [line[1:] for line in lines if line[1] not in ("rank", "guideline")]
+        rows = [line[1:] for line in lines if line[1] != "rank"]
         kinds = [_merged([*same], choices) for _, same in groupby(sorted(rows), _kind_of)]
-        tried = [_broken_guideline([*same]) for _, same in groupby(timed, lambda row: row[:5])]
+        timed = [line.split()[2:] for line in repeated.rpartition("\n")[0].splitlines()]
+        groups = [[*same] for _, same in groupby(timed, lambda row: row[:5])]
+        tried = [_broken_guideline(group) for group in groups if len(group) > 1]
     except (OSError, ValueError, IndexError):
         raise InputError(
             "the program has left no record: does it call MPI_Finalize, with the MPI of its"

@@ -15,8 +15,9 @@ import pytest
 
 from tuner import algorithms
 from tuner.base.errors import InputError
+from tuner.base.signals import EXIT_SIGNAL
 from tuner.cli.commands import quickstart, study, tune
-from tuner.cli.main import COMMANDS, EXIT_SIGNAL, NO_PARTIAL_OUTPUT, RESUME_HINT, main
+from tuner.cli.main import COMMANDS, NO_PARTIAL_OUTPUT, RESUME_HINT, main
 from tuner.cli.terminal.output import print_table
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from tests.support.workloads import RECORD
-from tuner.cli.main import EXIT_SIGNAL, main
+from tuner.base.signals import EXIT_SIGNAL
+from tuner.cli.main import main
 from tuner.cli.views.training_sweep_view import format_cost
 from tuner.training.sweep import format_epoch
 from tuner.training.workload import read_workload

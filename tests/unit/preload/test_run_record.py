@@ -29,8 +29,11 @@ def guideline(names: str, halves: int, *nanoseconds: int) -> str:
 
 
 def written(folder: Path, *lines: str) -> Path:
+    """Write the lines as the library does, which ends those of calls by one of its own."""
     path = folder / "record"
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    calls = [line for line in lines if " guideline " not in line]
+    text = [*calls, "0 complete", *lines[len(calls) :]]
+    path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
     return path
 
 
@@ -92,7 +95,21 @@ def test_the_guideline_that_is_broken_most(
     assert [one.instead for one in found.broken] == ([instead] if instead else [])
 
 
-@pytest.mark.parametrize("line", ["what is this", "0 guideline allreduce 1 2 0 8 allreduce 2"])
+def test_a_run_that_is_interrupted_keeps_the_guidelines_that_are_whole(tmp_path: Path) -> None:
+    lines = [guideline(names, 2, 1000, 1001, 1002) for names in ("allreduce", "reduce+bcast")]
+    path = written(tmp_path, *RANKS, *KINDS, *lines)
+    whole = path.read_text(encoding="utf-8")
+    begins = whole.index("0 guideline")
+    for length in range(begins, len(whole)):
+        path.write_text(whole[:length], encoding="utf-8")
+        found = read_record(path, ["default", "ring"])
+        assert (found.ranks, len(found.kinds), found.tried) == (2, 2, 0)
+    path.write_text(whole[: begins - 1], encoding="utf-8")
+    with pytest.raises(InputError, match="has left no record"):
+        read_record(path, ["default", "ring"])
+
+
+@pytest.mark.parametrize("line", ["what is this", "0 guideline allreduce 1 2 0 8 allreduce x"])
 def test_a_file_of_something_else(tmp_path: Path, line: str) -> None:
     with pytest.raises(InputError, match="has left no record"):
-        read_record(written(tmp_path, RANKS[0], line))
+        read_record(written(tmp_path, RANKS[0], line, line))

@@ -17,7 +17,8 @@ from distributed import LocalCluster
 
 from tests.support.waiting import patience, until
 from tuner.base.errors import InputError, TunerError
-from tuner.cli.main import EXIT_SIGNAL, main
+from tuner.base.signals import EXIT_SIGNAL
+from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.sim import process_pool
 from tuner.whatif import executors

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.base.atomic_io import require_writable_file
+from tuner.base.signals import EXIT_SIGNAL
 from tuner.base.units import format_exact_size, format_time, plural
 from tuner.cli.options.argument_types import file_option
 from tuner.cli.options.program_options import add_command
@@ -40,9 +41,9 @@ EXAMPLES = """examples:
 The record is written when the program calls MPI_Finalize. Then the library repeats the calls of up
 to 16 MiB that took most time, eight at most, in turn with other calls that do the same, in up to
 200 rounds or five seconds each: where those are significantly faster, the library breaks a
-performance guideline.
+performance guideline. Interrupted then, it lists and writes what is recorded.
 
-Exit status: that of COMMAND, and 1 where it leaves no record."""
+Exit status: that of COMMAND, 128 + N if signal N ended it, and 1 where it leaves no record."""
 MOST_ROWS = 15
 WAITING_VARIABLE = "TUNER_WAITING"  # whether our library measures how long ranks wait
 GUIDELINES_VARIABLE = "TUNER_GUIDELINES"  # whether our library looks for broken ones
@@ -74,21 +75,21 @@ def run(options: argparse.Namespace) -> int:
         variables[WAITING_VARIABLE] = "1"
         variables |= {GUIDELINES_VARIABLE: "1"} if options.guidelines else {}
         prepared = rank_command(options.command, variables)
-        status = run_to_end(prepared, prints_to_stderr=options.json)
+        status, interruption = run_to_end(prepared, prints_to_stderr=options.json)
         if status and not path.exists():
             warn(f"the program ended with status {status} and left no record")
             return status
         found = read_record(path)
-    print_result(options.json, found.summary(), partial(_print, found))
     calls = found.profile()
-    if options.out and not calls:
-        warn(f"{options.out} is not written: the program makes no calls that can be tuned")
-    elif options.out:
+    if options.out and calls:
         program = program_of(options.command) or Path(options.command[0])
         write_call_profile(options.out, program.name, calls)
-        if not options.json:
-            print_command("tune them:", _tuning(options.out, calls))
-    return status
+    print_result(options.json, found.summary(), partial(_print, found))
+    if options.out and not calls:
+        warn(f"{options.out} is not written: the program makes no calls that can be tuned")
+    elif options.out and not options.json:
+        print_command("tune them:", _tuning(options.out, calls))
+    return EXIT_SIGNAL + interruption if status and interruption else status
 
 
 def _tuning(profile: Path, calls: Sequence[ProfiledCall]) -> str:

@@ -108,7 +108,8 @@ def _observe(
         except (InputError, OSError) as reason:
             say(f"{wanted} left out: {reason}")
             replace_process(rank_command(command, made.environment))
-        status = run_to_end(rank_command(command, {**made.environment, RECORD_VARIABLE: str(path)}))
+        variables = {**made.environment, RECORD_VARIABLE: str(path)}
+        status = run_to_end(rank_command(command, variables)).status
         try:
             found = read_record(path, choice_names(content))
         except InputError as reason:

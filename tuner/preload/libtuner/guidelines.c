@@ -181,6 +181,8 @@ void try_guidelines(FILE *file, struct kind *kinds, size_t n_kinds, MPI_Comm com
         MPI_Comm made = create_with_layout(comm, chosen[i].layout);
         if (made != MPI_COMM_NULL) {
             compare_sides(file, &chosen[i], made);
+            if (file)
+                fflush(file); /* the user may not wait for the next ones */
             PMPI_Comm_free(&made);
         }
     }
