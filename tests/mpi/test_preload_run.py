@@ -84,6 +84,7 @@ def tuner(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     known = {name: value for name, value in os.environ.items() if name != "TUNER_TABLE"}
     return subprocess.run(
         [sys.executable, "-m", "tuner.cli.main", *words],
+        stdin=subprocess.DEVNULL,
         cwd=folder,
         env={**known, "PYTHONPATH": str(ROOT), "TUNER_REPORT": str(folder / "report")},
         capture_output=True,

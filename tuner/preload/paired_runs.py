@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import random
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tuner.base.atomic_io import dataclass_from_record, load_json, write_atomically
+from tuner.base.code_digest import DIGITS
 from tuner.base.errors import InputError, TunerError
 from tuner.core.speedup import launches_to_show, paired_speedup
 from tuner.launch.process import terminate_tree
@@ -21,6 +26,7 @@ from tuner.preload.execution import RECORD_VARIABLE, run_directory
 from tuner.preload.run_record import read_record
 
 SIDES = ("with", "without")
+NO_INPUT = Path(os.devnull)  # what programs read where they are given nothing
 MIN_PAIRS = 2  # of which an interval can be computed
 
 
@@ -54,12 +60,14 @@ class ProgramComparison:
 
     table   identity of the table: comparisons under different tables are not continued
     records whether the calls of both sides are recorded
+    input   digest of what the program reads; "" for nothing
     """
 
     command: tuple[str, ...]
     table: str
     pairs: tuple[Pair, ...] = ()
     records: bool = False
+    input: str = ""
 
     @property
     def times(self) -> tuple[list[float], list[float]]:
@@ -124,7 +132,7 @@ def read_comparison(path: Path, begun: ProgramComparison) -> ProgramComparison:
         raise InputError(f"{path} holds no comparison: give another name (--out)") from None
     if replace(found, pairs=()) != begun:
         raise InputError(
-            f"{path} holds the comparison of another command or table, or one that was made"
+            f"{path} holds the comparison of another command, input or table, or one that was made"
             " with other options (--collectives): give another name (--out),"
             " or start anew with --restart"
         )
@@ -180,17 +188,36 @@ def _pair(first: str, /, **times: RunTimes) -> Pair:
     return Pair(first, tuned.seconds, without.seconds, both)
 
 
+def keep_standard_input(folder: Path) -> tuple[Path, str]:
+    """Return a new file with all that standard input has, and its digest.
+
+    A terminal has nothing to give to several runs: that is `NO_INPUT`, and "".
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        return NO_INPUT, ""
+    kept = folder / "input"
+    with kept.open("w+b") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
+    return kept, digest if kept.stat().st_size else ""
+
+
 def recorded_run(
-    words: Sequence[str], variables: Mapping[str, str], choices: Sequence[str]
+    words: Sequence[str],
+    variables: Mapping[str, str],
+    choices: Sequence[str],
+    given: Path = NO_INPUT,
 ) -> RunTimes:
     """Run a program like `timed_run`, and record the time in each collective.
 
     variables   of the ranks
     choices     names of what may run by the table, see `read_record`
+    given       what it reads
     """
     with run_directory() as folder:
         path = folder / "record"
-        ran = timed_run(rank_command(words, {**variables, RECORD_VARIABLE: str(path)}))
+        ran = timed_run(rank_command(words, {**variables, RECORD_VARIABLE: str(path)}), given)
         found = read_record(path, choices)
     seconds: dict[str, float] = {}
     for kind in found.kinds:
@@ -203,19 +230,21 @@ def _has_words(line: str) -> bool:
     return any(map(str.isalpha, line))
 
 
-def timed_run(command: PreparedCommand) -> RunTimes:
+def timed_run(command: PreparedCommand, given: Path = NO_INPUT) -> RunTimes:
     """Run a program to its end and return the seconds; what it prints is dropped.
+
+    given   what it reads
 
     An exception, such as that of Ctrl-C, ends the program. Raises FailedRunError for another exit
     status than 0, with the last line of its standard error, and InputError where it cannot start.
     """
-    with tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile() as errors, given.open("rb") as read:
         begun = time.perf_counter()
         try:
             process = subprocess.Popen(
                 command.words,
                 env=command.environment,
-                stdin=subprocess.DEVNULL,
+                stdin=read,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 text=True,

@@ -94,9 +94,11 @@ def test_a_file_is_continued(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["gain"] == pytest.approx(2.0)
     assert found.collective_gains == {"bcast": pytest.approx((2.0, 2.0, 2.0))}
     for command, table in ((("other",), NEW.table), (NEW.command, "another table")):
-        with pytest.raises(InputError, match="holds the comparison of another command or table"):
+        with pytest.raises(
+            InputError, match="holds the comparison of another command, input or table"
+        ):
             read_comparison(file, ProgramComparison(command, table))
-    with pytest.raises(InputError, match="holds the comparison of another command or table"):
+    with pytest.raises(InputError, match="holds the comparison of another command, input or table"):
         read_comparison(file, replace(NEW, records=True))
 
 
@@ -145,18 +147,48 @@ COUNTS_CALLS = 'if [ -n "$TUNED" ]; then echo 1 1 >"$TUNER_REPORT"; fi; '
 
 
 def compared(
-    folder: Path, *words: str, script: str, begin: str = COUNTS_CALLS
+    folder: Path, *words: str, script: str, begin: str = COUNTS_CALLS, given: str = os.devnull
 ) -> subprocess.Popen[str]:
-    """Start `tuner compare` with a script as the program, which begins as ranks end."""
+    """Start `tuner compare` with a script as the program, which begins as ranks end.
+
+    given   name of the file that is its standard input
+    """
     command = ["sh", "-c", begin + script]
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.compared", *words, "--", *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with (folder / given).open("rb") as read:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.support.compared", *words, "--", *command],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=read,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.mark.slow
+def test_each_run_reads_the_whole_standard_input(tmp_path: Path) -> None:
+    (tmp_path / "input").write_bytes(b"79\n\xff")
+    (tmp_path / "other").write_bytes(b"80\n")
+    words = ("--runs", "2", "--out", "kept.json")
+    running = compared(tmp_path, *words, script="cat >>read", given="input")
+    _, errors = running.communicate(timeout=patience())
+    assert running.returncode in (0, 1), errors
+    assert (tmp_path / "read").read_bytes() == b"79\n\xff" * 6
+    running = compared(tmp_path, *words, script=":", given="other")
+    _, errors = running.communicate(timeout=patience())
+    assert running.returncode == 1
+    assert "the comparison of another command, input or table" in errors
+
+
+@pytest.mark.slow
+def test_a_terminal_gives_the_runs_nothing(tmp_path: Path) -> None:
+    manager, terminal = os.openpty()
+    running = compared(tmp_path, "--runs", "2", script="cat", given=os.ttyname(terminal))
+    _, errors = running.communicate(timeout=patience())
+    os.close(manager)
+    os.close(terminal)
+    assert running.returncode in (0, 1), errors
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """Time a whole program with a table and without, in pairs of runs, and say what the table gains.
 
 The runs of a pair follow one another in random order; a first pair is not counted. The program must
-do the same work each time. What it prints is dropped.
+do the same work each time. What it prints is dropped. Standard input that is not a terminal is read
+once, and given to each run; from a terminal the program gets none.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tuner.preload.paired_runs import (
     ProgramComparison,
     RunTimes,
     continue_comparison,
+    keep_standard_input,
     read_comparison,
     recorded_run,
     timed_run,
@@ -75,20 +77,23 @@ def run(options: argparse.Namespace) -> int:
     if not made.environment:
         raise InputError(f"both sides would be the same: {made.note}")
     warn(made.note)
-    begun = ProgramComparison(tuple(options.command), made.table, records=options.collectives)
     if options.out:
         require_writable_file(options.out, options.table)
         options.resumes = True
-        if not options.restart:
-            begun = read_comparison(options.out, begun)
 
     def show(found: ProgramComparison) -> None:
         print_result(options.json, found.record(), partial(_print, found))
 
     with run_directory() as folder:
+        given, digest = keep_standard_input(folder)
+        begun = ProgramComparison(
+            tuple(options.command), made.table, records=options.collectives, input=digest
+        )
+        if options.out and not options.restart:
+            begun = read_comparison(options.out, begun)
         counts = Path(os.environ.get(REPORT_VARIABLE) or folder / "counts")
         made = replace(made, environment={**made.environment, REPORT_VARIABLE: str(counts)})
-        sides = _sides(options.command, made, records=options.collectives)
+        sides = _sides(options.command, made, given, records=options.collectives)
         sides["with"] = partial(_followed_run, sides["with"], counts)
         found = _compare(begun, sides, options.runs, options.out, show)
         show(found)
@@ -137,19 +142,19 @@ def _followed_run(run_once: Callable[[], RunTimes], counts: Path) -> RunTimes:
 
 
 def _sides(
-    command: Sequence[str], made: Preparation, *, records: bool
+    command: Sequence[str], made: Preparation, given: Path, *, records: bool
 ) -> dict[str, Callable[[], RunTimes]]:
-    """Return what runs a command once with its table, and once without."""
+    """Return what runs a command once with its table, and once without; it reads `given`."""
     if records:
         choices = choice_names(made.flat.read_bytes())
         recorder = {PRELOAD_VARIABLE: made.environment[PRELOAD_VARIABLE]}
         return {
-            "with": partial(recorded_run, command, made.environment, choices),
-            "without": partial(recorded_run, command, recorder, choices),
+            "with": partial(recorded_run, command, made.environment, choices, given),
+            "without": partial(recorded_run, command, recorder, choices, given),
         }
     return {
-        "with": partial(timed_run, rank_command(command, made.environment)),
-        "without": partial(timed_run, PreparedCommand(tuple(command), os.environ)),
+        "with": partial(timed_run, rank_command(command, made.environment), given),
+        "without": partial(timed_run, PreparedCommand(tuple(command), os.environ), given),
     }
 
 
