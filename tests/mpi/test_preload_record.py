@@ -282,10 +282,36 @@ def test_a_command_of_several_programs_says_whose_record_it_is(
     assert done.stderr.count(said) == 1
 
 
+@pytest.mark.representative("launcher-crash", "mpich_launcher-exit")
+@pytest.mark.parametrize("ending", ["crash", "exit"])
+@pytest.mark.parametrize("fixture", ["launcher", "mpich_launcher"])
+def test_a_program_that_breaks_has_no_record(
+    request: pytest.FixtureRequest, fixture: str, ending: str, tmp_path: Path
+) -> None:
+    own: Launcher = request.getfixturevalue(fixture)
+    program = compiled(own, "preload_endings.c", tmp_path)
+    command = own.command(P, [ending, "1", "40", "7"], program=program)
+    done = tuner(own, "record", "--out", "solver.profile", "--", *command, folder=tmp_path)
+    assert done.returncode > 1
+    assert f"status {done.returncode} before MPI_Finalize" in done.stderr.splitlines()[-1]
+    assert "calls" not in done.stdout
+    assert not (tmp_path / "solver.profile").exists()
+
+
+def test_an_empty_record_keeps_the_status(launcher: Launcher, tmp_path: Path) -> None:
+    """The program ends while its record is written."""
+    script = ': >"$TUNER_RECORD"; exit 3'
+    failing = tuner(launcher, "record", "--", "sh", "-c", script, folder=tmp_path)
+    assert (failing.returncode, failing.stdout) == (3, "")
+    assert "status 3 before MPI_Finalize" in failing.stderr
+
+
 def test_a_command_that_leaves_no_record(launcher: Launcher, tmp_path: Path) -> None:
     failing = tuner(launcher, "record", "--", "sh", "-c", "exit 3", folder=tmp_path)
     assert (failing.returncode, failing.stdout) == (3, "")
-    assert failing.stderr == "tuner: the program ended with status 3 and left no record\n"
+    assert failing.stderr == (
+        "tuner: the program ended with status 3 before MPI_Finalize, so that there is no record\n"
+    )
     other = tuner(launcher, "record", "--", "true", folder=tmp_path)
     assert other.returncode == 1
     assert other.stderr.count("\n") == 1

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.base.atomic_io import require_writable_file
+from tuner.base.errors import InputError
 from tuner.base.signals import EXIT_SIGNAL
 from tuner.base.units import format_exact_size, format_time, plural
 from tuner.cli.options.argument_types import file_option
@@ -76,10 +77,16 @@ def run(options: argparse.Namespace) -> int:
         variables |= {GUIDELINES_VARIABLE: "1"} if options.guidelines else {}
         prepared = rank_command(options.command, variables)
         status, interruption = run_to_end(prepared, prints_to_stderr=options.json)
-        if status and not path.exists():
-            warn(f"the program ended with status {status} and left no record")
+        try:
+            found = read_record(path)
+        except InputError:
+            if not status:
+                raise
+            warn(
+                f"the program ended with status {status} before MPI_Finalize, so that there is no"
+                " record"
+            )
             return status
-        found = read_record(path)
     calls = found.profile()
     if options.out and calls:
         program = program_of(options.command) or Path(options.command[0])
