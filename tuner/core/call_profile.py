@@ -1,11 +1,12 @@
 """Profiles of calls: which collectives an application calls, how often and with how many bytes.
 
-    {"kind": "profile", "name": "ResNet-50", "calls": [
+    {"kind": "profile", "name": "ResNet-50", "library": "openmpi 5.0.11", "calls": [
      {"collective": "allreduce", "nodes": 32, "ppn": 6, "memory": "cuda", "nbytes": 67108864,
       "calls": 2}]}
 
 Sizes are those of the whole buffer, as everywhere. The keys of a call are those of the times of
-calls that programs report.
+calls that programs report. The library is that of the recorded program, and left out where no
+program was recorded.
 """
 
 from __future__ import annotations
@@ -52,21 +53,33 @@ class ProfiledCall:
             raise InputError(f"{self.collective}: nodes, ppn, nbytes and calls are at least 1")
 
 
-def write_call_profile(path: Path, name: str, calls: Sequence[ProfiledCall]) -> None:
-    """Write a profile, whole or not at all.
+@dataclass(frozen=True)
+class CallProfile:
+    """The calls of an application.
 
-    name    name of the application
+    name        name of the application
+    library     MPI library that it was recorded with, as `openmpi 5.0.11`; "" for none
     """
-    record = {"kind": KIND, "name": name, "calls": [asdict(one) for one in calls]}
+
+    name: str
+    calls: tuple[ProfiledCall, ...]
+    library: str = ""
+
+
+def write_call_profile(path: Path, profile: CallProfile) -> None:
+    """Write a profile, whole or not at all."""
+    calls = [asdict(one) for one in profile.calls]
+    library = {"library": profile.library} if profile.library else {}
+    record = {"kind": KIND, "name": profile.name, **library, "calls": calls}
     write_atomically(path, json.dumps(record, indent=1) + "\n")
 
 
-def read_call_profile(path: Path) -> tuple[ProfiledCall, ...]:
-    """Return the calls of a profile; raise InputError that starts with the file's name."""
+def read_call_profile(path: Path) -> CallProfile:
+    """Return a profile; raise InputError that starts with the file's name."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
-        return _calls(load_json(data))
+        return _profile(load_json(data))
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
     except (InputError, ValueError, RecursionError) as reason:
@@ -87,10 +100,14 @@ def typical_sizes(calls: Sequence[ProfiledCall]) -> tuple[int, ...]:
     return tuple(sorted(typical.values()))
 
 
-def _calls(record: Any) -> tuple[ProfiledCall, ...]:
+def _profile(record: Any) -> CallProfile:
     listed = record.get("calls") if isinstance(record, dict) else None
     if not isinstance(listed, list) or record.get("kind") != KIND or len(listed) > MAX_CALLS:
         raise InputError(f"expected kind: {KIND} and a list of at most {MAX_CALLS} calls")
     if not all(isinstance(one, dict) for one in listed):
         raise InputError("each of calls is a mapping with collective, nodes, ppn, nbytes, calls")
-    return tuple(dataclass_from_record(ProfiledCall, one) for one in listed)
+    calls = tuple(dataclass_from_record(ProfiledCall, one) for one in listed)
+    name, library = record.get("name", ""), record.get("library", "")
+    if not isinstance(name, str) or not isinstance(library, str):
+        raise InputError("expected texts as name and library")
+    return CallProfile(name, calls, library)

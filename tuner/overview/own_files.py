@@ -112,7 +112,7 @@ def _as_result(one: Measurement, probe: Measurements, source: str) -> BenchmarkR
 
 
 def _profile_overview(path: Path) -> Overview:
-    calls = read_call_profile(path)
+    calls = read_call_profile(path).calls
     moved = sorted(calls, key=lambda one: -one.calls * one.nbytes)
     return Overview(
         str(path),

@@ -152,7 +152,7 @@ class RunRecord:
         known = (kind for kind in self.kinds if kind.calls and kind.nbytes >= 0)
         return merge_summaries([[kind.as_summary() for kind in known]])
 
-    def profile(self) -> list[ProfiledCall]:
+    def profile(self) -> tuple[ProfiledCall, ...]:
         """Return the calls that a probe can measure, which are those of regular layouts.
 
         Calls of 0 bytes of a collective with data have nothing to measure.
@@ -163,11 +163,11 @@ class RunRecord:
             if kind.ppn and nbytes > 0:
                 key = kind.collective, kind.nodes, kind.ppn, nbytes
                 calls[key] = calls.get(key, 0) + kind.calls
-        return [
+        return tuple(
             ProfiledCall(collective.value, nodes, ppn, nbytes, number)
             for (collective, nodes, ppn, nbytes), number in calls.items()
             if number
-        ]
+        )
 
 
 def read_record(path: Path, choices: Sequence[str] = (DEFAULT,)) -> RunRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.core.call_profile import ProfiledCall, write_call_profile
+from tuner.core.call_profile import CallProfile, ProfiledCall, write_call_profile
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
 from tuner.training.iteration import PredictedIteration
@@ -20,9 +20,9 @@ def write_profile(
     name        name of the application
     memory      kind of memory that the buffers are in
     """
-    calls = [
+    calls = tuple(
         ProfiledCall(one.call.operation, one.nodes, one.ppn, one.call.nbytes, one.count, memory)
         for one in prediction.calls
         if one.call.operation in list(Collective) and one.call.group.size > 1 and one.call.nbytes
-    ]
-    write_call_profile(path, name, calls)
+    )
+    write_call_profile(path, CallProfile(name, calls))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tuner.base.errors import InputError
 from tuner.cli.commands.tune import arguments, stopping_rule
 from tuner.cli.main import main
 from tuner.cli.options import argument_types, host_options
-from tuner.core.call_profile import ProfiledCall, write_call_profile
+from tuner.core.call_profile import CallProfile, ProfiledCall, read_call_profile, write_call_profile
 from tuner.core.collective import Collective
 from tuner.launch import LOCAL_HOST, LauncherTemplate, template
 from tuner.probe import probe_spec
@@ -109,12 +110,12 @@ def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
 
 def test_a_profile_says_what_to_measure(tmp_path: Path) -> None:
     profile = tmp_path / "profile.json"
-    calls = [
+    calls = (
         ProfiledCall("reduce", 2, 1, 1001, 3),
         ProfiledCall("reduce", 2, 1, 1020, 2),
         ProfiledCall("allreduce", 2, 2, 1 << 20, 1),
-    ]
-    write_call_profile(profile, "made up", calls)
+    )
+    write_call_profile(profile, CallProfile("made up", calls))
     options = parsed(*HOSTS, "--ppn", "2", "--profile", str(profile))
     found = host_options.probe_spec_of(options, options.hosts)
     assert found.collectives == (Collective.REDUCE, Collective.ALLREDUCE)
@@ -125,8 +126,25 @@ def test_a_profile_says_what_to_measure(tmp_path: Path) -> None:
     assert (asked.sizes, asked.collectives) == ((64,), (Collective.BCAST,))
 
 
+def test_a_profile_says_which_library_to_measure(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    words = (*HOSTS, "--profile", str(path))
+    profile = CallProfile("made up", (ProfiledCall("bcast", 1, 2, 8, 1),), "mpich 5.0.2")
+    write_call_profile(path, profile)
+    assert read_call_profile(path) == profile
+    for asked in ((), ("--library", "mpich")):
+        assert host_options.library_of(parsed(*words, *asked)) == "mpich"
+    with pytest.raises(
+        InputError, match=r"was recorded with MPICH 5\.0\.2: leave --library openmpi"
+    ):
+        host_options.library_of(parsed(*words, "--library", "openmpi"))
+    write_call_profile(path, replace(profile, library="another 1.0"))
+    with pytest.raises(InputError, match="tables cannot be made for 'another 1"):
+        host_options.library_of(parsed(*words))
+
+
 def test_a_profile_without_calls_is_refused(tmp_path: Path) -> None:
-    write_call_profile(tmp_path / "none.json", "made up", [])
+    write_call_profile(tmp_path / "none.json", CallProfile("made up", ()))
     with pytest.raises(InputError, match="has no calls of collectives"):
         host_options.calls_to_measure(parsed(*HOSTS, "--profile", str(tmp_path / "none.json")))
 

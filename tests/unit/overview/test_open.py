@@ -11,7 +11,7 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.core.call_profile import ProfiledCall, write_call_profile
+from tuner.core.call_profile import CallProfile, ProfiledCall, write_call_profile
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, write_table
@@ -166,7 +166,7 @@ def test_files_of_tuner_are_known(tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     write_table(TuningTable(CLUSTER, "openmpi 5.0.11", (rule,), {}), table)
     profile = tmp_path / "solver.profile"
-    write_call_profile(profile, "solver", [ProfiledCall("bcast", 2, 4, 1024, 10)])
+    write_call_profile(profile, CallProfile("solver", (ProfiledCall("bcast", 2, 4, 1024, 10),)))
     probe = tmp_path / "probe.ndjson"
     series = Measurement("collective", "bcast", 8, 1, 8, 1024, (1e-5, 2e-5), "default")
     begun = {"when": "2026-11-29T16:17:59Z"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.core.call_profile import ProfiledCall, read_call_profile, write_call_profile
+from tuner.core.call_profile import ProfiledCall, read_call_profile
 from tuner.training.iteration import PredictedIteration, predict_recorded
 from tuner.training.perfetto_trace import trace_text
 from tuner.training.profile_export import write_profile
@@ -207,7 +207,7 @@ def test_models_and_recorded_iterations_are_told_apart(tmp_path: Path) -> None:
 def test_calls_are_written_as_a_profile(tmp_path: Path) -> None:
     found = predicted(training(tmp_path))
     write_profile(tmp_path / "calls.json", found, "own", "cuda")
-    assert read_call_profile(tmp_path / "calls.json") == (
+    assert read_call_profile(tmp_path / "calls.json").calls == (
         ProfiledCall("allreduce", 1, 4, 8388608, 1, "cuda"),
         ProfiledCall("allreduce", 1, 2, 4194304, 1, "cuda"),
     )
@@ -218,6 +218,7 @@ def test_calls_are_written_as_a_profile(tmp_path: Path) -> None:
     [
         ("{", "not a profile of calls"),
         ("[]", "expected kind: profile"),
+        ('{"kind": "profile", "calls": [], "library": 5}', "expected texts as name and library"),
         ('{"kind": "profile", "calls": [1]}', "each of calls is a mapping"),
         ('{"kind": "profile", "calls": [{"collective": "x"}]}', "not a profile of calls"),
     ],
@@ -228,6 +229,6 @@ def test_damaged_profiles_are_refused(tmp_path: Path, text: str, said: str) -> N
         read_call_profile(tmp_path / "calls.json")
 
 
-def test_calls_of_no_bytes_are_not_profiled(tmp_path: Path) -> None:
+def test_calls_of_no_bytes_are_not_profiled() -> None:
     with pytest.raises(InputError, match="at least 1"):
-        write_call_profile(tmp_path / "a", "own", [ProfiledCall("bcast", 1, 2, 0, 1)])
+        ProfiledCall("bcast", 1, 2, 0, 1)

@@ -26,7 +26,7 @@ from tuner.cli.terminal.output import (
     print_text,
     warn,
 )
-from tuner.core.call_profile import ProfiledCall, write_call_profile
+from tuner.core.call_profile import CallProfile, ProfiledCall, write_call_profile
 from tuner.launch.launcher import PRELOAD_VARIABLE
 from tuner.preload.command import program_of, rank_command
 from tuner.preload.execution import RECORD_VARIABLE, run_directory, run_to_end
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     calls = found.profile()
     if options.out and calls:
         program = program_of(options.command) or Path(options.command[0])
-        write_call_profile(options.out, program.name, calls)
+        write_call_profile(options.out, CallProfile(program.name, calls, built.library))
     print_result(options.json, found.summary(), partial(_print, found))
     if options.out and not calls:
         warn(f"{options.out} is not written: the program makes no calls that can be tuned")
@@ -101,9 +101,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _tuning(profile: Path, calls: Sequence[ProfiledCall]) -> str:
     """Return the command that makes a table for these calls."""
+    hosts = "HOSTS" if max(call.nodes for call in calls) > 1 else "localhost"
     ppn = max(call.ppn for call in calls)
     return (
-        f"tuner tune --profile {profile} --hosts HOSTS --ppn {ppn} --measurements measured.ndjson"
+        f"tuner tune --profile {profile} --hosts {hosts} --ppn {ppn} --measurements measured.ndjson"
         " --out table.json"
     )
 

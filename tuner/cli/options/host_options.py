@@ -27,7 +27,8 @@ from tuner.launch import (
 )
 from tuner.launch.template import default_template
 from tuner.machines.topology_files import load_topology
-from tuner.mpi_libraries import LIBRARY_MODULES
+from tuner.mpi_libraries import LIBRARY_MODULES, library_module
+from tuner.mpi_libraries.products import base_of, title_of
 from tuner.probe import probe_spec
 from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 from tuner.probe.single_host import COLLECTIVE_SIZES, DEFAULT_COLLECTIVES, SingleHostSpec
@@ -39,7 +40,7 @@ def add_library_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--library",
         choices=tuple(LIBRARY_MODULES),
-        help="MPI library (default: the one that --python has)",
+        help="MPI library (default: that of --profile, else the one that --python has)",
     )
     file_option(
         parser,
@@ -160,8 +161,22 @@ def _collectives(text: str) -> tuple[Collective, ...]:
 
 
 def library_of(options: argparse.Namespace) -> str:
-    """Return the library of the options, else what their interpreter has; raise ProbeError."""
-    return options.library or inspect_interpreter(find_interpreter("", options.python)).base
+    """Return the library of the options or of their profile, else what their interpreter has.
+
+    Raises ProbeError for an interpreter without MPI, and InputError for a profile that cannot be
+    read, or that is of another library than the options or of one that is not tuned.
+    """
+    recorded = read_call_profile(options.profile).library if options.profile else ""
+    if recorded:
+        library_module(recorded)
+    known = base_of(recorded)
+    if recorded and options.library not in (None, known):
+        raise InputError(
+            f"{options.profile} was recorded with {title_of(recorded)}: leave --library"
+            f" {options.library} out, or record the program with that library"
+        )
+    asked: str = options.library or known
+    return asked or inspect_interpreter(find_interpreter("", options.python)).base
 
 
 def given_hosts(options: argparse.Namespace) -> Hosts:
@@ -244,7 +259,7 @@ def calls_to_measure(options: argparse.Namespace) -> CallsToMeasure:
     given = CallsToMeasure(options.collectives, sizes, options.shapes)
     if options.profile is None:
         return given
-    calls = read_call_profile(options.profile)
+    calls = read_call_profile(options.profile).calls
     if not calls:
         raise InputError(f"{options.profile}: the profile has no calls of collectives")
     named = tuple(dict.fromkeys(Collective(one.collective) for one in calls))
