@@ -98,15 +98,20 @@ def test_wrong_calls_fail_as_without(
 
 
 @pytest.mark.parametrize("library", ["launcher", "mpich_launcher"])
-def test_collectives_of_delete_functions(
-    request: pytest.FixtureRequest, library: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("source", "arguments"),
+    [("deleting_program.c", []), ("preload_corners.c", ["lengths"])],
+    ids=["calls of delete functions", "blocks of other lengths"],
+)
+def test_what_programs_seldom_do(
+    request: pytest.FixtureRequest, library: str, source: str, arguments: list[str], tmp_path: Path
 ) -> None:
     launcher: Launcher = request.getfixturevalue(library)
-    program = compiled(launcher, "deleting_program.c", tmp_path)
+    program = compiled(launcher, source, tmp_path)
     table = preload_tables(launcher.version(), RANKS)["schedule"]
     environment = {**preload_environment(launcher, table, tmp_path), **FOLLOWING}
     done = launcher.run(
-        RANKS, [], program=program, environment=environment, timeout=patience(), check=False
+        RANKS, arguments, program=program, environment=environment, timeout=patience(), check=False
     )
     assert (done.returncode, done.stdout.strip()) == (0, "No Errors"), done.stderr
     assert sum(read_counts(tmp_path / "report").values()) > 0

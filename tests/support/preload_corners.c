@@ -136,6 +136,71 @@ static void truncate_message(void)
     MPI_Comm_free(&comm);
 }
 
+/* Return whether the elements from `first` on are as they were. */
+static int is_untouched(const int *values, int first)
+{
+    for (int i = first; i < 8 * N; i++)
+        if (values[i] != -1)
+            return 0;
+    return 1;
+}
+
+static void forget_taken(void)
+{
+    for (int i = 0; i < 8 * N; i++)
+        take[i] = -1;
+}
+
+/* Blocks of so many elements are longer than their places, which have FEW. */
+static void give_too_much(MPI_Comm comm, int count, MPI_Datatype datatype)
+{
+    enum { FEW = 32 };
+    int code;
+    forget_taken();
+    code = MPI_Allgather(give, count, datatype, take, FEW, MPI_INT, comm);
+    expect_class(code, MPI_ERR_TRUNCATE, "class of a long block of an allgather");
+    expect(is_untouched(take, size * FEW), "memory behind an allgather");
+    code = MPI_Alltoall(give, count, datatype, take, FEW, MPI_INT, comm);
+    expect_class(code, MPI_ERR_TRUNCATE, "class of long blocks of an all-to-all");
+    expect(is_untouched(take, size * FEW), "memory behind an all-to-all");
+}
+
+/* The root of a scatter takes another number of elements than it gives each rank. */
+static void take_apart(MPI_Comm comm, int count, int wanted, MPI_Datatype datatype, int class)
+{
+    forget_taken();
+    int code = MPI_Scatter(give, count, MPI_INT, take, rank ? count : wanted,
+                           rank ? MPI_INT : datatype, 0, comm);
+    expect_class(code, rank ? MPI_SUCCESS : class, "class of another block of a scatter");
+    expect(is_untouched(take, 2 * count), "memory behind a scatter");
+    expect(class || take[0] == give[rank * count], "first element of a scatter");
+}
+
+/* What ranks give has not the length of its place. Calls that follow are right. */
+static void have_other_lengths(void)
+{
+    MPI_Comm comm;
+    MPI_Datatype every;
+    MPI_Type_vector(2, 1, 2, MPI_INT, &every);
+    MPI_Type_commit(&every);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 8 * N; i++)
+        give[i] = i;
+    for (int call = 0; call < 3; call++) /* the first one is the library's */
+        sum_on(comm);
+    for (int round = 0; round < 2; round++) {
+        give_too_much(comm, 2 * N, MPI_INT);
+        give_too_much(comm, N / 2, every);
+        take_apart(comm, 32, 4 * N, MPI_INT, MPI_SUCCESS);
+        take_apart(comm, 32, N, every, MPI_SUCCESS);
+        take_apart(comm, 32, 16, MPI_INT, MPI_ERR_TRUNCATE);
+        sum_on(comm);
+    }
+    MPI_Type_free(&every);
+    MPI_Comm_free(&comm);
+}
+
 /* One rank alone has no datatype. */
 static void have_no_datatype(void)
 {
@@ -338,6 +403,7 @@ static const struct corner {
     {"groups", call_between_groups},
     {"spawn", spawn},
     {"truncation", truncate_message},
+    {"lengths", have_other_lengths},
     {"datatype", have_no_datatype},
     {"counts", have_wrong_counts},
     {"data", call_with_much_data},

@@ -278,6 +278,7 @@ SITUATIONS = {
     "groups, recorded": recording(replace(corner("groups"), write_table=None)),
     "spawned ranks": corner("spawn"),
     "truncation": corner("truncation", with_chain, 4),
+    "blocks of other lengths": corner("lengths"),
     "no datatype": corner("datatype"),
     "much data": corner("data"),
     "much data, forced": corner("data", FORCED),

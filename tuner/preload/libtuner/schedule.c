@@ -393,6 +393,38 @@ static int take(const struct communicator *known, const char *from, const struct
     return MPI_SUCCESS;
 }
 
+/* Copy what a rank gives into its place of so many bytes. What is longer is cut off, an error as
+ * in the library. A message would not do: Open MPI 5.0.11 writes all of one to this rank itself. */
+static int give_within(struct communicator *known, const struct data *from, char *into, size_t room)
+{
+    const size_t nbytes = bytes_of(from);
+    if (nbytes <= room)
+        return give(known, from, into);
+    char *all = reserve(&known->memories[PACKED_SEND], nbytes);
+    const int code = all ? give(known, from, all) : MPI_ERR_NO_MEM;
+    if (all)
+        memcpy(into, all, room);
+    return code ? code : MPI_ERR_TRUNCATE;
+}
+
+/* Copy a block of so many bytes to where a rank takes it. What follows in a longer buffer stays. */
+static int take_block(struct communicator *known, const char *block, size_t held,
+                      const struct data *into)
+{
+    const size_t nbytes = bytes_of(into);
+    if (nbytes <= held) {
+        const int code = take(known, block, into);
+        return code || nbytes == held ? code : MPI_ERR_TRUNCATE;
+    }
+    char *all = reserve(&known->memories[PACKED_RECEIVE], nbytes);
+    int code = all ? give(known, into, all) : MPI_ERR_NO_MEM;
+    if (code == MPI_SUCCESS) {
+        memcpy(all, block, held);
+        code = take(known, all, into);
+    }
+    return code;
+}
+
 static int broadcast(struct call *call, struct communicator *known, const struct choice *choice)
 {
     const bool is_source = call->root == known->rank;
@@ -413,16 +445,18 @@ static int broadcast(struct call *call, struct communicator *known, const struct
     return code;
 }
 
-/* Let the schedule read what a rank gives where it is, or in a copy if it is overwritten there. */
+/* Let the schedule read what a rank gives where it is, or in a copy if it is overwritten there or
+ * has another length. */
 static int give_apart(struct communicator *known, const struct data *from, const struct call *call,
                       struct run *run)
 {
-    if (call->send != MPI_IN_PLACE && has_bytes(from)) {
+    const size_t nbytes = (size_t)run->count;
+    if (call->send != MPI_IN_PLACE && has_bytes(from) && bytes_of(from) == nbytes) {
         run->given = from->buffer;
         return MPI_SUCCESS;
     }
-    run->given = reserve(&known->memories[GIVEN], (size_t)run->count);
-    return run->given ? give(known, from, run->given) : MPI_ERR_NO_MEM;
+    run->given = reserve(&known->memories[GIVEN], nbytes);
+    return run->given ? give_within(known, from, run->given, nbytes) : MPI_ERR_NO_MEM;
 }
 
 /* Move blocks: the schedule runs on the blocks of all ranks, in the receive buffer where that has
@@ -448,11 +482,13 @@ static int move(struct call *call, struct communicator *known, const struct choi
     else if (whole && gives && call->send == MPI_IN_PLACE && !record->scatters)
         code = is_here ? MPI_SUCCESS : give(known, &received, whole);
     else if (whole && gives)
-        code = give(known, &sent, record->scatters ? whole : whole + own);
+        code = record->scatters ? give(known, &sent, whole)
+                                : give_within(known, &sent, whole + own, block);
     code = run_after(code, known, &run, whole, call->root);
     if (code || !takes || call->receive == MPI_IN_PLACE)
         return code;
-    return take(known, record->scatters ? whole + own : whole, &received);
+    return record->scatters ? take_block(known, whole + own, block, &received)
+                            : take(known, whole, &received);
 }
 
 /* Copy operands or results, whose datatype may leave gaps between their bytes. */
