@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from tuner.preload.execution import RECORD_VARIABLE, run_directory
 from tuner.preload.run_record import read_record
 
 SIDES = ("with", "without")
+WAITING_S = 1.0  # seconds without standard input after which a user is told
 NO_INPUT = Path(os.devnull)  # what programs read where they are given nothing
 MIN_PAIRS = 2  # of which an interval can be computed
 
@@ -188,13 +190,17 @@ def _pair(first: str, /, **times: RunTimes) -> Pair:
     return Pair(first, tuned.seconds, without.seconds, both)
 
 
-def keep_standard_input(folder: Path) -> tuple[Path, str]:
+def keep_standard_input(folder: Path, on_wait: Callable[[], None]) -> tuple[Path, str]:
     """Return a new file with all that standard input has, and its digest.
 
     A terminal has nothing to give to several runs: that is `NO_INPUT`, and "".
+
+    on_wait     called where it neither has anything to read nor ends
     """
     if sys.stdin is None or sys.stdin.isatty():
         return NO_INPUT, ""
+    if not select.select([sys.stdin.buffer], [], [], WAITING_S)[0]:
+        on_wait()
     kept = folder / "input"
     with kept.open("w+b") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)

@@ -50,6 +50,11 @@ without --restart resumes; a larger --runs adds pairs.
 
 Exit status: 1 when the program is significantly slower with the table."""
 
+WAITING = (
+    "waiting for standard input, which each run is to be given: end it, or write </dev/null where"
+    " the program reads none"
+)
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -85,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         print_result(options.json, found.record(), partial(_print, found))
 
     with run_directory() as folder:
-        given, digest = keep_standard_input(folder)
+        given, digest = keep_standard_input(folder, partial(warn, WAITING))
         begun = ProgramComparison(
             tuple(options.command), made.table, records=options.collectives, input=digest
         )
