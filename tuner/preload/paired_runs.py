@@ -29,6 +29,7 @@ from tuner.preload.run_record import read_record
 SIDES = ("with", "without")
 WAITING_S = 1.0  # seconds without standard input after which a user is told
 NO_INPUT = Path(os.devnull)  # what programs read where they are given nothing
+MOST_LINES = 10  # of a failed run's message that are shown: launchers explain in several lines
 MIN_PAIRS = 2  # of which an interval can be computed
 
 
@@ -242,7 +243,8 @@ def timed_run(command: PreparedCommand, given: Path = NO_INPUT) -> RunTimes:
     given   what it reads
 
     An exception, such as that of Ctrl-C, ends the program. Raises FailedRunError for another exit
-    status than 0, with the last line of its standard error, and InputError where it cannot start.
+    status than 0, with the last `MOST_LINES` lines of its standard error, and InputError where it
+    cannot start.
     """
     with tempfile.TemporaryFile() as errors, given.open("rb") as read:
         begun = time.perf_counter()
@@ -265,8 +267,8 @@ def timed_run(command: PreparedCommand, given: Path = NO_INPUT) -> RunTimes:
             terminate_tree(process)
         if status != 0:
             errors.seek(0)
-            said = errors.read().decode(errors="replace").split("\n")
-            last = next((line.strip() for line in reversed(said) if _has_words(line)), "no message")
+            lines = errors.read().decode(errors="replace").splitlines()
+            said = [line.rstrip() for line in lines if _has_words(line)][-MOST_LINES:]
             ended = f"status {status}" if status > 0 else signal.Signals(-status).name
-            raise FailedRunError(f"ended with {ended}: {last}")
+            raise FailedRunError("\n  ".join([f"ended with {ended}:", *(said or ["no message"])]))
     return RunTimes(seconds)

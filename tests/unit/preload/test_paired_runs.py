@@ -18,6 +18,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.waiting import patience, until
 from tuner.base.errors import InputError
+from tuner.cli.commands.compare import print_comparison
 from tuner.core.speedup import launches_to_show, paired_speedup
 from tuner.preload.command import PreparedCommand
 from tuner.preload.paired_runs import (
@@ -116,9 +117,11 @@ def test_a_program_is_timed_and_its_failure_explained() -> None:
         return ran.seconds
 
     assert run('test "$A" = 2') > 0
-    with pytest.raises(FailedRunError, match=r"^ended with status 3: last$"):
-        run("echo first >&2; echo last >&2; echo >&2; exit 3")
-    with pytest.raises(FailedRunError, match=r"^ended with SIGKILL: no message$"):
+    with pytest.raises(FailedRunError, match=r"^ended with status 3:\n  first\n  last$"):
+        run("echo first >&2; echo ---- >&2; echo last >&2; echo >&2; exit 3")
+    with pytest.raises(FailedRunError, match=r"^ended with status 3:(\n  line \d){10}$"):
+        run("for n in $(seq 99 -1 0); do echo line $n >&2; done; exit 3")
+    with pytest.raises(FailedRunError, match=r"^ended with SIGKILL:\n  no message$"):
         run("kill -9 $$")
     with pytest.raises(InputError, match=r"^/no/where cannot be started: No such file"):
         timed_run(PreparedCommand(("/no/where",), {}))
@@ -225,6 +228,26 @@ def test_ctrl_c_ends_the_run_reports_and_can_be_continued(tmp_path: Path) -> Non
     assert running.returncode in (0, 1), errors
     assert "medians of 3 pairs of runs" in said
     assert (tmp_path / "runs").read_text().count("run") == 7 + 4
+
+
+@pytest.mark.parametrize(
+    ("with_s", "said"),
+    [
+        ((1.0, 1000.0), "too few or too noisy runs to say anything"),
+        ((1.0, 1.0), "gain 1.000, 95 % interval 1.000 to 1.000: no difference"),
+    ],
+)
+def test_an_interval_without_sense_is_not_printed(
+    with_s: tuple[float, float], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = tuple(Pair("with", one, 1.0, {"bcast": (one, 1.0)}) for one in with_s)
+    kept = ProgramComparison(("true",), "a table", pairs, records=True)
+    print_comparison(kept)
+    printed = capsys.readouterr().out
+    assert said in printed
+    is_noisy = with_s[1] > with_s[0]
+    assert "more pair" not in printed
+    assert ("too noisy to say" in printed) is is_noisy
 
 
 @pytest.mark.slow

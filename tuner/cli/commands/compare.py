@@ -41,6 +41,7 @@ from tuner.preload.paired_runs import (
 from tuner.preload.preparation import Preparation, prepare
 from tuner.preload.report import choice_names, read_counts
 
+SENSELESS_RATIO = 10.0  # of the ends of an interval: what is wider says nothing about a program
 EXAMPLES = """examples:
   tuner compare --table table.json -- mpirun -n 64 ./solver input.dat
   tuner compare --runs 12 --out solver.json -- srun -n 64 ./solver input.dat
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         options.resumes = True
 
     def show(found: ProgramComparison) -> None:
-        print_result(options.json, found.record(), partial(_print, found))
+        print_result(options.json, found.record(), partial(print_comparison, found))
 
     with run_directory() as folder:
         given, digest = keep_standard_input(folder, partial(warn, WAITING))
@@ -163,7 +164,8 @@ def _sides(
     }
 
 
-def _print(comparison: ProgramComparison) -> None:
+def print_comparison(comparison: ProgramComparison) -> None:
+    """Print the gain of a comparison, and what its pairs can show."""
     number = len(comparison.pairs)
     if number < MIN_PAIRS:
         print_text(f"{plural(number, 'pair')} of runs: too few to say anything")
@@ -171,6 +173,7 @@ def _print(comparison: ProgramComparison) -> None:
     without, tuned = (format_time(median(times)) for times in comparison.times)
     print_text(f"without the table {without}, with it {tuned} (medians of {number} pairs of runs)")
     gain, low, high = comparison.gain
+    says_something = high <= SENSELESS_RATIO * low
     verdict = (
         "the program is faster with the table"
         if low > 1
@@ -178,16 +181,23 @@ def _print(comparison: ProgramComparison) -> None:
         if high < 1
         else "no difference that these runs can show"
     )
-    print_text(f"gain {gain:.3f}, 95 % interval {low:.3f} to {high:.3f}: {verdict}")
-    rows = (
-        (name, f"{ratio:.3f}", f"{least:.3f} to {most:.3f}")
-        for name, (ratio, least, most) in comparison.collective_gains.items()
+    print_text(
+        f"gain {gain:.3f}, 95 % interval {low:.3f} to {high:.3f}: {verdict}"
+        if says_something
+        else "too few or too noisy runs to say anything"
     )
     if comparison.records:
+        rows = (_collective_row(name, *each) for name, each in comparison.collective_gains.items())
         columns = ("time in", "gain", "95 % interval")
         print_table("", columns, rows, right=columns[1:])
-    if low <= 1 <= high:
+    if says_something and low <= 1 <= high:
         print_text(_further(comparison.further_pairs))
+
+
+def _collective_row(name: str, gain: float, low: float, high: float) -> tuple[str, str, str]:
+    if high > SENSELESS_RATIO * low:
+        return name, "", "too noisy to say"
+    return name, f"{gain:.3f}", f"{low:.3f} to {high:.3f}"
 
 
 def _further(pairs: int | None) -> str:
