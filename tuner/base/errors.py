@@ -11,8 +11,10 @@ _SHORT_REPR.maxother = 80
 class TunerError(Exception):
     """An error that the user can act on.
 
-    The command line prints it and exits with 1, or with 2 for a UsageError.
+    The command line prints it and exits with its `exit_status`.
     """
+
+    exit_status = 1
 
 
 class InputError(TunerError):
@@ -21,6 +23,8 @@ class InputError(TunerError):
 
 class UsageError(InputError):
     """The command line has to be written differently: a name or an option has no meaning in it."""
+
+    exit_status = 2
 
 
 class LimitExceededError(InputError):

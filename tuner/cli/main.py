@@ -21,7 +21,7 @@ from tuner.base.extras import explain_missing_module
 from tuner.base.signals import DEFERRED_INTERRUPT, EXIT_SIGNAL
 from tuner.cli.quick_imports import quick_imports
 from tuner.cli.terminal.layout import reflow
-from tuner.cli.terminal.parser import EXIT_USAGE, Parser
+from tuner.cli.terminal.parser import Parser
 from tuner.workflows.time_limit import process_age
 
 COMMANDS = {
@@ -110,9 +110,9 @@ def _print_help(options: argparse.Namespace) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    The status is 0 for success, 2 for a command line that cannot be carried out, 128 + N for an
-    interruption by signal N and for a reader of the output that has gone (SIGPIPE), and 1 for every
-    other error that the user can act on.
+    The status is 0 for success, 2 for a command line that cannot be carried out, 126 or 127 for a
+    program that cannot be started, 128 + N for an interruption by signal N and for a reader of the
+    output that has gone (SIGPIPE), and 1 for every other error that the user can act on.
     """
     is_program = words is None
     begun = time.monotonic() - (process_age() if is_program else 0.0)
@@ -120,12 +120,9 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = argparse.Namespace(begun=begun)
     try:
         return _run(words, arguments)
-    except UsageError as error:
-        _print_error(f"tuner: {error}")
-        return EXIT_USAGE
     except TunerError as error:
         _print_error(f"tuner: {error}")
-        return EXIT_FAILURE
+        return error.exit_status
     except ModuleNotFoundError as error:
         sentence = explain_missing_module(error)
         if sentence is None:

@@ -20,7 +20,17 @@ from tuner.runtime.table_cache import cache_directory
 
 RECORD_VARIABLE = "TUNER_RECORD"  # the file for the record of a run
 REPORT_VARIABLE = "TUNER_REPORT"  # the file for how often each rule was followed
+NOT_FOUND = 127  # status of a shell whose command does not exist
+NOT_EXECUTABLE = 126  # status of a shell whose command exists, and cannot be executed
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class CommandNotStartedError(InputError):
+    """A command cannot be started; `exit_status` is what a shell returns then (POSIX, 2.8.2)."""
+
+    def __init__(self, word: str, reason: OSError) -> None:
+        super().__init__(f"{word} cannot be started: {reason.strerror}")
+        self.exit_status = NOT_FOUND if isinstance(reason, FileNotFoundError) else NOT_EXECUTABLE
 
 
 class Ending(NamedTuple):
@@ -46,13 +56,13 @@ def run_directory() -> Iterator[Path]:
 
 
 def replace_process(command: PreparedCommand) -> NoReturn:
-    """Run a command in the place of this process; raises InputError where it cannot start."""
+    """Run a command in the place of this process; raises CommandNotStartedError."""
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and then by the program, too
         signal.signal(ignored, signal.SIG_DFL)
     try:
         os.execvpe(command.words[0], command.words, command.environment)
     except OSError as reason:
-        raise _not_started(command, reason) from None
+        raise CommandNotStartedError(command.words[0], reason) from None
 
 
 def run_to_end(command: PreparedCommand, *, prints_to_stderr: bool = False) -> Ending:
@@ -62,7 +72,7 @@ def run_to_end(command: PreparedCommand, *, prints_to_stderr: bool = False) -> E
 
     Signals that would end this process go to the command. Where it has no terminal it is a process
     group of its own, so that a signal to the present group reaches it once; in a terminal Ctrl-C
-    reaches both, and is not passed on. Raises InputError where it cannot start.
+    reaches both, and is not passed on. Raises CommandNotStartedError.
     """
     apart = sys.stdin is None or not sys.stdin.isatty()
     watched, sent = {*FORWARDED, signal.SIGCHLD}, 0
@@ -82,12 +92,8 @@ def run_to_end(command: PreparedCommand, *, prints_to_stderr: bool = False) -> E
                 if apart or arrived.si_pid:
                     process.send_signal(sent)
     except OSError as reason:
-        raise _not_started(command, reason) from None
+        raise CommandNotStartedError(command.words[0], reason) from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     status = process.returncode
     return Ending(status if status >= 0 else EXIT_SIGNAL - status, sent)
-
-
-def _not_started(command: PreparedCommand, reason: OSError) -> InputError:
-    return InputError(f"{command.words[0]} cannot be started: {reason.strerror}")

@@ -111,11 +111,18 @@ def test_the_command_line_is_checked(tmp_path: Path) -> None:
         status, _, errors = ended(tmp_path, *words)
         assert status == 2
         assert hint in errors
-    status, _, errors = ended(tmp_path, "--quiet", "--", "./not-there")
-    assert (status, errors) == (
-        1,
-        "tuner: ./not-there cannot be started: No such file or directory\n",
-    )
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "reason"),
+    [("./not-there", 127, "No such file or directory"), ("./a-folder", 126, "Permission denied")],
+)
+def test_a_command_that_cannot_be_started_has_the_status_of_a_shell(
+    tmp_path: Path, word: str, status: int, reason: str
+) -> None:
+    (tmp_path / "a-folder").mkdir()
+    found = ended(tmp_path, "--quiet", "--", word)
+    assert found == (status, "", f"tuner: {word} cannot be started: {reason}\n")
 
 
 def test_a_printed_command_is_that_of_a_shell(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ Without a table, or with one that cannot be used, the program runs with the libr
 collectives, and one line says why.
 
 Exit status: that of COMMAND, which runs in the place of tuner, or with --report or --feedback as
-its child."""
+its child; 127 where it is not found, and 126 where it cannot be executed."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
