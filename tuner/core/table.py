@@ -317,11 +317,15 @@ def _invalid_table_error(reason: str) -> InputError:
 
 
 def _require_kind(record: Any) -> None:
-    """Raise ValueError for the record of another kind of file or version."""
+    """Raise ValueError for the record of another kind of file, and InputError for a version."""
     if not isinstance(record, dict) or record.get("kind") != "table":
         raise ValueError("a file of another kind")
     if record.get("version") != FORMAT_VERSION:
-        raise ValueError(f"not a version-{FORMAT_VERSION} table")
+        raise InputError(
+            f"a table in version {shortened_repr(record.get('version'))} of its format, where"
+            f" {FORMAT_VERSION} was expected: another version of tuner has written it; use that one,"
+            " or make a table with `tuner tune`"
+        )
     if not isinstance(record.get("rules", []), list):
         raise ValueError("its rules are not a list")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.base.code_digest import DIGITS, code_digest
+from tuner.base.compiler import run_compiler
 from tuner.base.errors import InputError
 from tuner.base.units import parse_duration, plural
 from tuner.core.table import parse_table
@@ -141,7 +142,8 @@ def library_for(command: Sequence[str]) -> tuple[PreloadLibrary, KnownLauncher]:
     if launcher is None:
         found = shutil.which("mpirun") or shutil.which("mpiexec")
         raise InputError(
-            f"`{found} --version` names no MPI that is known: put that of your MPI first in PATH"
+            f"`{found} --version` names no MPI that is known ({_first_words(found)}):"
+            " put that of your MPI first in PATH"
             if found
             else "neither mpirun nor mpiexec was found: add the bin directory of your MPI to PATH"
         )
@@ -155,6 +157,15 @@ def library_for(command: Sequence[str]) -> tuple[PreloadLibrary, KnownLauncher]:
     if theirs and ours and theirs != ours:
         raise InputError(f"{program} uses {theirs}, but {launcher.path} belongs to {ours}")
     return built, launcher
+
+
+def _first_words(launcher: str) -> str:
+    """Return what a launcher says instead of its version, one line."""
+    try:
+        said = run_compiler([launcher, "--version"], "it failed").strip()
+        return "it says: " + (said.partition("\n")[0] or "nothing")
+    except InputError as reason:
+        return str(reason)
 
 
 def linked_mpi(file: Path) -> Path | None:

@@ -84,14 +84,21 @@ def test_a_table_that_cannot_be_used_is_one_line(
     assert reason in line
 
 
-def test_a_launcher_that_fails_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "quoted"),
+    [
+        ("echo ---- >&2; echo no HOME >&2; exit 1", "it failed: no HOME"),
+        ("echo ACME 1.0", "it says: ACME 1.0"),
+    ],
+)
+def test_a_launcher_that_fails_is_quoted(tmp_path: Path, script: str, quoted: str) -> None:
     launcher = tmp_path / "mpirun"
-    launcher.write_text("#!/bin/sh\nexit 1\n")
+    launcher.write_text(f"#!/bin/sh\n{script}\n")
     launcher.chmod(0o755)
     (tmp_path / "sh").symlink_to("/bin/sh")
     known = {"PATH": str(tmp_path), "TUNER_CACHE": str(tmp_path / "cache")}
     _, _, errors = ended(tmp_path, "--table", "any.json", "--", "sh", "-c", "echo ran", **known)
-    assert f"`{launcher} --version` names no MPI that is known" in errors
+    assert f"`{launcher} --version` names no MPI that is known ({quoted}): " in errors
 
 
 def test_a_static_program_runs_without_the_table(tmp_path: Path) -> None:
