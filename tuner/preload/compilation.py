@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import shutil
 import sys
 import tempfile
@@ -89,11 +90,15 @@ def compile_library(compiler: Path, work: Path, target: Path, flags: tuple[str, 
 
     flags   further flags of the compiler
 
-    Raises InputError with the compiler's message where that fails.
+    Raises InputError with the compiler's message where that fails, and where it is missing.
     """
+    shown = run_compiler([str(compiler), "-show"], f"{compiler} cannot be used")
+    needed = shlex.split(shown)[0]
+    if shutil.which(needed) is None:
+        raise InputError(f"{compiler} starts {needed}, which was not found on PATH: install it")
     (work / "generated.h").write_text(generated.header())
     (work / "wrappers.c").write_text(generated.wrappers())
     sources = [*sorted(SOURCES.glob("*.c")), work / "wrappers.c"]
     command = [str(compiler), *FLAGS, *flags, f"-I{work}", f"-I{SOURCES}"]
     command += [*map(str, sources), "-o", str(target), "-ldl", "-lpthread"]
-    run_compiler(command, f"{compiler} cannot compile the dispatcher")
+    run_compiler(command, f"{compiler} cannot compile the library that is loaded into ranks")
