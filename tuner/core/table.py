@@ -323,8 +323,8 @@ def _require_kind(record: Any) -> None:
     if record.get("version") != FORMAT_VERSION:
         raise InputError(
             f"a table in version {shortened_repr(record.get('version'))} of its format, where"
-            f" {FORMAT_VERSION} was expected: another version of tuner has written it; use that one,"
-            " or make a table with `tuner tune`"
+            f" {FORMAT_VERSION} was expected: another version of tuner has written it; use that"
+            " one, or make a table with `tuner tune`"
         )
     if not isinstance(record.get("rules", []), list):
         raise ValueError("its rules are not a list")
