@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.cli.commands.tune import arguments, stopping_rule
+from tuner.cli.commands.tune import arguments, skipped_notes, stopping_rule
 from tuner.cli.main import main
 from tuner.cli.options import argument_types, host_options
 from tuner.core.call_profile import CallProfile, ProfiledCall, read_call_profile, write_call_profile
 from tuner.core.collective import Collective
+from tuner.core.measurement import Measurements
 from tuner.launch import LOCAL_HOST, LauncherTemplate, template
 from tuner.probe import probe_spec
+from tuner.probe.probed_machine import local_cluster
 from tuner.probe.single_host import DEFAULT_COLLECTIVES
 from tuner.select.constraints import Constraints, constraints_from_options
 from tuner.workflows.active_tuning import StoppingRule
@@ -141,6 +143,13 @@ def test_a_profile_says_which_library_to_measure(tmp_path: Path) -> None:
     write_call_profile(path, replace(profile, library="another 1.0"))
     with pytest.raises(InputError, match="tables cannot be made for 'another 1"):
         host_options.library_of(parsed(*words))
+
+
+def test_what_there_was_no_time_for_is_told() -> None:
+    skipped = "left out for want of time: 1 of 9 points (a); the same command measures them"
+    notes = {"notes": ["the hosts are busy", skipped]}
+    found = Measurements(local_cluster(), "openmpi 5.0.11", notes, ())
+    assert skipped_notes(found) == [skipped]
 
 
 def test_a_profile_without_calls_is_refused(tmp_path: Path) -> None:

@@ -26,10 +26,11 @@ from tuner.cli.terminal.output import finish_command, print_result, print_text, 
 from tuner.cli.terminal.progress import Display
 from tuner.cli.views.table_view import format_rule_count, print_rules
 from tuner.core.calibration import read_calibration, write_calibration
-from tuner.core.measurement import Measurements
+from tuner.core.measurement import Measurements, provenance_texts
 from tuner.core.table import LIBRARY, TuningTable, table_record, write_table
 from tuner.launch import Launcher
 from tuner.probe.monitor import forward_progress
+from tuner.probe.probe_file import SKIPPED_NOTE_PREFIX
 from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 from tuner.report.cautions import table_cautions
 from tuner.select.build_table import make_table
@@ -312,20 +313,26 @@ def _measure_and_tune(
         )
     if calibration is not None:
         _write_calibration(found, spec.topology, calibration)
-    bound = found.regret_bound
+    bound, left_out = found.regret_bound, skipped_notes(found.measurements)
     if bound is None or bound.upper <= stop.target_regret:
-        return found.table, []
+        return found.table, left_out
     if stop.is_met(bound):
         display.note(
             f"{stop.saved_share:.0%} of the default's mean regret is expected to be gone; the same"
             " command without --quick goes on"
         )
-        return found.table, []
+        return found.table, left_out
     caution = (
         f"the target was not reached: the table has {bound}, and not below"
         f" {stop.target_regret:.1%}; the same command goes on"
     )
-    return found.table, [caution]
+    return found.table, [*left_out, caution]
+
+
+def skipped_notes(measurements: Measurements) -> list[str]:
+    """Return the notes of measurements on calls for which there was no time."""
+    notes = provenance_texts(measurements.provenance, "notes")
+    return [note for note in notes if note.startswith(SKIPPED_NOTE_PREFIX)]
 
 
 def _write_calibration(found: TuningResult, topology: Topology | None, path: Path) -> None:
