@@ -110,7 +110,7 @@ def test_tables_with_strange_evidence_are_compared(
     [
         ({"rules": [{**a_table()["rules"][1], "start_bytes": 7}]}, "should start at 0"),
         ({"library": None}, "no name"),
-        ({"version": 2}, "version-1"),
+        ({"version": 2}, "version 2 of its format"),
         (
             {
                 "rules": [

@@ -134,17 +134,17 @@ def _times(lines: TextLines, omitted: Counter[str]) -> Iterator[BackendTime]:
 
 def _reason_to_omit(form: BackendTable, row: Mapping[str, str]) -> str:
     """Return why a row is no all-reduce that can be compared; "" where it is one."""
-    operation = row.get(form.operation, "all_reduce")
+    operation = row[form.operation] if form.operation else "all_reduce"
     if operation not in ("all_reduce", "allreduce"):
         return f"{operation} is not all_reduce"
-    if row.get(form.kernel, "").endswith(EAGER):
+    if form.kernel and row[form.kernel].endswith(EAGER):
         return "calls outside CUDA graphs, of which NCCL's times have no counterpart"
     return ""
 
 
 def _time(form: BackendTable, row: Mapping[str, str], line: int) -> BackendTime:
     """Return the time of a row; raise InputError where a field cannot be right."""
-    dtype = row.get(form.dtype, "int8")
+    dtype = row[form.dtype] if form.dtype else "int8"
     if dtype not in ITEM_BYTES:
         raise InputError(
             f"line {line}: {form.dtype} cannot be {shortened_repr(dtype)}: expected one of"

@@ -87,8 +87,10 @@ def shaped_fabric(shape: str, around: ShapedNodes) -> Fabric:
         link = around.wire(around.nics / taper)
         return Torus(around.cable, _torus_shape(around.nodes), 1, link)
     ports = around.leaf_ports
+    if taper > ports:
+        raise InputError(f"a taper of these leaves is at most {ports}, their ports, not {taper:g}")
     rails = name == RAIL_OPTIMISED
-    return FatTree(around.cable, (ports,), (ports / min(taper, ports),), rails, around.wire(1))
+    return FatTree(around.cable, (ports,), (ports / taper,), rails, around.wire(1))
 
 
 def _dragonfly(taper: float, around: ShapedNodes) -> Dragonfly:

@@ -17,6 +17,7 @@ from tuner.machines.provenance import SourcedPathCost, SourcedValue
 from tuner.machines.sourced_fields import SourcedReader
 from tuner.topology import (
     CONFIGURED_CAPABILITIES,
+    CPU,
     CUDA,
     GPU_LINK_KINDS,
     NIC,
@@ -34,7 +35,7 @@ PCIE_RATES = {  # by generation, of 16 lanes
     3: SourcedValue(12e9, "B/s", "NCCL 2.30.7, src/graph/topo.h: PCIe 3.0 x16", "verified"),
     4: SourcedValue(26.3e9, "B/s", "PCIe 4.0 x16: host to device, A100, Azure guide", "published"),
     5: SourcedValue(51e9, "B/s", "PCIe 5.0 x16: host to device, H100, Azure guide", "published"),
-    6: SourcedValue(102e9, "B/s", "PCIe 6.0 x16: signals at twice the rate of 5.0", "assumed"),
+    6: SourcedValue(96e9, "B/s", "NCCL 2.30.7, src/graph/topo.cc: PCIe 6.0 x16", "verified"),
 }
 
 
@@ -228,7 +229,18 @@ def _replace_gpus(inside: NodeSpec, old: GpuSpec, new: GpuSpec) -> NodeSpec:
         replace(device, product=new.product) if device.name in gpus else device
         for device in inside.devices
     )
-    return NodeSpec(devices, tuple(_link(edge, gpus, old, new) for edge in inside.device_links))
+    links = (
+        edge if _is_chip_to_chip(edge, inside) else _link(edge, gpus, old, new)
+        for edge in inside.device_links
+    )
+    return NodeSpec(devices, tuple(links))
+
+
+def _is_chip_to_chip(edge: DeviceLink, inside: NodeSpec) -> bool:
+    """Return whether a link joins a GPU and a CPU by a link like that between GPUs."""
+    return edge.link_type.kind in GPU_LINK_KINDS and not {edge.a, edge.b}.isdisjoint(
+        inside.device_names(CPU)
+    )
 
 
 def _link(edge: DeviceLink, gpus: set[str], old: GpuSpec, new: GpuSpec) -> DeviceLink:

@@ -17,7 +17,7 @@ choices of these libraries. `algorithms` restricts the candidates. `without`
 withdraws what the topology offers, as if nobody had configured it: some of `multicast`,
 `switch_reduction` and `nvswitch_reduction`, or `configured` for those of the first two that are
 offered; algorithms that it names are no candidates. `limits: false` does not find out what limits
-the best algorithms, which takes one more simulation of each for every resource of the machine.
+the best algorithms, which takes two more simulations of each for every resource of the machine.
 `cost` has prices of nodes, GPUs, NICs, switches and cables, for the speed that each machine gives
 for its price. An axis that is left out has the machine's own value: all nodes, host memory and one
 rank per node, or where every node has GPUs a rank for each of them and their memory.

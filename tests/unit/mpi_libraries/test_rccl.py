@@ -8,7 +8,7 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.machines import preset
+from tuner.machines import preset, with_gpu
 from tuner.machines.yaml_machines import machine_from_yaml
 from tuner.mpi_libraries import nccl
 from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, default_algo_proto
@@ -121,6 +121,21 @@ def test_protocols_by_size(
     name: str, nodes: int, collective: Collective, nbytes: int, protocol: str
 ) -> None:
     assert default_algo_proto(on(name, nodes).system, collective, nbytes).protocol == protocol
+
+
+def test_nics_bound_trees_as_they_bound_rings() -> None:
+    """RCCL's share of a ring's bandwidth serves its choice, and is no part of a prediction."""
+    predictor, nbytes = on("mi300x", 2), 1 << 30
+    tree = predictor.terms(Collective.ALLREDUCE, AlgoProto("tree", "Simple"), nbytes)
+    ring = predictor.terms(Collective.ALLREDUCE, AlgoProto("ring", "Simple"), nbytes)
+    hops, p = 2 * (16 - 1), 16
+    assert tree.bounds["nic"] / 0.5 == pytest.approx(ring.bounds["nic"] / (p / hops))
+
+
+def test_gpus_without_links_to_others_have_no_rings_on_several_nodes() -> None:
+    boxes = with_gpu(preset("l40s", 2), "MI300X")
+    with pytest.raises(InputError, match="these GPUs have no such links"):
+        NcclPredictor(Placement.block(boxes.topology, 8, 4))
 
 
 def test_a_gpu_alone_on_its_node_sends_through_its_nic() -> None:

@@ -543,7 +543,7 @@ EXPORTED int tuner_nccl_follow_ranks(const void *handle, int ranks, int nodes) {
 
 EXPORTED const char *tuner_nccl_select(const void *handle, int collective, size_t nbytes,
                                        int *channels) {
-    const struct followed *known = followed_of(handle);
+    const struct followed *known = handle ? followed_of(handle) : NULL;
     const struct rule *rule = find(known ? known->own : NULL, collective, nbytes);
     if (rule == NULL) return NULL;
     *channels = rule->channels;

@@ -33,7 +33,8 @@ const char *tuner_nccl_select(const void *comm, int collective, size_t nbytes, i
 void tuner_nccl_forget(const void *comm);
 
 /* Read the rules for a communicator whose ranks are spread evenly over `nodes` nodes. Return their
- * number; -1 where none can be followed, which is printed to standard error. */
+ * number; -1 where none can be followed. The first reason of a process is printed to standard
+ * error, with NCCL_DEBUG=INFO also that NCCL_ALGO or NCCL_PROTO decides. */
 static inline int tuner_nccl_follow(ncclComm_t comm, int nodes) {
     int ranks = 0;
     return ncclCommCount(comm, &ranks) == ncclSuccess ? tuner_nccl_follow_ranks(comm, ranks, nodes)

@@ -4,7 +4,8 @@ Each bound is what is left where one part of the machine alone limits the channe
 rate that they reach, the links between GPUs and NICs, NVLink, or the links between switches. Rings,
 NVLS and NVLSTree have it by NCCL's own formulas. CollNet sends each byte of the buffer over one NIC
 of a node in each direction, trees of more than two nodes twice (a node that passes it up to its
-parent, and down to two children, is a leaf of the other tree), PAT the parts of other nodes.
+parent, and down to two children, is a leaf of the other tree), PAT the parts of other nodes. Trees
+of RCCL have it by RCCL's formulas.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class HardwareBounds:
         for kind, rate in total_rates(self._nics).items():
             if has_head and way.algorithm != COLLNET_DIRECT:
                 yield kind, self._bandwidth(collective, way, UNLIMITED, rate)
-            elif way.algorithm == RING:
+            elif way.algorithm == RING or self._system.architecture:
                 yield kind, self._bandwidth(collective, way, rate, rate)
             else:
                 yield kind, rate / self._crossings(way.algorithm)

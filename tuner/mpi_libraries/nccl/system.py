@@ -352,7 +352,7 @@ def _xgmi_graph(
     if max(links):
         rate = channels.xgmi_link_bandwidth(node_topology)
         return ChannelGraph(max(links), rate, rate)
-    if not nics:
+    if not nics or len(gpus) > 1:
         raise InputError("RCCL's rings are known over xGMI, and these GPUs have no such links")
     return ChannelGraph(1, sum(nics), sum(nics))
 
