@@ -40,6 +40,7 @@ MPI_WRAPPED(PMPI_Comm_split_type, (MPI_Comm c, int type, int key, MPI_Info i, MP
             (c, type, key, i, d))
 MPI_WRAPPED(PMPI_Comm_dup_with_info, (MPI_Comm c, MPI_Info i, MPI_Comm *d), (c, i, d))
 MPI_WRAPPED(PMPI_Comm_set_attr, (MPI_Comm c, int key, void *value), (c, key, value))
+MPI_WRAPPED(MPI_T_init_thread, (int required, int *provided), (required, provided))
 MPI_WRAPPED(MPI_T_cvar_write, (MPI_T_cvar_handle h, const void *value), (h, value))
 
 /* The call is made, since other ranks take part in it, and says that it has failed. */

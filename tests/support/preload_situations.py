@@ -360,6 +360,14 @@ SITUATIONS = {
         libraries=("openmpi",),
     ),
     "no attribute": failing(USUAL, "PMPI_Comm_set_attr 1"),
+    "no variables": failing(
+        USUAL, "MPI_T_init_thread 1", f"{LEFT}rank 0: MPI: it does not give access"
+    ),
+    "fault tolerance": replace(
+        USUAL,
+        environment={"OMPI_MCA_mpi_ft_enable": "1", "MPIR_CVAR_ENABLE_FT": "1"},
+        says=f"{LEFT}rank 0: MPI: where ranks may fail",
+    ),
     "no nodes": failing(USUAL, "PMPI_Comm_split_type 1"),
 }
 

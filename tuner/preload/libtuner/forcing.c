@@ -28,6 +28,7 @@ struct variable {
 struct plan *plans;
 static bool has_variables;         /* whether the library's variables can be used */
 static struct variable *variables; /* by setting */
+static int32_t *actions;           /* by choice, what this rank can do, until the ranks agree */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct setting *first_setting(const struct choice *choice)
@@ -81,14 +82,14 @@ static bool number_in_text(const char *text, const char *name, int64_t *number)
     return false;
 }
 
-/* Open a setting's variable and read it; false where the library has none, or not this value. */
-static bool open_variable(const struct setting *setting, struct variable *variable)
+/* Open a variable and read its usual value; false where the library has none of this name. Its
+ * description has up to MAX_TEXT characters. */
+static bool open_variable(const char *name, struct variable *variable, char *description)
 {
-    char description[MAX_TEXT];
-    int index, length = sizeof description, count = 1;
+    int index, length = MAX_TEXT, count = 1;
     MPI_Datatype datatype;
     union value present = {.eight = 0};
-    if (MPI_T_cvar_get_index(table.strings + setting->name, &index)
+    if (MPI_T_cvar_get_index(name, &index)
         || MPI_T_cvar_get_info(index, NULL, NULL, NULL, &datatype, NULL, description, &length,
                                NULL, NULL)
         || PMPI_Type_size(datatype, &variable->size)
@@ -96,6 +97,15 @@ static bool open_variable(const struct setting *setting, struct variable *variab
         || MPI_T_cvar_read(variable->handle, &present))
         return false;
     variable->usual = number_in(&present, variable->size);
+    return true;
+}
+
+/* Open a setting's variable; false where the library has none, or not this value. */
+static bool open_setting(const struct setting *setting, struct variable *variable)
+{
+    char description[MAX_TEXT];
+    if (!open_variable(table.strings + setting->name, variable, description))
+        return false;
     variable->wanted = setting->number;
     if (setting->text == NO_TEXT)
         return true;
@@ -108,7 +118,7 @@ static bool try_setting(const struct setting *setting)
     if (setting->use == HINT)
         return true;
     struct variable *variable = &variables[setting - table.settings];
-    if (!open_variable(setting, variable))
+    if (!open_setting(setting, variable))
         return false;
     variable->wanted_value = value_of(variable->wanted, variable->size);
     variable->usual_value = value_of(variable->usual, variable->size);
@@ -139,29 +149,50 @@ static int plan_forcing(const struct choice *choice, struct plan *plan)
     return plan->writes ? action : LEAVE;
 }
 
-/* Find out what every rank can do for each choice; collective over MPI_COMM_WORLD. */
-bool start_plans(void)
+/* Return whether programs may go on after the end of a rank (ULFM): what the program revokes is its
+ * own communicator, and ranks that wait for one another on ours would never hear of it. */
+static bool is_fault_tolerant(void)
+{
+    static const char *const names[] = {"mpi_ft_enable", "MPIR_CVAR_ENABLE_FT"};
+    char description[MAX_TEXT];
+    struct variable variable;
+    bool is_on = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        is_on = is_on || (open_variable(names[i], &variable, description) && variable.usual);
+    return is_on;
+}
+
+/* Make room for plans, and begin to use the library's variables. Returns NULL, or why not. */
+const char *open_plans(void)
 {
     int provided;
-    const size_t n = table.n_choices;
     variables = calloc(table.n_settings + 1, sizeof *variables);
-    plans = calloc(n, sizeof *plans);
-    int32_t *actions = calloc(n, sizeof *actions);
+    plans = calloc(table.n_choices, sizeof *plans);
+    actions = calloc(table.n_choices, sizeof *actions);
+    if (!variables || !plans || !actions)
+        return "no memory";
     has_variables = MPI_T_init_thread(thread_level, &provided) == MPI_SUCCESS;
-    int is_complete = variables && plans && actions && has_variables;
-    library_allreduce(&is_complete, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    for (size_t i = 0; is_complete && i < n; i++) {
+    if (!has_variables)
+        return "it does not give access to its variables (MPI_T_init_thread)";
+    if (!is_fault_tolerant())
+        return NULL;
+    return "where ranks may fail (ULFM), calls stay on the program's communicators";
+}
+
+/* Find out what every rank can do for each choice; collective over MPI_COMM_WORLD. */
+void start_plans(void)
+{
+    const size_t n = table.n_choices;
+    for (size_t i = 0; i < n; i++) {
         const struct choice *choice = &table.choices[i];
         actions[i] = choice->kind == SCHEDULE_KIND ? RUN_SCHEDULE
                      : choice->kind == FORCED_KIND ? plan_forcing(choice, &plans[i])
                                                    : LEAVE;
     }
-    if (is_complete)
-        library_allreduce(actions, (int)n, MPI_INT32_T, MPI_MIN, MPI_COMM_WORLD);
-    for (size_t i = 0; is_complete && i < n; i++)
+    library_allreduce(actions, (int)n, MPI_INT32_T, MPI_MIN, MPI_COMM_WORLD);
+    for (size_t i = 0; i < n; i++)
         plans[i].action = actions[i]; /* the least: LEAVE where one rank cannot */
     free(actions);
-    return is_complete;
 }
 
 /* Give up the variables, before MPI_Finalize: Open MPI would otherwise keep its connection to the

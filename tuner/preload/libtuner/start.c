@@ -262,6 +262,8 @@ static bool start_table(int rank)
         return false;
     }
     const char *failure = share_table(path);
+    if (!failure && (failure = open_plans()))
+        path = "MPI";
     /* the first rank with a reason, and a number that is equal where all ranks have one table */
     int64_t agreed[3] = {failure && *failure ? rank : INT32_MAX,
                          failure ? 0 : table.header->checksum, 0};
@@ -271,7 +273,10 @@ static bool start_table(int rank)
         say("the library's own collectives are used: rank %d: %s: %s", rank, path, failure);
     else if (agreed[0] == INT32_MAX && agreed[1] != -agreed[2] && rank == 0)
         say("the library's own collectives are used: the ranks have different tables");
-    return agreed[0] == INT32_MAX && agreed[1] == -agreed[2] && start_plans();
+    if (agreed[0] != INT32_MAX || agreed[1] != -agreed[2])
+        return false;
+    start_plans();
+    return true;
 }
 
 /* Follow the table, or record the calls; collective over MPI_COMM_WORLD. */

@@ -245,7 +245,8 @@ struct plan {
     const struct variable **writes;
 };
 extern struct plan *plans; /* by choice */
-bool start_plans(void);
+const char *open_plans(void);
+void start_plans(void);
 void end_plans(void);
 MPI_Comm duplicate_forced(MPI_Comm comm, const struct choice *choice);
 int call_forced(struct call *call, struct communicator *known, const struct plan *plan);
