@@ -134,6 +134,25 @@ def test_a_file_that_cannot_be_used(
     ]
 
 
+def library_of(launcher: Launcher, source: str, folder: Path) -> Path:
+    """Compile a C file of tests/support to a library for the launcher's MPI."""
+    target = folder / f"{Path(source).stem}.so"
+    command = [str(launcher.compiler), "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", str(target)]
+    subprocess.run([*command, str(SUPPORT / source), "-ldl"], check=True)
+    return target
+
+
+def test_counts_that_cannot_be_collected_are_not_taken_for_none(
+    launcher: Launcher, environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment["LD_PRELOAD"] += f":{library_of(launcher, 'failing_reduce.c', tmp_path)}"
+    lines = run(launcher, tmp_path, environment).splitlines()
+    assert [line for line in lines if line.startswith("tuner:")] == [
+        "tuner: the counts of calls that followed the table cannot be collected"
+    ]
+    assert not (tmp_path / "report").exists()
+
+
 def test_a_flipped_bit_anywhere_is_noticed(
     launcher: Launcher, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -85,15 +85,17 @@ void write_report(void)
     int rank, size, is_complete = calls != NULL;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &size);
-    library_allreduce(&is_complete, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    if (is_complete) {
-        for (size_t i = 0; i < n; i++)
-            calls[i] = atomic_load(&rule_calls[i]);
-        library_reduce(calls, calls + n, (int)n, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-        if (rank == 0 && path && *path)
-            write_counts(path, calls + n);
-        if (rank == 0)
-            summarize(calls + n, size);
-    }
+    int code = library_allreduce(&is_complete, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    for (size_t i = 0; is_complete && i < n; i++)
+        calls[i] = atomic_load(&rule_calls[i]);
+    if (is_complete)
+        code |= library_reduce(calls, calls + n, (int)n, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    const bool is_known = is_complete && code == MPI_SUCCESS;
+    if (rank == 0 && !is_known)
+        say("the counts of calls that followed the table cannot be collected");
+    if (rank == 0 && is_known && path && *path)
+        write_counts(path, calls + n);
+    if (rank == 0 && is_known)
+        summarize(calls + n, size);
     free(calls);
 }
