@@ -132,6 +132,20 @@ def test_valgrind_finds_nothing(own: Launcher, tmp_path: Path) -> None:
     assert [one for one in findings(tmp_path) if one.is_ours] == []
 
 
+def test_a_record_has_all_sizes_without_further_communicators(
+    own: Launcher, tmp_path: Path
+) -> None:
+    """The first of them is that of the record."""
+    library = built(own, tmp_path / "library")
+    situation = failing(recording(CALLS), "PMPI_Comm_split 2", "no further communicators")
+    record = {**situation.environment, "TUNER_RECORD": "FOLDER/record"}
+    replace(situation, environment=record).run(own, str(library), tmp_path)
+    found = read_record(tmp_path / "record", ("default", *map(str, range(100)))).kinds
+    sizes = {(one.collective.value, one.nbytes) for one in found}
+    assert {("bcast", 63), ("bcast", 64), ("allreduce", 8), ("allgather", 8)} <= sizes
+    assert {collective for collective, nbytes in sizes if nbytes == 0} == {"barrier"}
+
+
 def test_decimal_commas_of_the_program(own: Launcher, tmp_path: Path) -> None:
     place = tmp_path / "de_DE.UTF-8"
     command = ["localedef", "--no-archive", "-i", "de_DE", "-f", "UTF-8", str(place)]

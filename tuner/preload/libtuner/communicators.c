@@ -264,7 +264,9 @@ static bool prepare(struct communicator *known, MPI_Comm comm)
         known->messages = create(comm, NULL);
     if (known->messages != MPI_COMM_NULL)
         return true;
-    memset(known->follows, 0, sizeof known->follows);
+    known->shape = NULL;
+    for (int i = 0; i < N_COLLECTIVES; i++)
+        known->follows[i] = known->is_recorded;
     if (known->rank == 0)
         say("no further communicators: calls on %d ranks are left to the library", known->size);
     return false;
