@@ -153,6 +153,31 @@ def test_counts_that_cannot_be_collected_are_not_taken_for_none(
     assert not (tmp_path / "report").exists()
 
 
+def test_choices_that_cannot_be_forced_are_said_once(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    forced = AlgorithmChoice("recursive_doubling")
+    rules = {
+        (Collective.ALLREDUCE, 2, "commutative"): [(0, forced)],
+        (Collective.BCAST, 2, "any"): [(0, BINOMIAL)],
+    }
+    table = table_of(rules, library=mpich_launcher.version())
+    run = mpich_launcher.run(
+        2,
+        ["threads"],
+        program=compiled(mpich_launcher, "preload_corners.c", tmp_path),
+        environment=preload_environment(mpich_launcher, table, tmp_path),
+    )
+    lines = [line for line in run.stderr.splitlines() if line.startswith("tuner:")]
+    assert lines[0] == (
+        "tuner: choices that cannot be forced, so that the library decides: 1, such as allreduce"
+        " recursive_doubling (under MPI_THREAD_MULTIPLE calls of other threads would follow it,"
+        " too)"
+    )
+    assert len(lines) == 2
+    assert sum(read_counts(tmp_path / "report").values()) > 0
+
+
 def test_a_flipped_bit_anywhere_is_noticed(
     launcher: Launcher, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -10,6 +10,12 @@
 #include <string.h>
 
 enum { MAX_TEXT = 4096 };
+enum { REFUSED = -3, SHARED, NO_MEMORY }; /* why a choice is left to the library; below LEAVE */
+static const char *const reasons[] = {
+    [REFUSED - REFUSED] = "this library has no such setting, or refuses it",
+    [SHARED - REFUSED] = "under MPI_THREAD_MULTIPLE calls of other threads would follow it, too",
+    [NO_MEMORY - REFUSED] = "no memory",
+};
 
 union value {
     int8_t one;
@@ -129,7 +135,8 @@ static bool try_setting(const struct setting *setting)
     return !write_variable(variable, false) && !write_variable(variable, true);
 }
 
-/* Find out whether this rank can force a choice, and what that takes. */
+/* Find out whether this rank can force a choice, and what that takes. Returns an action, or why it
+ * cannot. */
 static int plan_forcing(const struct choice *choice, struct plan *plan)
 {
     int action = FORCE_HERE;
@@ -138,15 +145,15 @@ static int plan_forcing(const struct choice *choice, struct plan *plan)
         const struct setting *setting = first_setting(choice) + i;
         const struct variable *variable = &variables[setting - table.settings];
         if (!try_setting(setting))
-            return LEAVE;
+            return REFUSED;
         if (setting->use == AROUND_CALL && thread_level == MPI_THREAD_MULTIPLE)
-            return LEAVE; /* it would apply to the calls of other threads */
+            return SHARED;
         if (setting->use == AROUND_CALL && variable->usual != variable->wanted)
             plan->writes[plan->n_writes++] = variable;
         if (setting->use == AT_CREATION)
             action = FORCE_ON_DUPLICATE;
     }
-    return plan->writes ? action : LEAVE;
+    return plan->writes ? action : NO_MEMORY;
 }
 
 /* Return whether programs may go on after the end of a rank (ULFM): what the program revokes is its
@@ -179,8 +186,24 @@ const char *open_plans(void)
     return "where ranks may fail (ULFM), calls stay on the program's communicators";
 }
 
+/* Say which choices some rank cannot force, and why. */
+static void say_refused(void)
+{
+    const size_t n = table.n_choices;
+    size_t first = n, number = 0;
+    for (size_t i = n; i-- > 0;)
+        if (actions[i] < LEAVE) {
+            first = i;
+            number++;
+        }
+    if (number)
+        say("choices that cannot be forced, so that the library decides: %zu, such as %s %s (%s)",
+            number, collectives[table.choices[first].collective].name,
+            table.strings + table.choices[first].name, reasons[actions[first] - REFUSED]);
+}
+
 /* Find out what every rank can do for each choice; collective over MPI_COMM_WORLD. */
-void start_plans(void)
+void start_plans(int rank)
 {
     const size_t n = table.n_choices;
     for (size_t i = 0; i < n; i++) {
@@ -190,8 +213,10 @@ void start_plans(void)
                                                    : LEAVE;
     }
     library_allreduce(actions, (int)n, MPI_INT32_T, MPI_MIN, MPI_COMM_WORLD);
-    for (size_t i = 0; i < n; i++)
-        plans[i].action = actions[i]; /* the least: LEAVE where one rank cannot */
+    if (rank == 0)
+        say_refused();
+    for (size_t i = 0; i < n; i++) /* the least: less than LEAVE where one rank cannot */
+        plans[i].action = actions[i] < LEAVE ? LEAVE : actions[i];
     free(actions);
 }
 

@@ -275,7 +275,7 @@ static bool start_table(int rank)
         say("the library's own collectives are used: the ranks have different tables");
     if (agreed[0] != INT32_MAX || agreed[1] != -agreed[2])
         return false;
-    start_plans();
+    start_plans(rank);
     return true;
 }
 

@@ -246,7 +246,7 @@ struct plan {
 };
 extern struct plan *plans; /* by choice */
 const char *open_plans(void);
-void start_plans(void);
+void start_plans(int rank);
 void end_plans(void);
 MPI_Comm duplicate_forced(MPI_Comm comm, const struct choice *choice);
 int call_forced(struct call *call, struct communicator *known, const struct plan *plan);
