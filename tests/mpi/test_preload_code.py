@@ -146,6 +146,13 @@ def test_a_record_has_all_sizes_without_further_communicators(
     assert {collective for collective, nbytes in sizes if nbytes == 0} == {"barrier"}
 
 
+def test_a_rank_without_memory_for_packed_data_leaves_nobody_waiting(
+    own: Launcher, tmp_path: Path
+) -> None:
+    library = built(own, tmp_path / "library")
+    SITUATIONS["no memory for packed data on a rank"].run(own, str(library), tmp_path)
+
+
 def test_decimal_commas_of_the_program(own: Launcher, tmp_path: Path) -> None:
     place = tmp_path / "de_DE.UTF-8"
     command = ["localedef", "--no-archive", "-i", "de_DE", "-f", "UTF-8", str(place)]

@@ -1,6 +1,7 @@
 /* Linked into the dispatcher with the linker's --wrap: one of its calls of a function fails. The
  * variable TUNER_TEST_FAILS has the function's name and the number of that call, from 1 on; the
- * name "memory" stands for all functions that allocate. A line on standard error says that. */
+ * name "memory" stands for all functions that allocate, "reserve" for what packed data and scratch
+ * take. A line on standard error says that. */
 
 #include <mpi.h>
 #include <stdio.h>
@@ -35,13 +36,19 @@ static int fails(const char *name)
 
 WRAPPED(void *, malloc, "memory", NULL, (size_t n), (n))
 WRAPPED(void *, calloc, "memory", NULL, (size_t n, size_t size), (n, size))
-WRAPPED(void *, aligned_alloc, "memory", NULL, (size_t to, size_t n), (to, n))
 MPI_WRAPPED(PMPI_Comm_split_type, (MPI_Comm c, int type, int key, MPI_Info i, MPI_Comm *d),
             (c, type, key, i, d))
 MPI_WRAPPED(PMPI_Comm_dup_with_info, (MPI_Comm c, MPI_Info i, MPI_Comm *d), (c, i, d))
 MPI_WRAPPED(PMPI_Comm_set_attr, (MPI_Comm c, int key, void *value), (c, key, value))
 MPI_WRAPPED(MPI_T_init_thread, (int required, int *provided), (required, provided))
 MPI_WRAPPED(MPI_T_cvar_write, (MPI_T_cvar_handle h, const void *value), (h, value))
+
+void *__real_aligned_alloc(size_t to, size_t n);
+void *__wrap_aligned_alloc(size_t to, size_t n);
+void *__wrap_aligned_alloc(size_t to, size_t n)
+{
+    return fails("memory") || fails("reserve") ? NULL : __real_aligned_alloc(to, n);
+}
 
 /* The call is made, since other ranks take part in it, and says that it has failed. */
 int __real_PMPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *made);

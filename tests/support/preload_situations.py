@@ -279,6 +279,9 @@ SITUATIONS = {
     "spawned ranks": corner("spawn"),
     "truncation": corner("truncation", with_chain, 4),
     "blocks of other lengths": corner("lengths"),
+    "no memory for packed data on a rank": failing(
+        corner("memory", FORCED, 2), "reserve 2", "failed: reserve 2", "on rank 1"
+    ),
     "no datatype": corner("datatype"),
     "much data": corner("data"),
     "much data, forced": corner("data", FORCED),
@@ -365,8 +368,9 @@ SITUATIONS = {
     ),
     "fault tolerance": replace(
         USUAL,
-        environment={"OMPI_MCA_mpi_ft_enable": "1", "MPIR_CVAR_ENABLE_FT": "1"},
+        environment={"OMPI_MCA_mpi_ft_enable": "1"},
         says=f"{LEFT}rank 0: MPI: where ranks may fail",
+        libraries=("openmpi",),
     ),
     "no nodes": failing(USUAL, "PMPI_Comm_split_type 1"),
 }

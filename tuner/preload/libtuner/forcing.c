@@ -288,7 +288,8 @@ static int as_bytes(const void **buffer, MPI_Count *count, MPI_Datatype *datatyp
     return code;
 }
 
-/* Let the library move data with its forced algorithm, as bytes. */
+/* Let the library move data with its forced algorithm, as bytes; as it is where a rank alone has no
+ * memory for that, since the others are in the call. */
 static int move_bytes(const struct call *call, struct communicator *known)
 {
     const struct collective *record = &collectives[call->collective];
@@ -304,7 +305,7 @@ static int move_bytes(const struct call *call, struct communicator *known)
         code = as_bytes(&buffer, &bytes.receive_count, &bytes.receive_type, 1, is_source,
                         &known->memories[PACKED_RECEIVE], &received);
         bytes.receive = (void *)buffer;
-        code = code ? code : call->library(&bytes);
+        code = call->library(code ? call : &bytes);
         return code || is_source || buffer == call->receive
                    ? code
                    : unpack(buffer, received, call->receive, call->receive_count,
@@ -322,7 +323,9 @@ static int move_bytes(const struct call *call, struct communicator *known)
         code = as_bytes(&bytes.send, &bytes.send_count, &bytes.send_type,
                         blocks_sent(record, known->size), true, &known->memories[PACKED_SEND],
                         &sent);
-    code = code ? code : call->library(&bytes);
+    if (code)
+        return call->library(call);
+    code = call->library(&bytes);
     if (code || !takes || bytes.receive == call->receive)
         return code;
     return unpack(bytes.receive, received, call->receive,
