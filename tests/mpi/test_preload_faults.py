@@ -178,6 +178,20 @@ def test_choices_that_cannot_be_forced_are_said_once(
     assert sum(read_counts(tmp_path / "report").values()) > 0
 
 
+@pytest.mark.parametrize(("corner", "is_exchanged"), [("threads", False), ("profiled", True)])
+def test_the_error_handler_stays_where_threads_could_need_it(
+    launcher: Launcher, tmp_path: Path, corner: str, is_exchanged: bool
+) -> None:
+    table = table_of({(Collective.BCAST, 2, "any"): [(0, BINOMIAL)]}, library=launcher.version())
+    environment = {**preload_environment(launcher, table, tmp_path)}
+    environment["LD_PRELOAD"] += f":{library_of(launcher, 'handler_exchanges.c', tmp_path)}"
+    program = compiled(launcher, "preload_corners.c", tmp_path)
+    run = launcher.run(2, [corner], program=program, environment=environment)
+    assert run.stdout == "No Errors\n"
+    assert ("exchanged" in run.stderr) == is_exchanged
+    assert sum(read_counts(tmp_path / "report").values()) > 0
+
+
 def test_a_flipped_bit_anywhere_is_noticed(
     launcher: Launcher, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -224,15 +224,18 @@ static bool all_agree(MPI_Comm comm, bool yes)
     return library_allreduce(&value, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && value;
 }
 
-/* Create a communicator on all ranks or on none; collective. The program hears of no error. */
+/* Create a communicator on all ranks or on none; collective. The program hears of no error, unless
+ * its threads could meanwhile have errors of their own on the communicator. */
 static MPI_Comm create(MPI_Comm comm, const struct choice *forced)
 {
     MPI_Comm made = MPI_COMM_NULL;
-    MPI_Errhandler handler;
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
     if (!all_agree(comm, atomic_load(&held) < MAX_HELD))
         return MPI_COMM_NULL;
-    PMPI_Comm_get_errhandler(comm, &handler);
-    PMPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    if (thread_level != MPI_THREAD_MULTIPLE) {
+        PMPI_Comm_get_errhandler(comm, &handler);
+        PMPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    }
     if (forced)
         made = duplicate_forced(comm, forced);
     else {
@@ -244,8 +247,10 @@ static MPI_Comm create(MPI_Comm comm, const struct choice *forced)
     bool agree = all_agree(comm, made != MPI_COMM_NULL);
     if (made != MPI_COMM_NULL && !agree)
         PMPI_Comm_free(&made);
-    PMPI_Comm_set_errhandler(comm, handler);
-    PMPI_Errhandler_free(&handler);
+    if (handler != MPI_ERRHANDLER_NULL) {
+        PMPI_Comm_set_errhandler(comm, handler);
+        PMPI_Errhandler_free(&handler);
+    }
     if (agree) {
         PMPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
         atomic_fetch_add(&held, 1);
