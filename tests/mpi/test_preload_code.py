@@ -33,7 +33,7 @@ from tuner.preload.run_record import read_record
 FIXTURES = {"openmpi": "launcher", "mpich": "mpich_launcher"}
 COVERAGE = ("-O0", "--coverage", "-std=gnu11")  # in C11 itself, execve would lose the counts
 # Counts are written before it, and it does not come back.
-UNCOUNTED = {"start.c": ['execve("/proc/self/exe", argv, environment);']}
+UNCOUNTED = {"start.c": ['execve("/proc/self/exe", words, environ);']}
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 OBSERVED = (
     "a session",

@@ -1,4 +1,4 @@
-"""A C program that survives the end of a rank (ULFM) notices it under the preloaded library."""
+"""C programs that survive the end of a rank (ULFM) notice it under the preloaded library, too."""
 
 from __future__ import annotations
 

@@ -228,3 +228,42 @@ def test_a_program_of_another_mpi_runs_without_us(
     assert run.stdout.split() == ["done"]
     assert run.stderr.count("uses another MPI than its launcher") == 2
     assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("compiler", "library_of_mpi", "is_left"),
+    [
+        ("mpicc", "launcher", True),
+        ("mpicc_abi", "mpich_launcher", True),
+        ("mpicc", "mpich_launcher", False),
+    ],
+)
+def test_an_extension_of_another_mpi_runs_without_us(
+    request: pytest.FixtureRequest,
+    mpich_launcher: Launcher,
+    compiler: str,
+    library_of_mpi: str,
+    is_left: bool,
+    tmp_path: Path,
+) -> None:
+    """An interpreter is linked to no MPI, so that only the extension tells which one it is."""
+    other: Launcher = request.getfixturevalue(library_of_mpi)
+    table = table_of({(Collective.BCAST, 2, "any"): [(0, BINOMIAL)]}, library=other.version())
+    (tmp_path / "calls").write_text(CALLS)
+    assert mpich_launcher.compiler is not None
+    extension, interpreter = tmp_path / "extension.so", tmp_path / "interpreter"
+    compiled_by = mpich_launcher.compiler.with_name(compiler)
+    options = ["-shared", "-fPIC", "-Dmain=run", "-D_GNU_SOURCE"]
+    subprocess.run(
+        [compiled_by, *options, SUPPORT / "preload_calls.c", "-o", extension], check=True
+    )
+    subprocess.run(["cc", SUPPORT / "preload_interpreter.c", "-o", interpreter, "-ldl"], check=True)
+    run = mpich_launcher.run(
+        2,
+        [str(extension), str(tmp_path / "calls")],
+        program=interpreter,
+        environment=preload_environment(other, table, tmp_path),
+    )
+    assert run.stdout.split() == ["done"]
+    assert run.stderr.count("uses another MPI than its launcher") == (2 if is_left else 0)
+    assert (tmp_path / "report").exists() == (not is_left)

@@ -7,6 +7,7 @@
 #include "tuner.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ enum { AGREEMENT_INTERVAL = 64 };
 
 int thread_level;
 static bool is_started, has_table;
+static char **words; /* of the program's command */
 
 static int (*library_Init)(int *, char ***);
 static int (*tool_Init)(int *, char ***);
@@ -60,6 +62,19 @@ static bool is_own_library(void)
 #endif
 }
 
+/* Count the libraries of MPI itself; those for Fortran and C++ have other names. */
+static int count_mpi(struct dl_phdr_info *info, size_t size, void *number)
+{
+    static const char *const kinds[] = {".so", "ch.so", "_abi.so", "_ibm.so", "_cray.so",
+                                        "_gnu_"};
+    const char *slash = strrchr(info->dlpi_name, '/');
+    const char *name = slash ? slash + 1 : info->dlpi_name;
+    (void)size;
+    for (size_t i = 0; strncmp(name, "libmpi", 6) == 0 && i < sizeof kinds / sizeof *kinds; i++)
+        *(int *)number += strncmp(name + 6, kinds[i], strlen(kinds[i])) == 0;
+    return 0;
+}
+
 /* Return the file of this library. */
 static const char *own_path(void)
 {
@@ -67,25 +82,29 @@ static const char *own_path(void)
     return dladdr((void *)own_path, &own) ? own.dli_fname : "libtuner";
 }
 
-/* Start the program again without us, since the handles of its MPI are of other types than ours. */
-static void step_aside(char **argv, char **environment)
+/* Where the program has another MPI than ours, start it again without us: the handles of that MPI
+ * are of other types. An interpreter may load it at any time before MPI_Init. */
+static void step_aside(void)
 {
+    int number = 0;
     char *preload = getenv("LD_PRELOAD");
     char *place = preload ? strstr(preload, own_path()) : NULL;
-    if (!place)
+    dl_iterate_phdr(count_mpi, &number);
+    if (!place || (number < 2 && is_own_library()))
         return;
     size_t length = strlen(own_path());
     length += place[length] == ':';
     memmove(place, place + length, strlen(place + length) + 1);
-    say("%s uses another MPI than its launcher: its own collectives are used", argv[0]);
-    execve("/proc/self/exe", argv, environment);
+    say("%s uses another MPI than its launcher: its own collectives are used", words[0]);
+    execve("/proc/self/exe", words, environ);
 }
 
-__attribute__((constructor)) static void resolve_all(int argc, char **argv, char **environment)
+__attribute__((constructor)) static void resolve_all(int argc, char **argv)
 {
     void *unused;
-    if (argc > 0 && !is_own_library())
-        step_aside(argv, environment);
+    (void)argc;
+    words = argv;
+    step_aside();
     resolve("Init", (void **)&library_Init, (void **)&tool_Init);
     resolve("Init_thread", (void **)&library_Init_thread, (void **)&tool_Init_thread);
     resolve("Finalize", (void **)&library_Finalize, (void **)&tool_Finalize);
@@ -314,6 +333,7 @@ static void start(void)
 
 static int initialise(int *argc, char ***argv)
 {
+    step_aside();
     int code = library_Init(argc, argv);
     if (code == MPI_SUCCESS)
         start();
@@ -322,6 +342,7 @@ static int initialise(int *argc, char ***argv)
 
 static int initialise_thread(int *argc, char ***argv, int required, int *provided)
 {
+    step_aside();
     int code = library_Init_thread(argc, argv, required, provided);
     if (code == MPI_SUCCESS)
         start();
