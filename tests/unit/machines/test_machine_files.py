@@ -154,7 +154,7 @@ def test_the_machines_of_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture
     assert {link.capacity for link in mine.topology.links} == {24.5e9}
     assert {link.capacity for link in faster.topology.links} == {48e9}
     assert following.spec is not None
-    assert following.spec.product == "B300"
+    assert following.spec.product == "B400"
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(examples["mine"], sort_keys=False))
     words = "--ppn 4 --memory cuda --collective allreduce --sizes 1MiB --algorithm ring --json"
