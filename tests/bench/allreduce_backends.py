@@ -1,4 +1,4 @@
-"""How well cut-offs of all-reduce hold for GPUs that were not measured.
+"""Score cut-offs of all-reduce on GPUs that were not measured.
 
     python -m tests.bench.allreduce_backends [CSV...]
 
@@ -32,7 +32,7 @@ TARGET = 0.9  # of all calls
 
 @dataclass(frozen=True)
 class Trial:
-    """Whether choices of one engine's call are close to the faster of own kernels and NCCL."""
+    """Record whether choices of an engine are close to the faster of own kernels and NCCL."""
 
     engine: str
     held_out: bool

@@ -1,4 +1,4 @@
-"""How far vLLM and SGLang run all-reduces by their own kernels before they call NCCL.
+"""Tell vLLM and SGLang up to which size they run all-reduces before they call NCCL.
 
 A cut-off is the size up to which the engine's own kernels run. It is the one with the smallest
 product of times over all sizes that were measured of both.
@@ -33,7 +33,7 @@ VLLM_LIMITED = (90, 100, 103)
 
 @dataclass(frozen=True)
 class CutOff:
-    """Where an engine is to change from its own kernels to NCCL, on some GPUs of a node.
+    """The size at which an engine changes from its own kernels to NCCL, on some GPUs of a node.
 
     nbytes      largest size of its own kernels, 0 where NCCL is to run all calls; None where these
                 are as fast as NCCL up to the largest size that was measured

@@ -1,4 +1,4 @@
-"""Where a faster network stops to gain anything for a call of NCCL."""
+"""Find the rate above which a faster network gains nothing for a call of NCCL."""
 
 from __future__ import annotations
 

@@ -194,14 +194,14 @@ class Study:
         own = int(at.get(DOMAIN_AXIS, own))
         if ranks % own:
             raise InputError(
-                f"{ranks} ranks are no whole number of nodes with {own} each: vary nodes so that"
+                f"{ranks} ranks do not fill nodes of {own} each: vary nodes so that"
                 " all machines have as many ranks"
             )
         return {**at, "nodes": ranks // own, "ppn": own}
 
     @property
     def has_rank_per_gpu(self) -> bool:
-        """Whether nodes have other numbers of GPUs, and `ppn` follows from them."""
+        """Return whether nodes have other numbers of GPUs, and `ppn` follows from them."""
         return DOMAIN_AXIS in self.axes or any(
             gpus_per_node(machine.topology) for machine in self.machines.values()
         )
@@ -258,7 +258,7 @@ class Study:
 
     @cached_property
     def offered(self) -> frozenset[str]:
-        """What one of the machines offers at least."""
+        """Return what one of the machines offers at least."""
         return frozenset().union(*self.topology_features.values())
 
 

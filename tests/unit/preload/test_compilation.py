@@ -1,4 +1,4 @@
-"""What stops the compilation of the preloaded library."""
+"""The preloaded library is not compiled where its compiler is missing, and the reason is said."""
 
 from __future__ import annotations
 

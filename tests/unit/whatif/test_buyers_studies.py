@@ -150,7 +150,7 @@ def test_the_break_even_is_where_times_stop_to_fall() -> None:
 
 
 def test_the_switches_of_the_network_do_not_carry_more_than_the_nics() -> None:
-    """In CollNet each byte crosses one NIC in each direction: 8 NICs of 200 Gb/s carry 170.4."""
+    """Expect that each byte crosses one NIC in each direction: 8 of 200 Gb/s carry 170.4 GB/s."""
     (point,) = run(
         vary={"nodes": [4], "bandwidth": ["200Gb/s"]},
         without=["multicast"],
@@ -195,7 +195,7 @@ def test_nvlink_limits_one_node() -> None:
 
 
 def test_taper() -> None:
-    """Of a ring one flow per NIC leaves the 32 ports of a leaf: eight, of four nodes.
+    """Expect one flow per NIC of a ring to leave the 32 ports of a leaf: eight, of four nodes.
 
     4:1 leaves 8 uplinks for them, one each; 8:1 leaves 4. Where each NIC of a node has a leaf of
     its own all 16 nodes are on it, and nothing leaves.
@@ -224,7 +224,7 @@ def test_four_or_eight_nics() -> None:
 
 
 def test_pcie() -> None:
-    """Of 26.3 GB/s of PCIe 4.0 NCCL's channels take 24, the next lower of the speeds that it tries.
+    """Expect NCCL's channels to take 24 of 26.3 GB/s of PCIe 4.0, the next lower speed it tries.
 
     PCIe 5.0 has more than the NICs reach, and 6.0 no more to give.
     """
@@ -256,7 +256,7 @@ def test_dragonfly_or_fat_tree() -> None:
 
 
 def test_nvlink_domains_of_8_or_72() -> None:
-    """Of 144 B200, 18 nodes of 8 have a ring for each NIC, and two racks 32 rings over NVLink.
+    """Expect a ring for each NIC on 18 nodes of 8 GPUs, and 32 rings over NVLink in two racks.
 
     18 NVLinks of 40.1 GB/s carry 721.8, of which NCCL's channels take 16 of 45.1, 721.6: that is as
     much. A share of each of the 72 NICs of a rack is 10.02. Own parts are copied at 930 GB/s.
@@ -336,14 +336,14 @@ def test_studies_of_several_machines_are_read_back(name: str) -> None:
         ),
         (
             {"topology": ["preset:sierra", "preset:dgx-h100"], "vary": {"nodes": [3]}},
-            "12 ranks are no whole number of nodes with 8 each",
+            "12 ranks do not fill nodes of 8 each",
         ),
         ({"vary": {"ppn": [4], "nvlink_domain": [72]}}, "vary: ppn is the number of GPUs where"),
         (
             {"topology": ["preset:sierra", "preset:dgx-h100"], "vary": {"ppn": [4]}},
             "vary: ppn is the number of GPUs where they differ",
         ),
-        ({"vary": {"nodes": [4], "nvlink_domain": [12]}}, "no whole number of nodes with 12 each"),
+        ({"vary": {"nodes": [4], "nvlink_domain": [12]}}, "do not fill nodes of 12 each"),
         (
             {"vary": {"nodes": [3], "nvlink_domain": [12]}},
             "dgx-h100: its NVLink domain of 8 GPUs cannot be made one of 12",

@@ -1,4 +1,4 @@
-"""What a library expects of a call on its GPUs: the formulas of the current NCCL and of RCCL."""
+"""The formulas by which the current NCCL and RCCL expect the time of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hardware leaves of the bandwidth that NCCL's channels could have.
+"""Bound the bandwidth of NCCL's channels by the hardware.
 
 Each bound is what is left where one part of the machine alone limits the channels: the NICs at the
 rate that they reach, the links between GPUs and NICs, NVLink, or the links between switches. Rings,

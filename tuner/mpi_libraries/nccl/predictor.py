@@ -98,7 +98,7 @@ class NcclTerms:
 
 @dataclass(frozen=True)
 class NcclLimits:
-    """What the time of a call goes into, and what could bound its transfer.
+    """The parts of the time of a call, and what could bound its transfer.
 
     shares  fractions of the time: LATENCY_PART, COPY_PART, and each that bounds the transfer, all
             of it where several do at the same rate
