@@ -6,6 +6,7 @@ the launch without the file.
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import time
@@ -332,6 +333,29 @@ def test_a_wrong_result_is_noticed(
     assert set(times.tuned) == {(call, name) for call in calls for name in CONDITIONS}
     assert all(len(rounds) == 2 for rounds in times.default.values())
     assert times.mean_speedup(calls[1])[1] > 1 > times.speedup(calls[0], CONDITIONS[0])[1]
+
+
+@pytest.mark.parametrize(("left_s", "rounds"), [(-1.0, 2), (math.inf, 3)])
+def test_after_the_deadline_no_round_begins_but_the_least_ones(
+    launcher: Launcher, tmp_path: Path, left_s: float, rounds: int
+) -> None:
+    call, told = TimedCall(ALLREDUCE, 1, 2, 400), list[tuple[int, int]]()
+    times = time_pairs(
+        ShapeLauncher(launcher),
+        build_program(launcher.compiler, tmp_path),
+        [call],
+        LaunchOptions(),
+        library=launcher.version(),
+        launches=3,
+        min_launches=2,
+        deadline=time.monotonic() + left_s,
+        seconds=0.001,
+        directory=tmp_path,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert times.rounds(call) == rounds
+    done, total = told[-1]
+    assert done == total
 
 
 @pytest.mark.representative("False")

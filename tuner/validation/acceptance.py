@@ -83,12 +83,14 @@ def accept_rules(
     *,
     seconds: float,
     directory: Path,
+    deadline: float = math.inf,
     progress: ProgressCallback = no_progress,
     on_warning: Callable[[str], None] = lambda _: None,
 ) -> Acceptance:
     """Time the rules for `operators` in a file that `tuned` activates.
 
     seconds     measuring time of each call, condition and side in a round
+    deadline    `time.monotonic()` after which the rounds so far decide, if there are enough
     on_warning  called with a message about launches that failed and are repeated
 
     Raises ProbeError when the ranks fail again.
@@ -106,6 +108,8 @@ def accept_rules(
         seconds=seconds,
         directory=directory,
         is_decided=is_decided,
+        min_launches=SCREENING_ROUNDS,
+        deadline=deadline,
         progress=progress,
         on_warning=on_warning,
     )

@@ -184,6 +184,7 @@ def compare_heldout(
     controls: bool = True,
     seconds: float,
     directory: Path,
+    deadline: float = math.inf,
     progress: ProgressCallback = no_progress,
     on_warning: Callable[[str], None] = lambda _: None,
 ) -> list[HeldoutResult]:
@@ -192,6 +193,7 @@ def compare_heldout(
     tuned       options of a launch that follows the table's file
     operators   as in `heldout_calls`, like `used` and `controls`
     seconds     measuring time of each call, condition and side in a round
+    deadline    `time.monotonic()` after which the rounds so far count, if there are enough
     on_warning  called with a message about launches that failed and are repeated
 
     Raises ProbeError when the ranks fail again.
@@ -210,6 +212,8 @@ def compare_heldout(
         seconds=seconds,
         directory=directory,
         is_decided=lambda times, call: is_decided(times, call, call in controlled),
+        min_launches=MIN_HELDOUT_ROUNDS,
+        deadline=deadline,
         progress=progress,
         on_warning=on_warning,
     )

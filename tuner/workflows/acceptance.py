@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,10 +48,13 @@ def accept_winning_rules(
     report: StageCallback,
     hosts: Hosts = LOCAL_HOST,
     on_warning: Callable[[str], None] = LOG.warning,
+    *,
+    budget: float = math.inf,
 ) -> TuningTable:
     """Return the table with only the rules that win against the library as its user has it.
 
     hosts       hosts on which ranks are started
+    budget      seconds after which the times so far decide, if there are enough
     on_warning  called with whatever makes the times less certain, and with rules under which calls
                 without data fail, which are withdrawn
 
@@ -61,6 +66,7 @@ def accept_winning_rules(
     )
     known, records = table, list[Mapping[str, Any]]()
     tell, classes, whole = with_eta(report), _operator_classes(table), launcher.profile.unsplittable
+    begun = time.monotonic()
     with shared_directory(hosts.is_local) as place:
         program = _timing_program(launcher, place, table, on_warning)
         for number, operators in enumerate(classes):
@@ -79,6 +85,7 @@ def accept_winning_rules(
                 side,
                 seconds=CALL_BUDGET_S,
                 directory=place,
+                deadline=begun + budget * (number + 1) / len(classes),
                 progress=_part_of(tell, number / len(classes), (number + 1) / len(classes)),
                 on_warning=on_warning,
             )
@@ -95,6 +102,8 @@ def withdraw_losing_rules(
     report: StageCallback,
     hosts: Hosts = LOCAL_HOST,
     on_note: Callable[[str], None] = LOG.warning,
+    *,
+    budget: float = math.inf,
 ) -> tuple[TuningTable, list[dict[str, Any]]]:
     """Withdraw the rules that lose in a new comparison, and return the table and what it gains.
 
@@ -103,12 +112,13 @@ def withdraw_losing_rules(
     every rule is withdrawn.
 
     on_note     called with the rules that are withdrawn, and whatever makes the times less certain
+    budget      seconds after which the times so far decide and are reported, if there are enough
 
     Raises the same errors as `compare_with_default`.
     """
     found, used, lost = list[HeldoutResult](), set[TimedCall](), list[Rule]()
     tell = with_eta(report)
-    with _comparison(table, launcher, hosts, on_note) as compared:
+    with _comparison(table, launcher, hosts, on_note, time.monotonic() + budget) as compared:
         deciding = _part_of(tell, 0.0, DECIDING_SHARE)
         while again := losing_rules(
             table, _sum_operators(launcher), tried := compared(table, used, False, deciding)
@@ -159,7 +169,11 @@ def _call_key(call: TimedCall) -> tuple[str, int, int, int]:
 
 @contextmanager
 def _comparison(
-    table: TuningTable, launcher: Launcher, there: Hosts, tell: Callable[[str], None]
+    table: TuningTable,
+    launcher: Launcher,
+    there: Hosts,
+    tell: Callable[[str], None],
+    deadline: float = math.inf,
 ) -> Iterator[Compare]:
     """Yield a function that compares a table with the library's default.
 
@@ -189,6 +203,7 @@ def _comparison(
                 controls=controls,
                 seconds=CALL_BUDGET_S,
                 directory=place,
+                deadline=deadline,
                 progress=progress,
                 on_warning=tell,
             )

@@ -31,11 +31,12 @@ from tuner.workflows.active_tuning import Callbacks, StoppingRule, TuningResult,
 from tuner.workflows.checkpoint import StageCheckpoint
 
 MEASURE = "measure"  # the first stage, which takes the budget
-STAGE_SECONDS = {  # on two cores, for the estimate
-    "accept": 60,
-    "compare": 35,
-    "validate": 4,
+STAGE_SHARES = {  # of the budget: what these stages take at most, and the estimate
+    MEASURE: 1.0,
+    "accept": 1.2,
+    "compare": 0.8,
 }
+VALIDATION_S = 4.0  # on two cores, for the estimate
 STAGE_FILES = {  # files that a stage reads, and files that it writes
     MEASURE: ((), ("measurements.ndjson", "calibration.json", "simulated.json", "candidates.json")),
     "accept": (("candidates.json",), ("accepted.json",)),
@@ -140,10 +141,10 @@ class LibraryPipeline:
         def make(report: StageCallback) -> None:
             candidates = read_table(self.path_of("candidates.json"))
             launcher = validation.local_launcher(candidates, self.python)
-            write_table(
-                acceptance.accept_winning_rules(candidates, launcher, report),
-                self.path_of("accepted.json"),
+            accepted = acceptance.accept_winning_rules(
+                candidates, launcher, report, budget=self._seconds_of("accept")
             )
+            write_table(accepted, self.path_of("accepted.json"))
 
         self._stage("accept", f"trying the rules in a C program, {self.title}", make)
 
@@ -156,7 +157,11 @@ class LibraryPipeline:
                 return
             launcher = validation.local_launcher(accepted, self.python)
             table, records = acceptance.withdraw_losing_rules(
-                accepted, launcher, report, on_note=self.display.note
+                accepted,
+                launcher,
+                report,
+                on_note=self.display.note,
+                budget=self._seconds_of("compare"),
             )
             write_table(table, self.path_of("table.json"))
             self._write("heldout.json", records)
@@ -193,7 +198,7 @@ class LibraryPipeline:
 
     def _seconds_of(self, name: str) -> float:
         """Return the seconds that a stage is expected to take."""
-        return self.budget if name == MEASURE else STAGE_SECONDS[name]
+        return self.budget * STAGE_SHARES[name] if name in STAGE_SHARES else VALIDATION_S
 
     def _is_done(self, name: str) -> bool:
         inputs = self.inputs(name)

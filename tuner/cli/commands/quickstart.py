@@ -75,7 +75,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_BUDGET_S,
         help="maximum time to measure Open MPI and select (default:"
         f" {DEFAULT_BUDGET_S:.0f}s); a third of it for MPICH, but {MIN_BUDGET_S:.0f}s at least;"
-        " all else takes about three minutes, whatever the budget",
+        " trying the rules and comparing them take at most about twice as long, all else a minute",
     )
     measured_sizes_option(parser, ", such as 1KiB,64KiB")
     parser.add_argument(

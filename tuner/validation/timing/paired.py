@@ -12,6 +12,7 @@ import math
 import os
 import re
 import struct
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ from tuner.core.speedup import not_slower_p_value, paired_speedup
 from tuner.validation.timing.program import TimingProgram
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
+VALUES_PER_ROUND = 2 * len(CONDITIONS)  # of a call, on both sides
 WRONG_RESULT = "wrong"
 STOP = struct.pack("=i", 1)  # value of `stop` in the shared file (`struct turns`)
 STOP_OFFSET = 4  # bytes before it
@@ -166,6 +168,21 @@ def never_decided(_times: PairedTimes, _call: TimedCall) -> bool:
     return False
 
 
+@dataclass
+class _Counter:
+    """Counts values out of a total; both launches call it."""
+
+    progress: ProgressCallback
+    total: int
+    done: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    def __call__(self, measured: int) -> None:
+        with self.lock:
+            self.done += measured
+            self.progress(self.done, self.total)
+
+
 def time_pairs(
     starter: ShapeStarter,
     program: TimingProgram,
@@ -177,32 +194,33 @@ def time_pairs(
     seconds: float,
     directory: Path,
     is_decided: Verdict = never_decided,
+    min_launches: int = 1,
+    deadline: float = math.inf,
     progress: ProgressCallback = no_progress,
     on_warning: Callable[[str], None] = lambda _: None,
 ) -> PairedTimes:
     """Time all calls without and with the `tuned` options, in new launches for every round.
 
-    library     name and version as in a table
-    launches    largest number of rounds
-    seconds     measuring time of each call, condition and side in a round
-    directory   seen by all hosts
-    is_decided  whether a call needs no further rounds
-    on_warning  called with a message about launches that failed and are repeated
+    library         name and version as in a table
+    launches        largest number of rounds
+    seconds         measuring time of each call, condition and side in a round
+    directory       seen by all hosts
+    is_decided      whether a call needs no further rounds
+    min_launches    number of rounds that take place even after the deadline
+    deadline        `time.monotonic()` at which the last round is to have ended
+    on_warning      called with a message about launches that failed and are repeated
 
     Raises ProbeError when the same ranks fail again, and when they have another library.
     """
-    times, drawn, counting = PairedTimes(), Random(SEED), Lock()
+    times, drawn = PairedTimes(), Random(SEED)
     shapes = list(dict.fromkeys(call.shape for call in calls))
-    total, done = launches * len(calls) * len(CONDITIONS) * 2, 0
-
-    def count(measured: int) -> None:
-        nonlocal done
-        with counting:
-            done += measured
-            progress(done, total)
-
-    left = list(calls)
+    count = _Counter(progress, launches * len(calls) * VALUES_PER_ROUND)
+    left, lasting = list(calls), 0.0
     for launch in range(launches):
+        begun = time.monotonic()
+        if launch >= min_launches and begun + lasting > deadline:
+            count((launches - launch) * len(left) * VALUES_PER_ROUND)
+            break
         drawn.shuffle(shapes)
         for shape in shapes:
             own = [call for call in left if call.shape == shape]
@@ -212,8 +230,8 @@ def time_pairs(
             pair = _PairedLaunch(starter, program, own, tuned, library, seconds, directory, count)
             times.add(pair.times([drawn.randrange(2) for _ in own], on_warning))
         undecided = [call for call in left if not is_decided(times, call)]
-        count((launches - launch - 1) * (len(left) - len(undecided)) * len(CONDITIONS) * 2)
-        left = undecided
+        count((launches - launch - 1) * (len(left) - len(undecided)) * VALUES_PER_ROUND)
+        left, lasting = undecided, time.monotonic() - begun
     return times
 
 
@@ -278,7 +296,7 @@ class _PairedLaunch:
             turns.unlink(missing_ok=True)
         if failed:
             raise failed[0]
-        if times.n_values < len(self.calls) * len(CONDITIONS) * 2:
+        if times.n_values < len(self.calls) * VALUES_PER_ROUND:
             raise LaunchFailedError("ranks ended before they had timed every call")
 
     def _launch(
