@@ -66,7 +66,7 @@ def run_accept(options: argparse.Namespace) -> None:
     require_writable_file(options.out, options.table)
     there = host_options.resolve_hosts(options)
     asked = native_options.read_table_part(options.table, options.ppn)
-    table, launcher = _opened(asked, options.table, options.python, there, options.launcher)
+    table, launcher = open_table(asked, options.table, options.python, there, options.launcher)
     with Display().stage(f"trying the rules of {table.library}") as report:
         accepted = acceptance.accept_winning_rules(table, launcher, report, there, warn)
     with Display().stage(f"comparing them again, {table.library}") as report:
@@ -92,7 +92,7 @@ def run_compare(options: argparse.Namespace) -> int:
 
     there = host_options.resolve_hosts(options)
     asked = native_options.read_table_part(options.table, options.ppn)
-    table, launcher = _opened(asked, options.table, options.python, there, options.launcher)
+    table, launcher = open_table(asked, options.table, options.python, there, options.launcher)
     with Display().stage(f"timing {table.library}") as report:
         records = acceptance.time_against_default(table, launcher, report, there, warn)
     changed, control = split_control(records)
@@ -107,7 +107,7 @@ def run_compare(options: argparse.Namespace) -> int:
     return int(any(is_slower(record) or record["wrong"] for record in records))
 
 
-def _opened(
+def open_table(
     asked: TuningTable,
     path: Path,
     given: Path | None,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError, UsageError
 from tuner.base.units import humanize, plural
-from tuner.cli.commands import comparisons, explanation, logged_validation
+from tuner.cli.commands import comparisons, explanation, fault_trials, logged_validation
 from tuner.cli.options import host_options, native_options
 from tuner.cli.options.argument_types import file_option, require_image_suffix
 from tuner.cli.terminal.output import (
@@ -108,6 +108,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _add_native_actions(actions)
     explanation.add_subcommand_explain(actions)
     comparisons.add_subcommands(actions)
+    fault_trials.add_subcommand_faults(actions)
 
 
 def _add_native_actions(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

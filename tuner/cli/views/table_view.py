@@ -8,6 +8,7 @@ from tuner.base.units import format_range, format_time, humanize, plural
 from tuner.cli.terminal.output import print_table, print_text
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
+from tuner.core.peer_faults import describe_peer_faults
 from tuner.core.table import Rule, RuleKey, TuningTable
 from tuner.select.table_diff import TableDiff
 
@@ -36,6 +37,9 @@ def print_rules(table: TuningTable) -> None:
         droppable=("bytes", "default", "chosen", "basis", "95 %"),
         wrappable=("algorithm",),
     )
+    stated = describe_peer_faults(table)
+    if stated:
+        print_text(stated)
 
 
 def format_rule_count(table: TuningTable) -> str:

@@ -1,0 +1,69 @@
+"""A table states what its rules do when a rank dies, and may demand an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.ladders import table_of
+from tuner.cli.commands.fault_trials import state_outcomes
+from tuner.core.collective import Collective
+from tuner.core.peer_faults import ERROR, HANG, SUCCESS, PeerFaults, describe_peer_faults
+from tuner.core.table import AlgorithmChoice, TuningTable
+
+OWN = (ERROR, SUCCESS, SUCCESS)
+LADDERS = {
+    (Collective.BCAST, 4, "any"): [
+        (0, AlgorithmChoice("chain")),
+        (1000, AlgorithmChoice("binomial")),
+        (2000, AlgorithmChoice()),
+    ]
+}
+
+
+@pytest.fixture
+def table() -> TuningTable:
+    return table_of(LADDERS)
+
+
+@pytest.fixture
+def found(table: TuningTable) -> list[PeerFaults]:
+    """The first rule hangs where a rank dies."""
+    chain, binomial, _ = table.rules
+    hangs = PeerFaults(chain, 500, (HANG, SUCCESS, SUCCESS), OWN)
+    return [hangs, PeerFaults(binomial, 1500, OWN, OWN)]
+
+
+def test_a_table_without_outcomes_says_nothing(table: TuningTable) -> None:
+    assert describe_peer_faults(table) == ""
+
+
+def test_outcomes_are_counted(table: TuningTable, found: list[PeerFaults]) -> None:
+    stated = state_outcomes(table, found, "")
+    assert [str(rule.choice) for rule in stated.rules] == ["chain", "binomial", "default"]
+    assert describe_peer_faults(stated).startswith(
+        "when a rank dies: hang in 1, error in 1 of 2 rules ("
+    )
+    assert not found[0].is_as_default
+    assert found[1].is_as_default
+
+
+def test_a_demand_leaves_other_rules_to_the_default(
+    table: TuningTable, found: list[PeerFaults]
+) -> None:
+    demanded = state_outcomes(table, found, ERROR)
+    assert [str(rule.choice) for rule in demanded.rules] == ["default", "binomial", "default"]
+    assert describe_peer_faults(demanded).startswith("when a rank dies: error in 1 of 1 rule (")
+
+
+def test_rules_that_were_not_tried_are_not_spoken_for(
+    table: TuningTable, found: list[PeerFaults]
+) -> None:
+    chain, binomial, default = state_outcomes(table, found[1:], "").rules
+    other = replace(chain, choice=AlgorithmChoice("pipeline"))
+    stated = state_outcomes(table, found[1:], "")
+    changed = TuningTable(
+        table.cluster, table.library, (other, binomial, default), stated.provenance
+    )
+    assert describe_peer_faults(changed).startswith("when a rank dies: error in 1 of 1 rule (")

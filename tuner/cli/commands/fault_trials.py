@@ -1,0 +1,121 @@
+"""`tuner table faults`: what becomes of a call of which one rank dies, stops or is late."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tuner.base.atomic_io import require_writable_file
+from tuner.base.errors import UsageError
+from tuner.base.progress import progress_from_counts
+from tuner.base.units import format_size, plural
+from tuner.cli.commands.comparisons import open_table
+from tuner.cli.options import host_options, native_options
+from tuner.cli.options.argument_types import file_option
+from tuner.cli.terminal.output import add_subcommand, print_result, print_table, print_text
+from tuner.cli.terminal.progress import Display
+from tuner.core.peer_faults import ERROR, FAULTS, PEER_FAULTS, PeerFaults
+from tuner.core.table import TuningTable, write_table
+
+EXAMPLES = """examples:
+  tuner table faults table.json
+  tuner table faults table.json --hosts node1,node2,node3,node4 --out known.json
+  tuner table faults table.json --demand error --out safe.json
+
+Every rule makes a call in which the last rank is killed, one in which it is stopped for two
+seconds, and one in which it is two seconds late, and the library alone makes the same calls. The
+outcome is `error` where the job ends with a status other than 0, `success` where every rank
+finishes, and `hang` otherwise.
+
+Exit status: 1 when a rule has another outcome than the library alone."""
+DEMANDS = (ERROR,)
+
+
+def add_subcommand_faults(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the action."""
+    faults = add_subcommand(
+        actions, "faults", "say what each rule does when a rank dies", EXAMPLES, run_faults
+    )
+    faults.add_argument("table", type=Path)
+    file_option(faults, "--out", "table to write, which states the outcomes")
+    faults.add_argument(
+        "--demand",
+        choices=DEMANDS,
+        help="outcome when a rank dies, without which a rule is left to the default in --out",
+    )
+    host_options.add_host_options(faults)
+    native_options.add_ppn_option(faults)
+    file_option(
+        faults,
+        "--python",
+        "interpreter of the environment with the table's library",
+        metavar="PYTHON",
+    )
+
+
+def run_faults(options: argparse.Namespace) -> int:
+    """Print the outcomes and write the table; return 1 where one is not the library's own."""
+    from tuner.validation.faulty_launches import find_peer_faults  # SciPy, which `show` lacks
+
+    if options.demand and not options.out:
+        raise UsageError("--demand needs --out, the table to write")
+    if options.out:
+        require_writable_file(options.out, options.table)
+    there = host_options.resolve_hosts(options)
+    asked = native_options.read_table_part(options.table, options.ppn)
+    table, launcher = open_table(asked, options.table, options.python, there, options.launcher)
+    with Display().stage(f"ending ranks of {table.library}") as report:
+        progress = progress_from_counts(report)
+        found = find_peer_faults(table, launcher, there, progress=progress)
+    if options.out:
+        write_table(state_outcomes(table, found, options.demand), options.out)
+    record = {"rules": [one.as_record() for one in found]}
+    print_result(options.json, record, lambda: _print(found, options.demand))
+    return int(any(not one.is_as_default for one in found))
+
+
+def state_outcomes(
+    table: TuningTable, found: Sequence[PeerFaults], demand: str | None
+) -> TuningTable:
+    """Return the table with the outcomes, without the rules that lack the one that is demanded."""
+    from tuner.validation.acceptance import withdraw_rules  # SciPy, as above
+
+    lacking = {one.rule for one in found if demand and one.when_dead != demand}
+    kept = withdraw_rules(table, lacking) if lacking else table
+    stated = {
+        "rules": [one.as_record() for one in found],
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    provenance = {**table.provenance, PEER_FAULTS: stated}
+    return TuningTable(table.cluster, table.library, kept.rules, provenance)
+
+
+def _print(found: Sequence[PeerFaults], demand: str | None) -> None:
+    """Print a line for each rule, and in how many of them the outcome is the library's own."""
+    if not found:
+        print_text("every rule leaves its calls to the library: there is nothing to try.")
+        return
+    rows = [
+        (
+            str(one.rule.key.collective),
+            str(one.rule.key.p),
+            one.rule.key.operators if one.rule.key.collective.is_reduction else "",
+            format_size(one.nbytes),
+            str(one.rule.choice),
+            *one.outcomes,
+            "" if one.is_as_default else ", ".join(one.default),
+        )
+        for one in found
+    ]
+    faults = [f"rank {fault}" for fault in FAULTS]
+    columns = ("call", "ranks", "operators", "bytes", "algorithm", *faults, "library alone")
+    print_table(
+        "", columns, rows, right=("ranks", "bytes"), droppable=("bytes",), wrappable=("algorithm",)
+    )
+    alike = sum(one.is_as_default for one in found)
+    print_text(f"{alike} of {plural(len(found), 'rule')} end as the library alone does.")
+    lacking = sum(bool(demand) and one.when_dead != demand for one in found)
+    if lacking:
+        print_text(f"{plural(lacking, 'rule')} left to the default: no {demand} when a rank dies.")
