@@ -2,8 +2,14 @@
 
 A rule is timed at sizes all over its range, both ends included, in launches of a C program without
 and with the tuning file (`tuner.validation.timing`). It stays where the file makes a call
-significantly faster under every condition: after a barrier and several times in a row, on the same
-buffers and on others. The overhead of the file itself is part of every comparison.
+significantly faster in the mean over all conditions, and where the call looks faster under each:
+after a barrier and several times in a row, on the same buffers and on others. The overhead of the
+file itself is part of every comparison.
+
+To be significant under each condition as well is more than launches can show: four ranks on two
+cores differ by 35 % from launch to launch, and of what their calls could gain 14 rounds then kept
+half, instead of three quarters (resampled from 8 rounds of `python -m tests.field.headroom`). Of
+rules that gain 15 %, but lose 5 % under one condition, a tenth pass (normal noise of 30 %).
 
 The rounds of a call end early where its verdict is certain. A call wins early by a stricter
 interval, so that several looks at the times hardly raise the risk of a wrong verdict (Haybittle,
@@ -172,14 +178,14 @@ def is_decided(times: PairedTimes, call: TimedCall) -> bool:
 
 
 def wins(times: PairedTimes, call: TimedCall, level: float = CONFIDENCE) -> bool:
-    """Return whether the file makes a call faster under every condition, and enough so.
+    """Return whether the file makes a call certainly faster, enough so, and under each condition.
 
-    level   of the intervals that lie above 1
+    level   of the interval of the mean, which lies above 1
     """
-    faster = call not in times.wrong_calls and all(
-        times.speedup(call, c, level)[1] > 1 for c in CONDITIONS
-    )
-    return faster and times.mean_speedup(call)[0] >= MIN_GAIN
+    if call in times.wrong_calls or any(times.speedup(call, c)[0] <= 1 for c in CONDITIONS):
+        return False
+    mean, low, _ = times.mean_speedup(call, level)
+    return low > 1 and mean >= MIN_GAIN
 
 
 def accepted_table(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.support.ladders import table_of
+from tuner.base.arrays import FloatArray
 from tuner.core.collective import Collective
 from tuner.core.speedup import holm, not_slower_p_value
 from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
@@ -309,6 +310,26 @@ def noisy_times(gain: float, sd: float, rounds: int, random: np.random.Generator
         {(CALL, name): list(gain * noise) for name in CONDITIONS},
         {(CALL, name): [1.0] * rounds for name in CONDITIONS},
     )
+
+
+@pytest.mark.parametrize(("first", "won"), [(1.1, True), (1.0, False)])
+def test_a_call_wins_that_is_certainly_faster_in_the_mean_and_looks_so_throughout(
+    first: float, won: bool
+) -> None:
+    """Under the first condition alone, 10 % would not be certain."""
+    random = np.random.default_rng(3)
+    noise = {name: np.exp(_centred(random.normal(0, 0.3, MAX_ROUNDS))) for name in CONDITIONS}
+    gains = dict.fromkeys(CONDITIONS, 1.4) | {CONDITIONS[0]: first - 1e-9}
+    times = PairedTimes(
+        {(CALL, name): list(gains[name] * noise[name]) for name in CONDITIONS},
+        {(CALL, name): [1.0] * MAX_ROUNDS for name in CONDITIONS},
+    )
+    assert times.speedup(CALL, CONDITIONS[0])[1] < 1
+    assert acceptance.wins(times, CALL) is won
+
+
+def _centred(logs: FloatArray) -> FloatArray:
+    return np.asarray(logs - logs.mean())
 
 
 def first_rounds(times: PairedTimes, rounds: int) -> PairedTimes:
