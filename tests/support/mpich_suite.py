@@ -1,9 +1,11 @@
 """MPICH's own test suite, from Debian's source package, alone and under tables of ours.
 
 python -m tests.support.mpich_suite         download the suite and build it for both libraries
+python -m tests.support.mpich_suite fortran PYTHON
+                                            compare programs in Fortran, with an interpreter's MPI
 
-The programs are C. They follow a table by a native file, which the library itself reads, or by the
-library that is loaded before them.
+The programs are C, or Fortran where the MPI has a compiler for it. They follow a table by a file
+that the library itself reads, or by the library that is loaded before them.
 """
 
 from __future__ import annotations
@@ -45,9 +47,18 @@ FOLDERS = (
     *("coll", "comm", "attr", "errhan", "topo", "init", "spawn"),
     *("threads/coll", "threads/comm", "threads/init", "threads/spawn"),
 )
-LEFT_OUT = {
-    "openmpi": ("spawn", "threads/spawn")
-}  # most of these programs hang there by themselves
+BINDINGS = ("f77", "f90", "f08")  # folders with programs in Fortran
+FORTRAN_FOLDERS = tuple(
+    f"{binding}/{folder}"
+    for binding in BINDINGS
+    for folder in (
+        *("attr", "coll", "comm", "datatype", "ext", "f90types", "info", "init", "misc"),
+        *("profile", "pt2pt", "spawn", "subarray", "timer", "topo"),
+    )
+)
+# Most of these programs hang there by themselves.
+LEFT_OUT = {"openmpi": ("spawn", "threads/spawn", *(f"{binding}/spawn" for binding in BINDINGS))}
+FORTRAN_FLAGS = "-w -fallow-argument-mismatch"  # for GCC: a buffer has any type
 MAX_RANKS = 5
 BANDS = (0, *(1 << bits for bits in range(21)))  # bytes from which on a table has another choice
 SEGMENT = 64  # bytes: most messages of the suite are longer
@@ -173,14 +184,17 @@ def _source_entries(path: Path) -> list[str]:
     return [re.sub(r"^deb\s", "deb-src ", line) for line in lines]
 
 
-def build(launcher: Launcher) -> Path:
+def build(launcher: Launcher, *, fortran: bool = False) -> Path:
     """Return the folder with the programs for a library, after building them where needed.
+
+    fortran     whether those in Fortran are built, instead of those in C
 
     Programs that do not compile for this library are left out of `entries`. Raises OSError where
     the suite cannot be configured.
     """
-    target = CACHE / launcher.version().replace(" ", "-")
-    done, wanted = target / "built", " ".join(FOLDERS)
+    target = CACHE / (launcher.version().replace(" ", "-") + ("-fortran" if fortran else ""))
+    folders = _folders(fortran)
+    done, wanted = target / "built", " ".join(folders)
     if done.exists() and done.read_text() == wanted:
         return target
     if launcher.compiler is None:
@@ -190,18 +204,31 @@ def build(launcher: Launcher) -> Path:
     configure = [
         str(source() / "configure"),
         f"--with-mpi={prefix}",
-        "--disable-fortran",
         "--disable-cxx",
         "--disable-romio",
-        f"CC={launcher.compiler}",
+        f"MPICC={launcher.compiler}",
+        *(_fortran_options(launcher.compiler) if fortran else ["--disable-fortran"]),
     ]
     _make(target, configure, check=True)
-    for folder in ("dtpools", "util"):
+    for folder in () if fortran else ("dtpools", "util"):
         _make(target, ["make", "-C", folder], check=True)
-    for folder in FOLDERS:
+    for folder in folders:
         _make(target, ["make", "--keep-going", f"-j{available_cores()}", "-C", folder])
     done.write_text(wanted)
     return target
+
+
+def _folders(fortran: bool) -> list[str]:
+    """Return the folders of programs in C or in Fortran that the suite has."""
+    known = FORTRAN_FOLDERS if fortran else FOLDERS
+    return [folder for folder in known if (source() / folder).is_dir()]
+
+
+def _fortran_options(compiler: Path) -> list[str]:
+    """Return the options of configure for programs in Fortran: compilers beside that for C."""
+    f77, fc = (compiler.with_name(compiler.name.replace("cc", name)) for name in ("f77", "fort"))
+    flags = [f"{name}={FORTRAN_FLAGS}" for name in ("FFLAGS", "FCFLAGS")]
+    return ["--enable-fortran=all", f"MPIF77={f77}", f"MPIFC={fc}", *flags]
 
 
 def _make(target: Path, command: Sequence[str], *, check: bool = False) -> None:
@@ -217,7 +244,8 @@ def entries(built: Path) -> list[Entry]:
     """
     found: list[Entry] = []
     left_out = LEFT_OUT.get(built.name.partition("-")[0], ())
-    for folder in (one for one in FOLDERS if one not in left_out):
+    folders = (built / "built").read_text(encoding="utf-8").split()
+    for folder in (one for one in folders if one not in left_out):
         lists = [one / folder / "testlist" for one in (built, source())]
         text = next(path for path in lists if path.is_file()).read_text(encoding="utf-8")
         for line in text.splitlines():
@@ -444,8 +472,34 @@ def _build_for_both() -> Iterator[Path]:
         yield build(Launcher.find(library, python))
 
 
+def compare_fortran(launcher: Launcher) -> int:
+    """Print how programs in Fortran fare under each table that is preloaded.
+
+    Returns the number of those that pass alone and do not under a table.
+    """
+    built, differences = build(launcher, fortran=True), 0
+    alone = run_alone(launcher, built)
+    for name, table in preload_tables(launcher.version()).items():
+        with tempfile.TemporaryDirectory() as place:
+            side = preloaded(table, launcher, Path(place))
+            found = compare(launcher, built, side, alone)
+            calls = calls_of_rules(side)
+        used = sum(map(bool, calls.values()))
+        print(
+            f"{launcher.version()}, {name}: {found}\n"
+            f"  {calls.total()} calls followed {used} of {len(calls)} rules",
+            *(f"  differs: {entry}: {why}" for entry, why in found.failed.items()),
+            sep="\n",
+            flush=True,
+        )
+        differences += len(found.failed)
+    return differences
+
+
 if __name__ == "__main__":
     try:
+        if sys.argv[1:2] == ["fortran"]:
+            sys.exit(compare_fortran(Launcher.find(python=Path(sys.argv[2]))) > 0)
         print(download())
         for folder in _build_for_both():
             print(f"{folder}: {len(entries(folder))} entries")
