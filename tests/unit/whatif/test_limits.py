@@ -15,7 +15,7 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, calibration_record
 from tuner.core.collective import Collective
-from tuner.machines import PRESETS, Machine, preset
+from tuner.machines import PRESETS, Machine, preset, with_fabric
 from tuner.machines.model_accuracy import SizedCall, parse_accuracy
 from tuner.machines.yaml_machines import machine_from_yaml
 from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, nccl_system_of
@@ -255,6 +255,21 @@ def test_the_fabric_bounds_nothing_where_there_are_no_switches_between() -> None
     assert FabricBound(placement).bandwidth(Collective.ALLREDUCE, AlgoProto("ring", "LL")) == float(
         "inf"
     )
+
+
+@pytest.mark.parametrize("nodes", [4, 8])
+@pytest.mark.parametrize("taper", [1, 8])
+def test_flows_in_a_torus_share_the_links_of_their_routes(nodes: int, taper: int) -> None:
+    """Each link of 2 x 2 or 2 x 2 x 2 routers carries the eight NICs of one node at most.
+
+    A ring has 2 (p - 1) / p bytes on a link for one of the buffer.
+    """
+    machine = with_fabric(preset("dgx-h100", nodes), f"torus:{taper}")
+    bound = FabricBound(Placement.block(machine.topology, 8))
+    p = 8 * nodes
+    whole = 8 * 42.6e9 / taper * p / (2 * (p - 1))
+    found = bound.bandwidth(Collective.ALLREDUCE, AlgoProto("ring", "Simple"))
+    assert found == pytest.approx(whole)
 
 
 def test_prices_tell_the_best_value() -> None:

@@ -1,9 +1,10 @@
 """What the links between switches leave of the bandwidth that NCCL expects between nodes.
 
 NCCL takes a NIC at its own rate whatever lies behind it. Its rings send from each node to the next
-one, its trees along the edges of two binary trees in both directions, over every NIC. The flows
-that leave or enter the nodes of a switch share its links to other switches, over which adaptive
-routing is taken to spread them evenly.
+one, its trees along the edges of two binary trees in both directions, over every NIC. Where routes
+are fixed, as in a torus, flows share the links that their routes have in common. Elsewhere those
+that leave or enter the nodes of a switch share all its links to other switches, over which adaptive
+routing is taken to spread them evenly, in a dragonfly also by detours.
 """
 
 from __future__ import annotations
@@ -61,14 +62,9 @@ class FabricBound:
     def _slowest_flow(self, rings: bool) -> float:
         """Return the bytes per second of the slowest flow between two nodes."""
         topology, places = self._placement.topology, self._placement.rank_devices(CUDA)
-        switch, out, back = _switches(topology)
-        src, dst = (switch[places.nic[ranks]] for ranks in self._flows(rings))
-        crossing = src != dst
-        flows = (
-            np.bincount(src[crossing], minlength=len(out)),
-            np.bincount(dst[crossing], minlength=len(back)),
-        )
-        shared, capacity = np.concatenate(flows), np.concatenate([out, back])
+        src, dst = (places.nic[ranks] for ranks in self._flows(rings))
+        sharing = _flows_over_routes if topology.routing == "first" else _flows_of_switches
+        shared, capacity = sharing(topology, src, dst)
         used = (shared > 0) & (capacity > 0.0)  # other nodes hang on no switch
         return float((capacity[used] / shared[used]).min(initial=math.inf))
 
@@ -87,18 +83,41 @@ class FabricBound:
         return src, dst
 
 
-def _switches(topology: Topology) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return the switch of each network port, and what each switch has to and from other switches.
+def _flows_over_routes(
+    topology: Topology, src: IntArray, dst: IntArray
+) -> tuple[IntArray, FloatArray]:
+    """Return the flows over each link of the network, and its bytes per second between switches.
 
-    The switches have shape (ports,), the bytes per second shape (vertices of the network,).
+    src, dst    network ports, shape (flows,)
+
+    Both have shape (links of the network,).
+    """
+    links = topology.graph.routes(src, dst)
+    capacity = _capacity_between_switches(topology)
+    return np.bincount(links[links >= 0], minlength=len(capacity)), capacity
+
+
+def _flows_of_switches(
+    topology: Topology, src: IntArray, dst: IntArray
+) -> tuple[IntArray, FloatArray]:
+    """Return the flows out of and into each switch, and the bytes per second of its links.
+
+    Both have shape (2 x vertices of the network,); see `_flows_over_routes`.
     """
     source, target = topology.graph.source, topology.graph.target
-    ports = len(topology.ports)
+    number, ports = topology.graph.n_vertices, len(topology.ports)
     switch = np.arange(ports)
     switch[source[source < ports]] = target[source < ports]
+    ends = np.stack([switch[src], switch[dst]])[:, switch[src] != switch[dst]]
+    capacity = _capacity_between_switches(topology)
+    shared = [np.bincount(end, minlength=number) for end in ends]
+    rates = [np.bincount(end, capacity, minlength=number) for end in (source, target)]
+    return np.concatenate(shared), np.concatenate(rates)
+
+
+def _capacity_between_switches(topology: Topology) -> FloatArray:
+    """Return the bytes per second of the links of the network; 0 for those at nodes."""
+    source, target = topology.graph.source, topology.graph.target
+    ports = len(topology.ports)
     between = (source >= ports) & (target >= ports)
-    capacity = np.where(between, topology.capacity[: len(topology.links)], 0.0)
-    out, back = np.zeros((2, topology.graph.n_vertices))
-    np.add.at(out, source, capacity)
-    np.add.at(back, target, capacity)
-    return switch, out, back
+    return np.where(between, topology.capacity[: len(topology.links)], 0.0)
