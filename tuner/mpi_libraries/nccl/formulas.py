@@ -24,7 +24,7 @@ class CostFormulas:
     cost_model          returns latency and bandwidth of a pair
     size_factors        returns their factors at a size, in what the library expects
     sustained_factors   the same in predictions
-    latency_of_all_hops returns the latency of a ring whose hops follow one another
+    sustained_latency   returns the latency of a pair in predictions
     fills_buffers       whether filling buffers takes time that its latencies do not contain
     run_algo_proto      returns what it runs at a size where it expects a pair to be fastest
     """
@@ -34,7 +34,7 @@ class CostFormulas:
     cost_model: Callable[[NcclSystem, Collective, AlgoProto], LatencyBandwidth]
     size_factors: Callable[[NcclSystem, Collective, AlgoProto, int], tuple[float, float]]
     sustained_factors: Callable[[NcclSystem, Collective, AlgoProto, int], tuple[float, float]]
-    latency_of_all_hops: Callable[[NcclSystem, Collective, AlgoProto], float]
+    sustained_latency: Callable[[NcclSystem, Collective, AlgoProto], float]
     fills_buffers: bool
     run_algo_proto: Callable[[NcclSystem, Collective, AlgoProto, int], AlgoProto]
 
@@ -45,7 +45,7 @@ NCCL = CostFormulas(
     model_v2_30.cost_model,
     model_v2_30.size_factors,
     model_v2_30.size_factors,
-    model_v2_30.latency_of_all_hops,
+    model_v2_30.sustained_latency,
     True,
     lambda _system, _collective, way, _nbytes: way,
 )
@@ -55,7 +55,7 @@ RCCL = CostFormulas(
     model_rccl.cost_model,
     model_rccl.size_factors,
     model_rccl.sustained_factors,
-    lambda system, collective, way: model_rccl.cost_model(system, collective, way).latency,
+    model_rccl.sustained_latency,
     False,
     model_rccl.run_algo_proto,
 )

@@ -3,9 +3,12 @@
 Source: as `rccl_constants`. RCCL's direct kernels (DDA) and copies by copy engines, which may run a
 call of one node in place of rings, are not in this model.
 
-Shares of the bandwidth and factors for sizes serve the choice alone: LL128 has a twelfth of what it
-reaches, and a ring between nodes takes ten times as long. So predictions have RCCL's latencies, and
-the rate of the links less what the protocol adds to the bytes.
+Shares of the bandwidth, factors for sizes and 320 us for a hop of a ring between nodes serve the
+choice alone: LL128 has a twelfth of what it reaches, and such rings take ten times as long. So
+predictions have RCCL's latencies with a hop that takes no longer than a tree's, 25 us, and the rate
+of the links less what the protocol adds to the bytes. Lines through the times of rings of 4 and
+16 GiB on 2, 4 and 8 nodes of MI325X begin at 265, 224 and 628 us, those of predictions at 235, 503
+and 1,039 us (times in tests/unit/mpi_libraries/test_rccl.py).
 """
 
 from __future__ import annotations
@@ -51,35 +54,72 @@ def cost_model(
     system: NcclSystem, collective: Collective, algo_proto: AlgoProto
 ) -> LatencyBandwidth:
     """Return latency and bandwidth of one of the available pairs."""
-    tuning = TUNINGS[system.architecture]
     carried = system.ring.channels * system.ring.bw_inter
-    carried *= tuning.ratios[system.nodes > 2][algo_proto]
-    if algo_proto == AlgoProto(RING, LL) and collective.is_rooted and system.nodes == 1:
-        carried *= tuning.rooted_gain
+    carried *= _ratio(system, collective, algo_proto)
     is_ring = algo_proto.algorithm == RING
     share = system.p / ring_hops(collective, system.p) if is_ring else 0.5
-    return LatencyBandwidth(_latency(system, collective, algo_proto, tuning), carried * share)
+    return LatencyBandwidth(_latency(system, collective, algo_proto), carried * share)
 
 
-def _latency(
-    system: NcclSystem, collective: Collective, algo_proto: AlgoProto, tuning: RcclTuning
-) -> float:
-    """Return the seconds of all hops, which follow one another."""
+def _ratio(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
+    """Return the share of the rings' bandwidth that RCCL gives a pair for its choice."""
+    tuning = TUNINGS[system.architecture]
+    ratio = tuning.ratios[system.nodes > 2][algo_proto]
+    gains = algo_proto == AlgoProto(RING, LL) and collective.is_rooted and system.nodes == 1
+    return ratio * (tuning.rooted_gain if gains else 1.0)
+
+
+def _latency(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
+    """Return the seconds that RCCL counts for all hops, which follow one another."""
+    tuning = TUNINGS[system.architecture]
     base, protocol = US * BASE_LATENCY[algo_proto.protocol], algo_proto.protocol
-    inside, across = tuning.inside[algo_proto], tuning.between[algo_proto]
-    if system.ppn == 1:
-        across = tuning.between[AlgoProto(TREE, protocol)]
+    across = US * _hop_between(system, algo_proto)
     if algo_proto.algorithm == TREE:
         levels = system.nodes.bit_length() - 1
-        return base + 2 * US * ((system.ppn - 1) * inside + levels * across)
-    number = ring_hops(collective, system.p)
+        inside = US * tuning.inside[algo_proto]
+        return base + 2 * ((system.ppn - 1) * inside + levels * across)
     if collective.is_rooted:
         hops = tuning.between if system.nodes > 1 else tuning.inside
-        return base + US * number * hops[AlgoProto(TREE if protocol == SIMPLE else RING, protocol)]
-    between = ring_hops(collective, system.nodes) if system.nodes > 1 else 0
-    post = NET_OVERHEAD_S.get(system.cpu_vendor, US) * (3 if protocol == SIMPLE else 1)
-    local = max(inside * US, post) if between else inside * US
-    return base + (number - between) * local + US * between * across
+        hop = hops[AlgoProto(TREE if protocol == SIMPLE else RING, protocol)]
+        return base + US * ring_hops(collective, system.p) * hop
+    return base + _ring_hops_seconds(system, collective, protocol, across)
+
+
+def _hop_between(system: NcclSystem, algo_proto: AlgoProto) -> float:
+    """Return the microseconds that RCCL counts for a hop between nodes."""
+    alone = system.ppn == 1
+    way = AlgoProto(TREE, algo_proto.protocol) if alone else algo_proto
+    return TUNINGS[system.architecture].between[way]
+
+
+def _ring_hops_seconds(
+    system: NcclSystem, collective: Collective, protocol: str, across: float
+) -> float:
+    """Return the seconds of all hops of a ring.
+
+    across  seconds of a hop between nodes
+    """
+    inside = US * TUNINGS[system.architecture].inside[AlgoProto(RING, protocol)]
+    number, between = ring_hops(collective, system.p), 0
+    if system.nodes > 1:
+        post = NET_OVERHEAD_S.get(system.cpu_vendor, US) * (3 if protocol == SIMPLE else 1)
+        inside = max(inside, post)
+        between = ring_hops(collective, system.nodes)
+    return (number - between) * inside + between * across
+
+
+def sustained_latency(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
+    """Return the latency of predictions, in which a ring's hop between nodes is a tree's at most.
+
+    Broadcasts and reductions also pass hops inside nodes, which RCCL counts as hops between nodes.
+    """
+    protocol = algo_proto.protocol
+    if algo_proto.algorithm == TREE or system.nodes == 1:
+        return cost_model(system, collective, algo_proto).latency
+    ways = algo_proto, AlgoProto(TREE, protocol)
+    across = US * min(_hop_between(system, way) for way in ways)
+    hops = _ring_hops_seconds(system, collective, protocol, across)
+    return US * BASE_LATENCY[protocol] + hops
 
 
 def size_factors(
@@ -96,10 +136,10 @@ def size_factors(
 
 
 def sustained_factors(
-    system: NcclSystem, _collective: Collective, algo_proto: AlgoProto, _nbytes: int
+    system: NcclSystem, collective: Collective, algo_proto: AlgoProto, _nbytes: int
 ) -> tuple[float, float]:
     """Return the factors of predictions: what the links carry less what the protocol adds."""
-    ratio = TUNINGS[system.architecture].ratios[system.nodes > 2][algo_proto]
+    ratio = _ratio(system, collective, algo_proto)
     return 1.0, 1.0 / (WIRE_BYTES[algo_proto.protocol] * ratio)
 
 
@@ -108,15 +148,15 @@ def run_algo_proto(
 ) -> AlgoProto:
     """Return what RCCL runs where it expects this pair to be fastest: it sets the protocol by size.
 
-    On several nodes these are its limits of LL and LL128, on one node that of reduce-scatter.
+    On several nodes these are its limits of LL and LL128, on one node its own of LL. A size is that
+    of the buffer in allreduces, of one rank's part of it in all others.
     """
-    tuning, each = TUNINGS[system.architecture], nbytes
-    if collective.has_blocks or collective is Collective.BCAST:
-        each = nbytes // system.p
+    tuning = TUNINGS[system.architecture]
+    each = nbytes if collective is Collective.ALLREDUCE else nbytes // system.p
     protocol = algo_proto.protocol
     if system.nodes > 1 and collective in tuning.limits:
         protocol = _limited_protocol(system, collective, each, tuning)
-    elif collective is Collective.REDUCE_SCATTER and each <= tuning.scatter_limit:
+    elif system.nodes == 1 and each <= tuning.limits_inside.get(collective, -1):
         protocol = LL
     return AlgoProto(algo_proto.algorithm, protocol)
 

@@ -220,8 +220,10 @@ def _nvls_bandwidth(
     return graph.channels * min(inside, between)
 
 
-def latency_of_all_hops(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
-    """Return the seconds of a ring whose hops follow one another, also where NCCL counts one."""
+def sustained_latency(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
+    """Return the latency of predictions: rings pass all hops, also where NCCL counts one."""
+    if algo_proto.algorithm != of.RING:
+        return _latency(system, collective, algo_proto)
     inside, across = _hop_latencies(system, algo_proto)
     base = LATENCY_TABLE.base[algo_proto]
     return base + _all_hops(system, collective, algo_proto.protocol, inside, across)

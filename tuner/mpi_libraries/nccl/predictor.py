@@ -170,12 +170,9 @@ class NcclPredictor:
             NCCL_CHANNELS: model.bandwidth * of_bandwidth,
         }
         bandwidth = min(bounds.values())
-        latency = model.latency * of_latency
-        is_ring = way.algorithm == RING
-        if collective.is_rooted and is_ring:
-            latency = known.latency_of_all_hops(system, collective, way)
+        latency = known.sustained_latency(system, collective, way) * of_latency
         hops = hops_inside(system, collective, way.algorithm) * of_latency
-        copies = is_ring and not collective.is_rooted
+        copies = way.algorithm == RING and not collective.is_rooted
         return NcclTerms(
             latency - COUNTED_LAUNCH - COUNTED_HOP * hops,
             hops,

@@ -1,13 +1,13 @@
 """The constants of RCCL's tuning models, by architecture of the GPUs, in microseconds.
 
-Source: `src/graph/tuning.cc` and `src/rccl_wrap.cc` of RCCL (ROCm/rocm-systems, 03a8914 and
-006a440). Rows list LL, LL128 and Simple.
+Source: `src/graph/tuning.cc`, `src/rccl_wrap.cc` and `src/include/rccl_common.h` of RCCL
+(ROCm/rocm-systems, 03a8914, 006a440 and 00b959f). Rows list LL, LL128 and Simple.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl.constants import (
@@ -45,11 +45,11 @@ class RcclTuning:
                         on more
     tree_factors        share of it at 64 B, 128 B, 256 B, ... by protocol: powers of two
     ring_factors        the same of rings on several nodes
-    limits              sizes of LL and LL128 on several nodes by collective; of blocks, the bytes
-                        of one rank; empty: as expected
+    limits              sizes of LL and LL128 on several nodes by collective: of allreduces the
+                        bytes of the buffer, of others those of one rank; empty: as expected
+    limits_inside       bytes of one rank up to which a collective on one node is in LL
     has_ll128           whether its models of machines allow LL128
     direct_trees        whether trees have Simple on one node
-    scatter_limit       bytes per rank up to which reduce-scatter on one node is in LL
     rooted_gain         factor of LL rings of broadcast and reduce on one node
     """
 
@@ -61,7 +61,7 @@ class RcclTuning:
     limits: Mapping[Collective, tuple[Limits, Limits]]
     has_ll128: bool = True
     direct_trees: bool = False
-    scatter_limit: int = 0
+    limits_inside: Mapping[Collective, int] = field(default_factory=dict)
     rooted_gain: float = 1.0
 
 
@@ -115,7 +115,7 @@ TUNINGS = {  # by architecture: models 3 (of machines like Frontier), 5 and 6
             Collective.REDUCE: ((0, 4096), (4096, 16777216)),
             Collective.BCAST: ((0, 8192), (8192, 33554432)),
         },
-        scatter_limit=352128,
+        limits_inside={Collective.REDUCE_SCATTER: 352128},
         rooted_gain=1.65,
     ),
     "gfx950": RcclTuning(
@@ -139,7 +139,7 @@ TUNINGS = {  # by architecture: models 3 (of machines like Frontier), 5 and 6
             Collective.REDUCE: ((0, 16383), (16383, 16777216)),
             Collective.BCAST: ((0, 2048), (2048, 16777216)),
         },
-        scatter_limit=1048576,
+        limits_inside={Collective.ALLGATHER: 88448, Collective.REDUCE_SCATTER: 1048576},
         rooted_gain=1.65,
     ),
 }
