@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from tuner.machines.provenance import INCLUDED_LATENCY, SourcedValue
 from tuner.topology import NIC, Device, Link, NodeTopology
@@ -58,13 +58,25 @@ class NodeSpec:
         return NodeSpec((*self.devices, *devices), (*self.device_links, *device_links))
 
 
-def with_nics_at(node_spec: NodeSpec, places: Sequence[str], nics: int, link: LinkType) -> NodeSpec:
-    """Return a copy with `nics` NICs distributed over the places, in place of all NICs it has."""
+def with_nics_in_places(node_spec: NodeSpec, nics: int) -> NodeSpec:
+    """Return a copy with `nics` NICs, each with all links of one of the present ones.
+
+    They take their places evenly, in the order of their links. NICs of one place are not neighbours
+    in the list of devices, which gives each its leaf: all first ones precede all second ones.
+    """
+    own = node_spec.device_names(NIC)
+    ends = (end for edge in node_spec.device_links for end in (edge.a, edge.b))
+    in_order = [end for end in dict.fromkeys(ends) if end in own]
+    taken = attach_evenly([f"nic{number}" for number in range(nics)], in_order)
+    places = [place for _, place in taken]
+    turns = [places[:number].count(place) for number, place in enumerate(places)]
+    ranked = sorted(zip(turns, map(own.index, places), taken, strict=True))
     kept = tuple(device for device in node_spec.devices if device.kind != NIC)
-    known = {device.name for device in kept}
-    edges = tuple(edge for edge in node_spec.device_links if {edge.a, edge.b} <= known)
-    names = [f"nic{i}" for i in range(nics)]
-    return NodeSpec(kept, edges).with_links(
-        [DeviceLink(*ends, link) for ends in attach_evenly(names, places)],
-        [Device(name, NIC) for name in names],
-    )
+    others = tuple(edge for edge in node_spec.device_links if not {edge.a, edge.b} & set(own))
+    links = [
+        replace(edge, a=name if edge.a == place else edge.a, b=name if edge.b == place else edge.b)
+        for name, place in taken
+        for edge in node_spec.device_links
+        if place in (edge.a, edge.b)
+    ]
+    return NodeSpec(kept, others).with_links(links, [Device(one[0], NIC) for *_, one in ranked])

@@ -1,18 +1,19 @@
 """Nodes whose GPUs are joined by NVSwitches, made larger or smaller: NVLink domains.
 
 A domain is a node here. A larger one repeats all parts of the node around its NVSwitches; a smaller
-one keeps some of the GPUs, and what is beside them without crossing NVSwitches or other CPUs.
+one keeps some of the GPUs, what is beside them without crossing NVSwitches or other CPUs, and of
+the NICs the nearest ones: as many for each GPU as the node has, at least one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tuner.base.errors import InputError
 from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec
 from tuner.machines.provenance import SourcedValue
-from tuner.topology import CPU, GPU, SWITCH
+from tuner.topology import CPU, GPU, NIC, SWITCH
 
 # GB200 reaches the memory of other CPUs through the GPUs; the rate is as assumed in its file.
 CPU_RATE = SourcedValue(400e9, "B/s", "as assumed of the CPUs of a GB200 NVL72", "assumed")
@@ -31,7 +32,7 @@ def with_domain_of(node: NodeSpec, gpus: int) -> NodeSpec:
     if gpus % len(own) and len(own) % gpus:
         raise InputError(f"its NVLink domain of {len(own)} GPUs cannot be made one of {gpus}")
     if gpus < len(own):
-        return _reduced(node, set(own[:gpus]), joining)
+        return _reduced(node, own[:gpus], joining)
     return _repeated(node, gpus // len(own), joining)
 
 
@@ -72,20 +73,21 @@ def _repeated(node: NodeSpec, times: int, joining: set[str]) -> NodeSpec:
     return NodeSpec(tuple(devices), (*links, *between))
 
 
-def _reduced(node: NodeSpec, gpus: set[str], joining: set[str]) -> NodeSpec:
-    """Return some GPUs, and what is beside them."""
-    kept = set(gpus)
-    while more := set(_beside(node, kept, joining)) - kept:
-        kept |= more
-    kept |= joining
-    dropped = set(node.device_names(GPU)) - gpus
-    devices = tuple(one for one in node.devices if one.name in kept - dropped)
-    names = {device.name for device in devices}
+def _reduced(node: NodeSpec, gpus: Sequence[str], joining: set[str]) -> NodeSpec:
+    """Return some GPUs, and what is beside them, with their share of the NICs."""
+    kept = dict.fromkeys(gpus)  # from near to far
+    while more := [name for name in _beside(node, kept, joining) if name not in kept]:
+        kept |= dict.fromkeys(more)
+    own, nics = (node.device_names(kind) for kind in (GPU, NIC))
+    share = -(-len(nics) * len(gpus) // len(own))
+    dropped = {*own, *[name for name in kept if name in nics][share:]}.difference(gpus)
+    names = {*kept, *joining} - dropped
+    devices = tuple(one for one in node.devices if one.name in names)
     links = tuple(edge for edge in node.device_links if {edge.a, edge.b} <= names)
     return NodeSpec(devices, links)
 
 
-def _beside(node: NodeSpec, kept: set[str], joining: set[str]) -> Iterator[str]:
+def _beside(node: NodeSpec, kept: Collection[str], joining: set[str]) -> Iterator[str]:
     """Yield the neighbours of devices but for those across NVSwitches and between CPUs."""
     for edge in node.device_links:
         if edge.link_type.kind != "socket" and not {edge.a, edge.b} & joining:

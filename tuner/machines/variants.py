@@ -11,7 +11,7 @@ from tuner.machines.catalog import known_gpus, known_parts
 from tuner.machines.fabric_shapes import LEAF_PORTS, ShapedNodes, shaped_fabric
 from tuner.machines.gpus import GpuSpec, find_gpu
 from tuner.machines.machine_spec import Machine, MachineSpec, PathKey, build_machine
-from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec, with_nics_at
+from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec, with_nics_in_places
 from tuner.machines.nvlink_domains import with_domain_of
 from tuner.machines.provenance import SourcedPathCost, SourcedValue
 from tuner.machines.sourced_fields import SourcedReader
@@ -68,16 +68,19 @@ def with_taper(machine_: Machine, ratio: float) -> Machine:
 
 
 def with_nics(machine_: Machine, nics: int) -> Machine:
-    """Return the machine with `nics` NICs per node, distributed over the places of the old NICs."""
+    """Return the machine with `nics` NICs per node, distributed over the places of its own.
+
+    A place is all links of a NIC: to its GPU, its CPU or its PCIe switch.
+    """
     design = _require_spec(machine_)
     if not 1 <= nics <= MAX_NICS:
         raise InputError(f"a node has 1 to {MAX_NICS} NICs, not {nics}")
-    names = set(design.node_spec.device_names(NIC))
-    old = [edge for edge in design.node_spec.device_links if edge.a in names]
-    if not old:
+    own = len(design.node_spec.device_names(NIC))
+    if not own:
         raise InputError(f"{design.name} has no NICs whose places others could take")
-    places = list(dict.fromkeys(edge.b for edge in old))
-    inside = with_nics_at(design.node_spec, places, nics, old[0].link_type)
+    if nics == own:
+        return machine_
+    inside = with_nics_in_places(design.node_spec, nics)
     return _rebuild(machine_, replace(design, node_spec=inside, accuracy={}))
 
 
@@ -137,38 +140,42 @@ def with_nvlink_domain(machine_: Machine, gpus: int) -> Machine:
 def with_pcie(machine_: Machine, generation: int) -> Machine:
     """Return the machine with PCIe of another generation, x16 where it has x16.
 
-    The rate of each of its links, and of messages over them, changes as that of the generations
-    does. A machine of the generation stays as it is.
+    Each PCIe link of the node, and messages over those of GPUs, change from the rate that they have
+    as x16 does from the generation nearest to that rate. Links of the generation stay as they are.
     """
     design = _require_spec(machine_)
     if design.gpu is None:
         raise InputError(f"{design.name} has no GPUs whose PCIe could have another generation")
-    old, wanted = design.gpu, PCIE_RATES[generation]
-    own = min(PCIE_RATES.values(), key=lambda one: abs(math.log(one.value / old.pcie_rate.value)))
-    if own == wanted:
+    links = tuple(_with_generation(edge, generation) for edge in design.node_spec.device_links)
+    if links == design.node_spec.device_links:
         return machine_
-    factor, source = wanted.value / own.value, wanted.source
-    links = tuple(
-        replace(edge, link_type=_faster_link(edge.link_type, factor, source))
-        if edge.link_type.kind == PCIE
-        else edge
-        for edge in design.node_spec.device_links
-    )
-    rate = SourcedValue(old.pcie_rate.value * factor, "B/s", source, wanted.certainty)
-    new = replace(old, pcie_rate=rate)
+    new = replace(design.gpu, pcie_rate=_pcie_rate(design.gpu.pcie_rate, generation))
     changed = replace(
         design,
         gpu=new,
         node_spec=NodeSpec(design.node_spec.devices, links),
-        paths=_scale_paths(design.paths, old, new),
+        paths=_scale_paths(design, new),
         accuracy={},
     )
     return _rebuild(machine_, changed)
 
 
-def _faster_link(link: LinkType, factor: float, source: str) -> LinkType:
-    told = f"{link.rate.source}; times {factor:.3g}: {source}"
-    return replace(link, rate=SourcedValue(link.rate.value * factor, "B/s", told, "computed"))
+def _with_generation(edge: DeviceLink, generation: int) -> DeviceLink:
+    if edge.link_type.kind != PCIE:
+        return edge
+    rate = _pcie_rate(edge.link_type.rate, generation)
+    return replace(edge, link_type=replace(edge.link_type, rate=rate))
+
+
+def _pcie_rate(rate: SourcedValue, generation: int) -> SourcedValue:
+    """Return the rate of a PCIe link of another generation than that nearest to its rate."""
+    own = min(PCIE_RATES.values(), key=lambda one: abs(math.log(one.value / rate.value)))
+    wanted = PCIE_RATES[generation]
+    if own == wanted:
+        return rate
+    factor = wanted.value / own.value
+    told = f"{rate.source}; times {factor:.3g}: {wanted.source}"
+    return SourcedValue(rate.value * factor, "B/s", told, "computed")
 
 
 def with_gpu(machine_: Machine, product: str) -> Machine:
@@ -197,7 +204,7 @@ def with_gpu(machine_: Machine, product: str) -> Machine:
         gpu=new,
         node_spec=_replace_gpus(design.node_spec, old, new),
         capabilities=offers,
-        paths=_scale_paths(design.paths, old, new),
+        paths=_scale_paths(design, new),
         reduction={**design.reduction, "cuda": new.reduction},
         accuracy={},
         nccl={},
@@ -257,23 +264,29 @@ def _link(edge: DeviceLink, gpus: set[str], old: GpuSpec, new: GpuSpec) -> Devic
     return DeviceLink(edge.a, edge.b, replace(edge.link_type, rate=rate), count)
 
 
-def _scale_paths(
-    paths: Mapping[PathKey, SourcedPathCost], old: GpuSpec, new: GpuSpec
-) -> dict[PathKey, SourcedPathCost]:
-    """Return the costs with the rates of paths that end at GPUs scaled by what limits them."""
+def _scale_paths(design: MachineSpec, new: GpuSpec) -> dict[PathKey, SourcedPathCost]:
+    """Return the costs with the rates of paths that end at GPUs scaled by what limits them.
+
+    Host memory is reached over PCIe, if not over links of GPUs to CPUs, which stay as they are.
+    """
+    old, inside = design.gpu, design.node_spec
+    assert old is not None
     pcie = new.pcie_rate.value / old.pcie_rate.value
     links = (
         new.links * new.link_rate.value / (old.links * old.link_rate.value) if old.links else 1.0
     )
     memory = new.memory_rate.value / old.memory_rate.value
+    beside_cpus = any(_is_chip_to_chip(edge, inside) for edge in inside.device_links)
     factors = {
         (NVLINK, CUDA): links,
         (PCIE, CUDA): pcie,
-        ("staging", CUDA): pcie,
+        ("staging", CUDA): 1.0 if beside_cpus else pcie,
         ("self", CUDA): memory,
         (SAME_GPU, CUDA): memory,
     }
-    return {key: _scale_rates(costs, factors.get(key, 1.0), new) for key, costs in paths.items()}
+    return {
+        key: _scale_rates(costs, factors.get(key, 1.0), new) for key, costs in design.paths.items()
+    }
 
 
 def _scale_rates(costs: SourcedPathCost, factor: float, new: GpuSpec) -> SourcedPathCost:

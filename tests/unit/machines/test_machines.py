@@ -376,6 +376,43 @@ def test_other_numbers_of_nics() -> None:
         assert len(changed.topology.nodes) == 4
 
 
+def nic_ends(machine: Machine) -> dict[str, set[str]]:
+    """Return what each NIC is linked to, in the order of the ports."""
+    found: dict[str, set[str]] = {
+        device.name: set() for device in inside(machine).devices if device.kind == "nic"
+    }
+    for link in inside(machine).links:
+        if link.source in found:
+            found[link.source].add(link.target)
+    return found
+
+
+def test_a_nic_in_the_place_of_another_has_all_its_links() -> None:
+    """Two dies of an MI250X and the CPU on Frontier, a GPU and its CPU in GB300 NVL72."""
+    assert with_nics(preset("frontier", 2), 4) == preset("frontier", 2)
+    few = nic_ends(with_nics(preset("frontier", 2), 2))
+    assert few == {"nic0": {"gpu0", "gpu1", "cpu0"}, "nic1": {"gpu4", "gpu5", "cpu0"}}
+    more = nic_ends(with_nics(preset("frontier", 2), 8))
+    assert more["nic0"] == more["nic1"] == {"gpu0", "gpu1", "cpu0"}
+    rack = with_nics(preset("gb300-nvl72", 2), 36)
+    half = nic_ends(rack)
+    assert half["nic1"] == {"gpu2", "cpu1"}
+    # of the four rails, each one NIC of every tray, two are left, on a leaf each
+    assert list(half)[:2] == ["nic0", "nic2"]
+    leaves = {link.source: link.target for link in rack.topology.links}
+    first = {leaves[f"node0.nic{number}"] for number in range(0, 36, 2)}
+    assert len(first) == 1
+    assert leaves["node0.nic1"] not in first
+
+
+def test_gpus_without_a_nic_send_through_their_cpu() -> None:
+    machine = with_nics(preset("frontier", 2), 2)
+    interior = inside(machine)
+    number = {device.name: i for i, device in enumerate(interior.devices)}
+    route = interior.routes[number["gpu2"], number["nic0"]]
+    assert [interior.links[i].target for i in route if i >= 0] == ["cpu0", "nic0"]
+
+
 def test_other_tapers_and_numbers_of_nodes() -> None:
     machine = preset("summit", 72)
     up = {
