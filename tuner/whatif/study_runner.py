@@ -9,10 +9,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError, TunerError
+from tuner.machines import Machine
 from tuner.machines.model_accuracy import NCCL, SIMULATION, SizedCall
 from tuner.prediction.call_candidates import is_run_by_nccl
 from tuner.prediction.ordering import rounded_seconds
-from tuner.whatif.axes import MACHINE_AXES, NODE_LINK_AXES, UPLINK_AXES
+from tuner.whatif.axes import MACHINE_AXES, MACHINE_AXIS, NODE_LINK_AXES, UPLINK_AXES
 from tuner.whatif.break_even import with_break_even
 from tuner.whatif.executors import Executor, run_serial
 from tuner.whatif.library_default import title_of_default
@@ -112,18 +113,28 @@ def run_study(
 
 
 def _accuracy(study: Study, points: Sequence[StudyPoint]) -> str:
-    """Return how far predictions were off on the machine; "" for costs that were measured on it."""
+    """Return how far predictions were off on the machines; "" for costs that were measured."""
     if study.calibration is not None:
         return ""
-    models = {one.predicted_by for point in points for one in point.candidates}
-    calls = {
-        SizedCall(point.collective, int(point.axis_values["nodes"]), point.nbytes): None
+    return " ".join(_accuracy_on(machine, study, points) for machine in study.all_machines)
+
+
+def _accuracy_on(machine: Machine, study: Study, points: Sequence[StudyPoint]) -> str:
+    """Return how far predictions of the calls on one machine, on its nodes, were off."""
+    own = [
+        point
         for point in points
+        if point.axis_values.get(MACHINE_AXIS, machine.name) == machine.name
+    ]
+    models = {one.predicted_by for point in own for one in point.candidates}
+    calls = {
+        SizedCall(
+            point.collective, int(study.with_shape(point.axis_values)["nodes"]), point.nbytes
+        ): None
+        for point in own
     }
     changed = not OTHER_MACHINES.isdisjoint(study.axes)
-    return " ".join(
-        machine.accuracy_sentence(models, calls, changed=changed) for machine in study.all_machines
-    )
+    return machine.accuracy_sentence(models, calls, changed=changed)
 
 
 def _machine_values(study: Study, points: Sequence[StudyPoint]) -> Iterator[MachineValue]:

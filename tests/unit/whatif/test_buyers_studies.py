@@ -242,16 +242,17 @@ def test_pcie() -> None:
 
 
 def test_dragonfly_or_fat_tree() -> None:
-    """A ring keeps to neighbours: a torus alone has fewer links at a node than it has NICs.
+    """A ring keeps to neighbours, to which a torus alone has one route.
 
-    The six links of a router of 4 x 4 x 8, each as one NIC, carry the eight flows to the next node.
+    A link of its routers of 4 x 4 x 8, as wide as one NIC, carries all eight flows to the next
+    node.
     """
     result = answer("fabric")
     rails, tree, dragonfly, torus = result.points
     assert rails.best.seconds == tree.best.seconds == dragonfly.best.seconds
     assert rails.limits == tree.limits == dragonfly.limits == (NICS,)
     assert torus.limits == (SWITCH_LINKS,)
-    assert torus.rates[SWITCH_LINKS] == pytest.approx(6 / 8 * NDR * 1e9)
+    assert torus.rates[SWITCH_LINKS] == pytest.approx(NDR / 8 * 1e9)
     require_one_story(result)
 
 
@@ -297,6 +298,23 @@ def test_machines_are_compared_on_as_many_ranks() -> None:
     assert four.best.seconds == alone.points[0].best.seconds
     assert result.topology == "dgx-h100, sierra"
     require_one_story(result)
+
+
+def test_accuracies_are_of_the_nodes_that_each_machine_has() -> None:
+    """One rack of 72 GPUs is nine nodes of eight, and times were compared on one node."""
+    result = run(
+        topology=["preset:gb200-nvl72", "preset:dgx-h100"],
+        collectives=["allgather"],
+        algorithms=["nccl_ring"],
+        sizes=[1 << 20],
+        vary={"nodes": [1]},
+        limits=False,
+    )
+    rack, nodes = result.accuracy.split("Accuracy: ")[1:]
+    assert rack.startswith("on gb200-nvl72 times of NCCL were off by")
+    assert "9 nodes" not in rack
+    assert nodes.startswith("on dgx-h100 times of NCCL were not compared")
+    assert "for 9 nodes" in nodes
 
 
 def test_machines_without_gpus_have_the_ranks_that_are_stated() -> None:
@@ -376,6 +394,25 @@ def test_a_domain_has_the_parts_of_its_gpus(name: str, gpus: int) -> None:
     assert bricks.count(18) == gpus
 
 
+@pytest.mark.parametrize(
+    ("name", "gpus", "nics"),
+    [
+        ("dgx-h100", 1, 1),
+        ("dgx-h100", 2, 2),
+        ("gb300-nvl72", 1, 1),
+        ("dgx-2", 8, 4),
+        ("dgx-2", 1, 1),
+    ],
+)
+def test_a_small_domain_has_the_nics_of_its_gpus(name: str, gpus: int, nics: int) -> None:
+    """A NIC for each H100 and B300, one for two V100: those next to them, one at least."""
+    inside = with_nvlink_domain(preset(name, 2), gpus).topology.nodes[0].node_topology
+    assert inside is not None
+    assert [one.name for one in inside.devices if one.kind == NIC] == [
+        f"nic{number}" for number in range(nics)
+    ]
+
+
 def capacity_between_switches(machine: Machine) -> float:
     """Return the bytes per second of all links between switches, in both directions."""
     ports = set(machine.topology.ports)
@@ -418,6 +455,26 @@ def test_pcie_of_the_own_generation_changes_nothing() -> None:
     sixth = 52e9 * 96 / 51  # of 52 GB/s in the file, by the rates of the generations
     (rate,) = {link.capacity for link in inside.links if link.kind == PCIE}
     assert rate == pytest.approx(sixth)
+
+
+def test_each_pcie_link_changes_from_its_own_generation() -> None:
+    """The B300 of GB300 NVL72 have NICs on PCIe 6.0, which reach the CPUs over 5.0.
+
+    Memory of the CPUs is reached over NVLink, which stays as it is.
+    """
+    own = preset("gb300-nvl72", 2)
+    for generation, rate in ((5, 51e9), (6, 96e9), (4, 26.3e9)):
+        changed = with_pcie(own, generation)
+        inside = changed.topology.nodes[0].node_topology
+        assert inside is not None
+        rates = [link.capacity for link in inside.links if link.kind == PCIE]
+        assert rates == pytest.approx([rate] * len(rates))
+        staging = ("staging", "cuda")
+        assert changed.calibration.paths[staging] == own.calibration.paths[staging]
+    slow = with_pcie(preset("dgx-h100", 2), 4).calibration.path_cost("staging", "cuda")
+    usual = preset("dgx-h100", 2).calibration.path_cost("staging", "cuda")
+    ratio = slow.segments[0].beta.value / usual.segments[0].beta.value
+    assert ratio == pytest.approx(51 / 26.3)
 
 
 @pytest.mark.parametrize(
