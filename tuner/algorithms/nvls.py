@@ -27,6 +27,7 @@ from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, make_schedule
 
 ALLREDUCE = Collective.ALLREDUCE
 CHUNK_BYTES = 1 << 17  # NCCL's chunk for NVLS
+ONE_GROUP = 0  # stands for all ranks
 
 
 def group_multicast(levels: Hierarchy) -> Hops:
@@ -121,16 +122,21 @@ def _reduce_then_broadcast(
     return replace(made, in_network=True)
 
 
-@algorithm(ALLREDUCE, "nvls", requires="gpu nvswitch_reduction one_node")
-def nvls_allreduce(p: int, nbytes: int, segment: int = CHUNK_BYTES) -> Schedule:
-    """Reduce each rank's part in the NVSwitch and multicast the result (NCCL's NVLS).
+@algorithm(ALLREDUCE, "nvls", requires="gpu nvswitch_reduction joined_by_switches")
+def nvls_allreduce(
+    p: int, nbytes: int, group: int = ONE_GROUP, segment: int = CHUNK_BYTES
+) -> Schedule:
+    """Reduce each rank's part in NVSwitches and multicast the result (NCCL's NVLS).
 
-    For ranks behind one NVSwitch. Results of a segment are multicast while the next one is reduced.
+    Network switches reduce between nodes, if there are several. Results of a segment are multicast
+    while the next one is reduced.
 
-    Cost: (S + 1) (alpha + m/S (beta + gamma/p)), S segments per part
+    Cost: (S + 1) (alpha + m/S (beta + gamma/p)), S segments per part, on one node; on several at
+    most (S + 4) (2 alpha + 2 m/S (beta + gamma))
     Source: NCCL, src/device/all_reduce.h (NVLS)
     """
-    return _reduce_then_broadcast(p, nbytes, p, segment, group_multicast, leader_double_tree)
+    ranks = group or p
+    return _reduce_then_broadcast(p, nbytes, ranks, segment, group_multicast, leader_multicast)
 
 
 def _all_pairs(p: int) -> tuple[IntArray, IntArray]:

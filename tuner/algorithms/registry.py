@@ -27,11 +27,14 @@ REQUIREMENTS: Mapping[str, str] = {  # what algorithms may require of the machin
     "switch_reduction": "network switches that reduce",
     "nvswitch_reduction": "NVSwitches that reduce",
     "one_node": "all ranks on one node",
+    "joined_by_switches": "switches that reduce between all ranks",
     "two_levels": "several ranks on each of several nodes",
 }
 REQUIREMENT_HINTS: Mapping[str, str] = {  # how to meet a requirement
     "gpu": "ask for memory cuda, on a machine with GPUs",
     "one_node": "take one node, or another algorithm",
+    "joined_by_switches": "take one node, or a network with `offers: [switch_reduction]` and"
+    " several ranks on each node",
     "two_levels": "take more nodes and ranks per node, or another algorithm",
 }
 
@@ -147,7 +150,14 @@ def available_capabilities(
     on_gpus                 whether the buffers are in GPU memory
     nodes, ppn              number of nodes, and of ranks on each
     """
-    of_the_call = {"gpu": on_gpus, "one_node": nodes == 1, "two_levels": min(nodes, ppn) > 1}
+    two_levels = min(nodes, ppn) > 1
+    of_the_call = {
+        "gpu": on_gpus,
+        "one_node": nodes == 1,
+        "two_levels": two_levels,
+        "joined_by_switches": nodes == 1
+        or (two_levels and "switch_reduction" in network_capabilities),
+    }
     return frozenset(network_capabilities) | {need for need, there in of_the_call.items() if there}
 
 

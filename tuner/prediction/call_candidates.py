@@ -38,14 +38,15 @@ PARAM_VALUES: Mapping[str, tuple[int, ...]] = {  # tried besides an algorithm's 
     "leaders": (4,),
     "requests": (8,),
 }
-SHARES_PARAM: Mapping[str, str] = {  # number of shares of the message, each of which is segmented
-    "segmented_ring": "p",
-    "nvls": "p",
-    "nvls_tree": "group",
-    "collnet_direct": "group",
-    "collnet_chain": "group",
-    "nccl_ring": "channels",
-    "nccl_tree": "channels",
+# Number of shares of the message, each of which is segmented: the first of these that is given
+SHARES_PARAMS: Mapping[str, tuple[str, ...]] = {
+    "segmented_ring": ("p",),
+    "nvls": ("group", "p"),
+    "nvls_tree": ("group",),
+    "collnet_direct": ("group",),
+    "collnet_chain": ("group",),
+    "nccl_ring": ("channels",),
+    "nccl_tree": ("channels",),
 }
 EXTRAPOLATION_RANKS = (16, 32)  # rank counts from which numbers of transfers are extrapolated
 
@@ -95,13 +96,14 @@ def list_candidates(
     Algorithms in `of_nccl` are yielded without parameters: NCCL decides about them.
 
     Two-level algorithms are offered for several nodes, with the ranks of a node as the group; where
-    each node has one rank, with the algorithm's own default group.
+    each node has one rank, with the algorithm's own default group. One whose default group is all
+    ranks (0) is offered for one node, too, without the parameter.
     """
     for name in names:
         entry = algorithms.describe(collective, name)
         if name in of_nccl:
             yield Candidate(name, {})
-        elif nodes > 1 or "group" not in entry.params:
+        elif nodes > 1 or not entry.params.get("group"):
             for shape in _param_sets(entry, nodes, ppn):
                 for segment in _segments(entry, shape, nodes * ppn, nbytes):
                     yield make_candidate(collective, name, {**shape, **segment})
@@ -110,7 +112,7 @@ def list_candidates(
 def _param_sets(entry: Algorithm, nodes: int, ppn: int) -> Iterator[dict[str, int]]:
     """Yield the combinations of all parameters but the segment."""
     known, p = entry.params, nodes * ppn
-    names = [name for name in known if name != "segment"]
+    names = [name for name in known if name != "segment" and (nodes > 1 or name != "group")]
     group = known.get("group", 1) if ppn == 1 and not is_in_network(entry) else ppn
     values = []
     for name in names:
@@ -172,7 +174,9 @@ def make_candidate(collective: Collective, algorithm: str, params: Mapping[str, 
 def segment_count(algorithm: str, params: Mapping[str, int], p: int, nbytes: int) -> int:
     """Return the number of segments: besides p and parameters all that a schedule depends on."""
     segment = params.get("segment", 0)
-    shares = {"p": p, **params}.get(SHARES_PARAM.get(algorithm, ""), 1)
+    given = {"p": p, **params}
+    named = SHARES_PARAMS.get(algorithm, ())
+    shares = next((given[name] for name in named if given.get(name)), 1)
     return max(1, -(-nbytes // shares // segment)) if segment else 1
 
 

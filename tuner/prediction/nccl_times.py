@@ -39,13 +39,16 @@ EXPLAINED_NOTE = (
 )
 
 
-def nccl_note(names: Collection[str], *, simulates: bool) -> str:
-    """Return a note on the algorithms of NCCL among `names`, which have predicted times.
+def nccl_note(calls: Collection[tuple[str, int]], *, simulates: bool) -> str:
+    """Return a note on the algorithms of NCCL in some calls, which have predicted times.
 
+    calls       algorithms, also of others, and the nodes on which they run
     simulates   whether other algorithms beside them are simulated
     """
-    own = [name for name in NCCL_NAMES if name in names]
+    own = [name for name in NCCL_NAMES if any(name == algorithm for algorithm, _ in calls)]
     collnet = [name for name in own if name.startswith("collnet")]
+    if any(name == "nvls" and nodes > 1 for name, nodes in calls):
+        collnet.append("nvls on several nodes")
     note = (
         f"Times of {', '.join(own)} are predicted from the cost model of NCCL"
         f" {nccl.CURRENT_VERSION}, on AMD's GPUs of RCCL, as in `tuner nccl estimate`"
@@ -90,9 +93,13 @@ class NcclTimes:
         collnet = SWITCH_REDUCTION in placement.topology.capabilities
         self._predictor = nccl.NcclPredictor(placement, collnet, latency_factor, rate_factor)
 
-    def algorithms(self, collective: Collective) -> tuple[str, ...]:
-        """Return the registered algorithms that NCCL has for a collective on these GPUs."""
-        there = {way.algorithm for way in self._predictor.algo_protos(collective)}
+    def algorithms(self, collective: Collective, *, collnet: bool = True) -> tuple[str, ...]:
+        """Return the registered algorithms that NCCL has for a collective on these GPUs.
+
+        collnet     with those in which the network's switches reduce
+        """
+        predictor = self._predictor if collnet else self._by_itself
+        there = {way.algorithm for way in predictor.algo_protos(collective)}
         return tuple(name for name, own in NCCL_NAMES.items() if own in there)
 
     def seconds(self, collective: Collective, name: str, nbytes: int) -> float:
@@ -110,7 +117,7 @@ class NcclTimes:
 
         By itself it does not let the network's switches reduce.
         """
-        expected = nccl.estimate_times(self._own_system, collective, max(1, nbytes))
+        expected = self._by_itself.expected_seconds(collective, max(1, nbytes))
         offered = {NCCL_NAMES[name]: name for name in names}
         own = [way for way in expected if way.algorithm in offered]
         best = min(own, key=lambda way: expected[way], default=None)
@@ -124,9 +131,9 @@ class NcclTimes:
         return self._predictor.run_algo_proto(collective, best, nbytes)
 
     @cached_property
-    def _own_system(self) -> nccl.NcclSystem:
-        """Return the hardware as NCCL sees it by itself."""
-        return nccl.nccl_system_of(self._placement)
+    def _by_itself(self) -> nccl.NcclPredictor:
+        """A predictor of NCCL without switches of the network that reduce."""
+        return nccl.NcclPredictor(self._placement)
 
 
 def nccl_times(

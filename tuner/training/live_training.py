@@ -26,7 +26,7 @@ from tuner.training.call_times import AlgorithmPolicy
 from tuner.training.iteration import PredictedIteration, predict_iteration
 from tuner.training.memory_need import activation_warning, require_memory
 from tuner.training.perfetto_trace import trace_text
-from tuner.training.policies import FastestKnown, NcclChoice, plain_algorithms
+from tuner.training.policies import FastestKnown, NcclChoice
 from tuner.training.scaling import ExplainedIteration, counted_unit, model_record, point_record
 from tuner.training.search import describe_settings, setting_grid, with_settings
 from tuner.training.server_load import assumed_rate_warning, server_load
@@ -204,7 +204,7 @@ class LiveTraining:
         of_nccl = times.nccl(times.world)
         if of_nccl:
             yield DEFAULT
-            yield from plain_algorithms(of_nccl, Collective.ALLREDUCE)
+            yield from of_nccl.algorithms(Collective.ALLREDUCE, collnet=False)
         yield BEST
 
     def _variants(self) -> Iterator[Variant]:

@@ -24,14 +24,12 @@ from tuner.mpi_libraries.default_algorithms import (
 )
 from tuner.mpi_libraries.nccl.names import POINT_TO_POINT
 from tuner.prediction.call_candidates import estimate_transfers
-from tuner.prediction.nccl_times import NcclTimes
 from tuner.prediction.ordering import rounded_seconds
 from tuner.topology import CONFIGURED_CAPABILITIES, CUDA
 from tuner.training.call_times import PART, AlgorithmPolicy, CallTimes, TimedAlgorithm, part_of
 from tuner.training.groups import Call
 from tuner.whatif.table_regret import look_up_exported
 
-COLLNET = "collnet"  # begins the names of NCCL's algorithms that need SWITCH_REDUCTION
 SIMPLE = ("ring", "recursive_doubling", "binomial", "pipeline")
 FEW_RANKS = 16  # of a group up to which all candidates are simulated at all sizes
 FEW_NODES = 16  # most nodes that are simulated to compare candidates
@@ -62,7 +60,7 @@ class NcclChoice:
             return FastestKnown((POINT_TO_POINT[collective],)).choose(call, times)
         if of_nccl is None and times.memory == CUDA and call.group != times.world:
             return FastestKnown(SIMPLE).choose(call, times)
-        known = plain_algorithms(of_nccl, collective) if of_nccl else ()
+        known = of_nccl.algorithms(collective, collnet=False) if of_nccl else ()
         if of_nccl is None or not known:
             raise InputError(
                 f"what runs {collective} by default here is not known: write `algorithms: best`,"
@@ -100,7 +98,7 @@ class FastestKnown:
         of_nccl, collective = times.nccl(call.group), Collective(call.operation)
         if of_nccl is None:
             return
-        for name in plain_algorithms(of_nccl, collective):
+        for name in of_nccl.algorithms(collective, collnet=False):
             if not self.names or name in self.names:
                 yield TimedAlgorithm(name, of_nccl.seconds(collective, name, call.nbytes))
 
@@ -215,11 +213,6 @@ def _timed_choice(call: Call, choice: AlgorithmChoice, times: CallTimes) -> Time
         seconds = predictor.seconds(collective, choice, call.nbytes)
         return TimedAlgorithm(choice.algorithm, seconds)
     return TimedAlgorithm(str(choice), times.simulated(call, choice), choice)
-
-
-def plain_algorithms(of_nccl: NcclTimes, collective: Collective) -> tuple[str, ...]:
-    """Return NCCL's algorithms for a collective that need nothing of the network's switches."""
-    return tuple(name for name in of_nccl.algorithms(collective) if not name.startswith(COLLNET))
 
 
 def _size_nearby(nbytes: int, power: int) -> int:

@@ -97,16 +97,17 @@ class LiveStudy:
     def outline(self) -> dict[str, Any]:
         """Return what is known before anything is priced, as JSON data."""
         study, (at,), points = self.study, self.study.grid, self.plan.points
+        nodes = int(at["nodes"])
         of_nccl = {name for point in points for name in point.of_nccl}
         simulates = any(not self._is_of_nccl(task) for task in self.plan.tasks)
         models = {*([NCCL] if of_nccl else []), *([SIMULATION] if simulates else [])}
-        calls = [SizedCall(study.collectives[0], int(at["nodes"]), size) for size in study.sizes]
+        calls = [SizedCall(study.collectives[0], nodes, size) for size in study.sizes]
         changed = not OTHER_MACHINES.isdisjoint(study.axes)
         resources = studied_resources(self.evaluator.machine(0), bool(of_nccl))
         too_long = self.names(set(range(len(self.plan.tasks))).difference(self.order(())))
         return {
             "machine": study.topology.name,
-            "nodes": int(at["nodes"]),
+            "nodes": nodes,
             "ppn": int(at["ppn"]),
             "memory": str(at["memory"]),
             "collective": study.collectives[0].value,
@@ -117,7 +118,9 @@ class LiveStudy:
             "resources": {name: RESOURCE_NAMES[name] for name in resources},
             "skipped": sorted({*too_long, *(name for one in points for name in one.skipped)}),
             "cautions": [text for text in _cautions(study) if text],
-            "notes": [nccl_note(of_nccl, simulates=simulates)] if of_nccl else [],
+            "notes": [nccl_note({(name, nodes) for name in of_nccl}, simulates=simulates)]
+            if of_nccl
+            else [],
             "accuracy": study.machine.accuracy_sentence(models, calls, changed=changed),
             "median_errors": study.machine.median_errors(),
         }

@@ -91,7 +91,11 @@ def test_needs_and_flags() -> None:
         made = built(collective, name, 8)
         assert made.in_network == ((collective, name) in IN_NETWORK)
         assert algorithms.describe(collective, name).requires == {
-            "nvls": ("gpu", "nvswitch_reduction", "one_node"),
+            "nvls": (
+                "gpu",
+                "nvswitch_reduction",
+                "joined_by_switches" if collective is ALLREDUCE else "one_node",
+            ),
             "nvls_tree": ("gpu", "nvswitch_reduction", "two_levels"),
             "collnet_direct": ("gpu", "switch_reduction", "two_levels"),
             "collnet_chain": ("gpu", "switch_reduction", "two_levels"),
@@ -158,6 +162,12 @@ def test_nvls_takes_one_message_in_and_one_out_per_rank() -> None:
     assert {(d, c) for d, c in zip(first.dst.tolist(), first.dst_chunk.tolist(), strict=True)} == {
         (rank, rank) for rank in range(8)
     }
+
+
+def test_nvls_of_several_nodes_reduces_in_the_switches_between_them() -> None:
+    """Four nodes of four: three ranks to each leader, and three leaders to one, and back."""
+    made = built(ALLREDUCE, "nvls", 16, group=4, segment=0)
+    assert [len(r) for r in made.rounds()] == [4 * 12, 4 * 3, 4 * 3, 4 * 12]
 
 
 def test_pat_is_logarithmic_and_its_messages_are_bounded() -> None:
@@ -235,6 +245,8 @@ def test_costs_are_at_most_those_of_the_formulas(p: int) -> None:
     assert tree <= (s + 2 * hops) * (2 * a + 2 * SIZE * (2 * BETA + GAMMA) / s)
     nvls_tree = simulated(ALLREDUCE, "nvls_tree", p, 4, group=4)
     assert nvls_tree <= (s + 4 * log2(nodes) + 1) * (2 * a + 1.75 * each)
+    nvls = simulated(ALLREDUCE, "nvls", p, 4, group=4)
+    assert nvls <= (s + 4) * (2 * a + 2 * each)
     for name in ("collnet_direct", "collnet_chain"):
         found = simulated(ALLREDUCE, name, p, 4, group=4)
         assert found <= (s + 2 * 4) * (2 * a + 2 * each)

@@ -113,7 +113,7 @@ def test_a_named_algorithm_without_variants_has_its_own_parameters(
         (
             FLAT + GPUS + "offers: [nvswitch_reduction]",
             "--algorithm nvls --memory cuda --ppn 4",
-            "needs all ranks on one node",
+            "needs switches that reduce between all ranks: take one node, or a network with",
         ),
         (
             FLAT + GPUS + "offers: [nvswitch_reduction]",
@@ -142,6 +142,21 @@ def test_what_a_machine_offers_is_listed(flat: Path, capsys: pytest.CaptureFixtu
     two = {r["algorithm"] for r in simulated(capsys, flat, *words, "--ranks", "8")}
     assert "nvls_tree" in two
     assert "nvls" not in two
+
+
+def test_nvls_is_one_answer_where_the_network_reduces(capsys: pytest.CaptureFixture[str]) -> None:
+    """With SHARP, NCCL chooses it on 32 nodes, and simulations have its time there."""
+    call = ["--topology", "preset:dgx-h100:32", "--ppn", "8", "--sizes", "64MiB"]
+    call += ["--collective", "allreduce"]
+    main(["nccl", "estimate", *call, "--collnet", "--json"])
+    (chosen,) = [one for one in json.loads(capsys.readouterr().out) if one["chosen"]]
+    assert chosen["algorithm"] == "nvls"
+    main(["simulate", *call, "--algorithm", "nvls", "--json"])
+    (one,) = json.loads(capsys.readouterr().out)
+    assert one["seconds"] == pytest.approx(chosen["predicted_seconds"], rel=1e-9)
+    main(["simulate", *call, "--algorithm", "nvls"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "NCCL uses nvls on several nodes only with NCCL_COLLNET_ENABLE=1 and SHARP" in said
 
 
 def test_host_memory_needs_no_price_where_no_message_is_there(

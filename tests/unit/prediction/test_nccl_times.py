@@ -89,6 +89,15 @@ def test_estimate_prediction_and_study_agree(
     assert len(predicted) == len(studied) == len(own) * len(SIZES)
 
 
+def test_what_needs_the_switches_of_the_network_can_be_left_out() -> None:
+    times = nccl_times(Placement.block(preset("dgx-h100", 4).topology, 8), CUDA)
+    assert times is not None
+    every = set(times.algorithms(Collective.ALLREDUCE))
+    plain = set(times.algorithms(Collective.ALLREDUCE, collnet=False))
+    assert plain == {"nccl_ring", "nccl_tree", "nvls_tree"}
+    assert every - plain == {"nvls", "collnet_direct", "collnet_chain"}
+
+
 def test_a_study_of_some_algorithms_tells_what_nccl_chooses_by_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,7 +135,8 @@ def test_what_nccl_chooses_by_itself_is_part_of_a_study(
     names = said.partition("Times of ")[2].partition(" are predicted")[0]
     assert set(names.split(", ")) == predicted > {"nccl_ring", "collnet_chain"}
     assert (
-        "NCCL uses collnet_direct, collnet_chain only with NCCL_COLLNET_ENABLE=1 and SHARP" in said
+        "NCCL uses collnet_direct, collnet_chain, nvls on several nodes only with"
+        " NCCL_COLLNET_ENABLE=1 and SHARP" in said
     )
 
 

@@ -269,7 +269,7 @@ def test_reductions_on_the_way_are_for_gpus_that_are_behind_such_switches() -> N
     asked_for: dict[str, Any] = {"preset": "dgx-h100", "nodes": 2}
     assert offered("host", 1, 8) == set()
     assert offered("cuda", 1, 8) == {"nvls"}
-    assert offered("cuda", 2, 8) == {"nvls_tree", "collnet_direct", "collnet_chain"}
+    assert offered("cuda", 2, 8) == {"nvls", "nvls_tree", "collnet_direct", "collnet_chain"}
     assert offered("cuda", 2, 1) == set()
     asked_for["gpu"] = "A100"
     assert offered("cuda", 2, 8) == {"collnet_direct", "collnet_chain"}
@@ -293,8 +293,8 @@ def test_what_a_preset_offers_can_be_withdrawn() -> None:
         }
 
     collnet, multicast = {"collnet_direct", "collnet_chain"}, {"multicast", "multicast_staged"}
-    assert offered() == {"nvls_tree", *collnet, *multicast}
-    assert offered("multicast") == {"nvls_tree", *collnet}
+    assert offered() == {"nvls", "nvls_tree", *collnet, *multicast}
+    assert offered("multicast") == {"nvls", "nvls_tree", *collnet}
     assert offered("switch_reduction") == {"nvls_tree", *multicast}
     assert offered("multicast", "switch_reduction", "nvswitch_reduction") == set()
 

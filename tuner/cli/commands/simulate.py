@@ -421,7 +421,9 @@ def _print(asked: AskedCalls, records: list[dict[str, Any]], *, explained_too: b
     of_nccl = {record["algorithm"] for record in records if record["predicted_by"] == NCCL}
     if of_nccl:
         simulates = any(record["predicted_by"] == SIMULATION for record in records)
-        print_text(nccl_note(of_nccl, simulates=simulates))
+        nodes = asked.predictor.placement.shape[0]
+        calls = {(name, nodes) for name in of_nccl}
+        print_text(nccl_note(calls, simulates=simulates))
         if explained_too:
             print_text(EXPLAINED_NOTE)
 

@@ -97,10 +97,14 @@ def _print_ranges(result: StudyResult) -> set[str]:
 
 def _note_on_nccl(result: StudyResult) -> str:
     """Return which times are predicted from NCCL's model."""
-    timed = [one for point in result.points for one in point.candidates]
-    own = {one.algorithm for one in timed if one.predicted_by == NCCL}
-    own |= {point.nccl_choice for point in result.points}
-    return nccl_note(own, simulates=any(one.predicted_by != NCCL for one in timed))
+    timed = [
+        (one, int(point.axis_values["nodes"]))
+        for point in result.points
+        for one in point.candidates
+    ]
+    own = {(one.algorithm, nodes) for one, nodes in timed if one.predicted_by == NCCL}
+    own |= {(point.nccl_choice, 1) for point in result.points}  # what it uses by itself
+    return nccl_note(own, simulates=any(one.predicted_by != NCCL for one, _ in timed))
 
 
 def merge_rows(
