@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tuner.machines import PRESETS, MachineSpec, SourcedValue, known_gpus, preset_spec
 from tuner.machines.catalog import known_parts
-from tuner.machines.model_accuracy import MODEL_NAMES, NOT_COMPARED, PREDICTION_MODELS, SIMULATION
+from tuner.machines.model_accuracy import MODEL_NAMES, NOT_COMPARED, SIMULATION
 from tuner.topology import GPU_LINK_KINDS
 
 COMMON = 5  # numbers that so many machines share are listed once
@@ -66,14 +66,15 @@ def _summary(known: MachineSpec) -> str:
         else ""
     )
     summary = known.fabric.summary
-    models = PREDICTION_MODELS if known.gpu else (SIMULATION,)
+    models = MODEL_NAMES if known.gpu else (SIMULATION,)
     accuracy = "".join(f" {_accuracy(known, model)}" for model in models)
     return f"{summary[0].upper()}{summary[1:]} ({certainty}: {source}).{offers}{accuracy}"
 
 
 def _accuracy(known: MachineSpec, model: str) -> str:
-    name = MODEL_NAMES[model]
-    return f"{name[0].upper()}{name[1:]} were {known.accuracy.get(model, NOT_COMPARED)}."
+    name, found = MODEL_NAMES[model], known.accuracy.get(model)
+    told = found.of_calls(()) if found else NOT_COMPARED
+    return f"{name[0].upper()}{name[1:]} were {told}."
 
 
 def _generations() -> Iterable[Row]:

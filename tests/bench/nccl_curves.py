@@ -6,6 +6,7 @@ Prints every point and the errors per machine. Constants are NCCL 2.30.7's, mach
 (some of whose rates were measured on like machines). A forced algorithm counts in its best
 protocol; `default` is what NCCL would choose by itself. Predictions have two constants of their
 own, for buffers that are partly filled: `held out` has them fitted to one node of other machines.
+All-to-alls, of which NCCL expects nothing, have a table of their own; nothing is fitted to them.
 
 Not all points were unseen. With the B200 table in view, channels with a head got independent speeds
 inside and between nodes. On the DGX-1P half bricks and the rate between CPUs were put right after a
@@ -96,6 +97,31 @@ POINTS = [
 ]
 
 
+OCI = "oracle-quickstart/oci-gpu-quickstarts, commit 6a0abdc"
+PAIRS = "xxrjun/nccl-tests-cluster, commit 455de4f, cluster01, median of pairs of nodes"
+
+
+def exchanges(machine: str, source: str, nbytes: int, **shapes: float) -> list[Point]:
+    """All-to-alls written like `n2g8=91.7`: eight GPUs on each of two nodes."""
+    found = []
+    for shape, busbw in shapes.items():
+        nodes, gpus = map(int, shape[1:].split("g"))
+        found.append(
+            Point(machine, nodes, nbytes, busbw, source, DEFAULT, Collective.ALLTOALL, gpus)
+        )
+    return found
+
+
+EXCHANGES = [
+    *exchanges("gb200-nvl72", OCI, 4 * GIB, n1g4=611.5, n1g64=566.3, n2g64=88.6, n3g64=60.9),
+    *exchanges("gb200-nvl72", OCI, 8 * GIB, n1g8=657.8, n1g64=622.9, n2g64=89.7, n3g64=62.5),
+    *exchanges("gb300-nvl72", OCI, 8 * GIB, n1g4=625.0, n1g8=679.7, n1g64=649.0, n2g64=47.3),
+    *exchanges("dgx-b300", OCI, 8 * GIB, n1g8=675.6, n2g8=181.0),
+    *exchanges("dgx-h100", PAIRS, 16 * GIB, n2g1=36.1, n2g4=83.5, n2g8=91.7),
+    *exchanges("dgx-h100", "NVIDIA/nccl#1531, H800", 8 * MIB, n8g8=24.4),
+]
+
+
 def machine_of(point: Point) -> Machine:
     """The preset; B200 is a DGX H100 with that GPU."""
     if point.machine == "B200":
@@ -119,10 +145,19 @@ def bandwidths(point: Point) -> tuple[float, float, str]:
     times = predictor.expected_seconds(point.collective, point.nbytes)
     offered = {w: t for w, t in times.items() if point.algorithm in (DEFAULT, w.algorithm)}
     way = min(offered, key=lambda w: offered[w])
-    p = predictor.system.p
-    moved = point.nbytes * (p - 1) / p * (2 if point.collective is ALLREDUCE else 1) / 1e9
-    predicted = predictor.predicted_seconds(point.collective, point.nbytes)[way]
-    return moved / offered[way], moved / predicted, str(way)
+    return moved(point) / offered[way], predicted_bandwidth(point, way), str(way)
+
+
+def moved(point: Point) -> float:
+    """The GB of which nccl-tests computes a bus bandwidth."""
+    p = predictor_of(point).system.p
+    return point.nbytes * (p - 1) / p * (2 if point.collective is ALLREDUCE else 1) / 1e9
+
+
+def predicted_bandwidth(point: Point, way: nccl.AlgoProto) -> float:
+    """GB/s predicted of an algorithm and protocol."""
+    times = predictor_of(point).predicted_seconds(point.collective, point.nbytes)
+    return moved(point) / times[way]
 
 
 def published() -> None:
@@ -151,6 +186,24 @@ def published() -> None:
     errors = ("expected", "error", "predicted", "its error")
     right = ("nodes", "GPUs", "size", "GB/s", *errors)
     print_table("bus bandwidth", (*titles, *errors, "source"), rows, right)
+
+
+def exchange_bandwidth(point: Point) -> float:
+    """GB/s predicted of an all-to-all."""
+    way = predictor_of(point).chosen_algo_proto(point.collective, point.nbytes)
+    return predicted_bandwidth(point, way)
+
+
+def published_exchanges() -> None:
+    """Every all-to-all."""
+    rows = []
+    for point in EXCHANGES:
+        found = exchange_bandwidth(point)
+        shape = point.machine, str(point.nodes), str(point.gpus), format_size(point.nbytes)
+        told = f"{point.busbw:.1f}", f"{found:.1f}", f"{100 * (found / point.busbw - 1):+.0f} %"
+        rows.append((*shape, *told, point.source))
+    titles = ("machine", "nodes", "GPUs of each", "size", "GB/s", "predicted", "error")
+    print_table("all-to-all, bus bandwidth", (*titles, "source"), rows, right=titles[1:])
 
 
 def points_of(machine: str) -> list[Point]:
@@ -265,6 +318,7 @@ def error(
 
 if __name__ == "__main__":
     published()
+    published_exchanges()
     held_out()
     if len(sys.argv) > 1:
         marenostrum(Path(sys.argv[1]))

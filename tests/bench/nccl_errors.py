@@ -9,8 +9,9 @@ and left out. Each call counts in what NCCL would choose by itself.
 
 Prints errors with the constants as they are; with those fitted to the other machines with GPUs of
 the same generation (where there are none, with those of the generation before); and with these
-calibrated by about 20 times of the machine itself, for its other rows. Then come the constants that
-all machines of each generation give.
+calibrated by about 20 times of the machine itself, for its other rows. Then come all-to-alls with
+the constants of these alone fitted to all other machines, and the constants that all machines of
+each generation give, and all machines for all-to-alls.
 """
 
 from __future__ import annotations
@@ -24,11 +25,17 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import median, quantiles
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
 
 from tuner.cli.terminal.output import print_table, print_text
 from tuner.core.collective import Collective
 from tuner.machines import Machine, preset, with_gpu
 from tuner.mpi_libraries import nccl
+from tuner.mpi_libraries.nccl.exchange import SHARE_OF_LINKS, VISIBLE_COPY
+from tuner.mpi_libraries.nccl.fitted import least_absolute
 from tuner.topology import NcclCosts, Placement
 
 SHARED = Path(os.environ.get("TUNER_SHARED", Path(__file__).parents[3] / "shared"))
@@ -44,7 +51,9 @@ COLLECTIVES = {
     "all_reduce": Collective.ALLREDUCE,
     "all_gather": Collective.ALLGATHER,
     "reduce_scatter": Collective.REDUCE_SCATTER,
+    "alltoall": Collective.ALLTOALL,
 }
+EXCHANGE = "alltoall"  # has constants of its own, the same for all GPUs
 BANDS = {"to 64 KiB": 1 << 16, "to 1 MiB": 1 << 20, "to 16 MiB": 1 << 24, "above": sys.maxsize}
 
 
@@ -78,6 +87,19 @@ def read_rows(paths: Iterable[Path]) -> tuple[list[Row], Counter[str]]:
     return found, others
 
 
+class ExchangeCosts(NamedTuple):
+    """The constants of all-to-alls: see tuner/mpi_libraries/nccl/exchange.py.
+
+    slowness    of links: the inverse of the share of their rate
+    """
+
+    slowness: float = 1 / SHARE_OF_LINKS
+    visible_copy: float = VISIBLE_COPY
+
+
+OWN = ExchangeCosts()
+
+
 @cache
 def predictor_of(system: str, gpus: int) -> nccl.NcclPredictor:
     """NCCL on some GPUs of one node of a machine."""
@@ -88,18 +110,43 @@ def predictor_of(system: str, gpus: int) -> nccl.NcclPredictor:
 def terms(system: str, gpus: int, collective: str, nbytes: int) -> nccl.NcclTerms:
     """Return the parts of the time of what NCCL would choose."""
     predictor, of = predictor_of(system, gpus), COLLECTIVES[collective]
-    expected = predictor.expected_seconds(of, nbytes)
-    return predictor.terms(of, min(expected, key=expected.__getitem__), nbytes)
+    return predictor.terms(of, predictor.chosen_algo_proto(of, nbytes), nbytes)
 
 
-def error(row: Row, costs: NcclCosts) -> float:
+def error(row: Row, costs: NcclCosts, exchange: ExchangeCosts = OWN) -> float:
     """Relative error of a prediction, negative where it is too fast."""
     found = terms(row.system, row.gpus, row.collective, row.nbytes)
-    return found.seconds(costs) / row.seconds - 1
+    seconds = found.seconds(costs)
+    if row.collective == EXCHANGE:
+        parts = exchange_parts(found, costs)
+        seconds += float(np.dot(parts, np.subtract(exchange, OWN)))
+    return seconds / row.seconds - 1
+
+
+def exchange_parts(found: nccl.NcclTerms, costs: NcclCosts) -> tuple[float, float]:
+    """Return the seconds of an all-to-all on one node for each unit of its two constants."""
+    of_links = found.transfer * SHARE_OF_LINKS * (nccl.NCCL_CHANNELS not in found.bounds)
+    return of_links, found.own_bytes / VISIBLE_COPY / costs.copy_rate
+
+
+def exchange_fitted_to(rows: Iterable[Row], costs: Mapping[str, NcclCosts]) -> ExchangeCosts:
+    """The constants of all-to-alls with the least mean relative error, given costs of GPUs."""
+    own = [row for row in rows if row.collective == EXCHANGE]
+    found = [terms(row.system, row.gpus, EXCHANGE, row.nbytes) for row in own]
+    times = np.array([row.seconds for row in own])
+    of = [costs[row.system] for row in own]
+    parts = np.array([exchange_parts(*one) for one in zip(found, of, strict=True)])
+    whole = np.array([one.seconds(cost) for one, cost in zip(found, of, strict=True)])
+    rest = 1 - (whole - parts @ np.array(OWN)) / times
+    scale = np.array(OWN)
+    factors = least_absolute(parts * scale / times[:, None], rest)
+    return ExchangeCosts(*map(float, factors * scale))
 
 
 def fitted_to(rows: Iterable[Row], before: NcclCosts) -> NcclCosts:
-    samples = [(terms(r.system, r.gpus, r.collective, r.nbytes), r.seconds) for r in rows]
+    """The costs of GPUs that fit the collectives for which NCCL chooses an algorithm."""
+    own = [row for row in rows if row.collective != EXCHANGE]
+    samples = [(terms(r.system, r.gpus, r.collective, r.nbytes), r.seconds) for r in own]
     return nccl.fit_costs(samples, before)
 
 
@@ -146,20 +193,42 @@ def fitted_constants(rows: Sequence[Row]) -> dict[int, NcclCosts]:
     return {g: fitted_to(own, costs_before(own[0].system)) for g, own in sorted(found.items())}
 
 
-def print_errors(title: str, rows: Sequence[Row], costs: Mapping[str, NcclCosts]) -> None:
-    """A line for each machine, and one for each collective on it, with a column for each band."""
+def print_errors(
+    title: str,
+    rows: Sequence[Row],
+    costs: Mapping[str, NcclCosts],
+    exchange: Mapping[str, ExchangeCosts] = MappingProxyType({}),
+) -> None:
+    """A line for each machine, and one for each collective on it, with a column for each band.
+
+    All-to-alls have a line of their own beside that of all other collectives of a machine.
+    """
     lines = list[tuple[str, ...]]()
     systems = dict.fromkeys(row.system for row in rows)
     groups = [(system, name) for system in systems for name in ("", *COLLECTIVES)]
-    for system, name in [*groups, ("all", "")]:
+    for system, name in [*groups, ("all", ""), ("all", EXCHANGE)]:
         own = [
-            (row.band, error(row, costs[row.system]))
+            (row.band, error(row, costs[row.system], exchange.get(row.system, OWN)))
             for row in rows
-            if system in ("all", row.system) and name in ("", row.collective)
+            if system in ("all", row.system)
+            and (name == row.collective or not (name or row.collective == EXCHANGE))
         ]
         columns = (formatted([e for of, e in own if of == band]) for band in BANDS)
-        lines.append((system, name or "all", str(len(own)), *columns))
+        if own:
+            lines.append((system, name or f"all but {EXCHANGE}", str(len(own)), *columns))
     print_table(title, ("machine", "collective", "rows", *BANDS), lines, right=("rows", *BANDS))
+
+
+def print_exchange_errors(rows: Sequence[Row], costs: Mapping[str, NcclCosts]) -> None:
+    """All-to-alls with their constants fitted to all other machines, where there are some."""
+    own = [row for row in rows if row.collective == EXCHANGE]
+    others = {one: [row for row in own if row.system != one] for one in costs}
+    fitted = {one: exchange_fitted_to(those, costs) for one, those in others.items() if those}
+    if fitted:
+        held_out = [row for row in own if row.system in fitted]
+        title = "all-to-all, its own constants fitted to the other machines"
+        print_errors(title, held_out, costs, fitted)
+        print_text(f"all-to-all, fitted to all: {exchange_fitted_to(own, costs)}")
 
 
 def main(paths: Sequence[Path]) -> None:
@@ -179,6 +248,7 @@ def main(paths: Sequence[Path]) -> None:
     print_errors(
         "these calibrated by about 20 times of allreduce, the other rows", rest, calibrated
     )
+    print_exchange_errors(rows, default)
     for generation_, costs in fitted_constants(rows).items():
         print_text(f"fitted to all of compute capability {generation_}: {costs}")
     if others:

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from tuner.algorithms import trees
+from tuner.algorithms import alltoall, trees
 from tuner.algorithms.hierarchy import Hierarchy
 from tuner.algorithms.registry import algorithm, count_segments
 from tuner.algorithms.round_columns import RotatedColumn, column
@@ -36,6 +36,7 @@ from tuner.core.schedule import (
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
+ALLTOALL, ALLTOALLV = Collective.ALLTOALL, Collective.ALLTOALLV
 MAX_MESSAGES = 1 << 22
 SLOT_BYTES = 1 << 19  # what one slot of NCCL's buffers holds in protocol Simple
 
@@ -167,6 +168,20 @@ def ring_reduce(
     to_root = np.roll(_rotated_to(_ring_orders(p, group, channels), root), -1, axis=1)
     lines = _chain_hops(to_root, number, DST_OP_ARRIVING)
     return replace(pipelined_schedule(REDUCE, p, channels * number, lines, number), root=root)
+
+
+@algorithm(ALLTOALL, "nccl_pairwise", requires="gpu")
+@algorithm(ALLTOALLV, "nccl_pairwise", requires="gpu")
+def pairwise_alltoall(p: int) -> Schedule:
+    """Send to a rank and receive from another one in each step, as NCCL orders a group of them.
+
+    NCCL goes from node to node, and begins a message as soon as a channel is free; this schedule
+    goes from rank to rank and waits for each step.
+
+    Cost: (p-1) alpha + (p-1)/p m beta
+    Source: NCCL, p2pSchedule in src/init.cc
+    """
+    return alltoall.pairwise(p)
 
 
 @algorithm(ALLREDUCE, "nccl_tree", requires="gpu")

@@ -59,20 +59,22 @@ def nccl_runs(path: Path) -> Measurements | None:
 
 
 def calibrate_nccl(measurements: Measurements, topology: Topology) -> NcclCalibration:
-    """Return the costs of the GPUs of `topology` that fit collectives which NCCL chose for itself.
+    """Return the costs of the GPUs that fit all-to-alls and what NCCL chose algorithms for.
 
     Raises InputError where there are none, and where NCCL cannot run as they did.
     """
-    calls = [one for one in measurements.series if _is_own_choice(one)]
-    if not calls:
-        raise InputError(
-            f"nothing in it is a collective that {measurements.library} chose an algorithm for:"
-            " run nccl-tests without NCCL_ALGO and NCCL_PROTO"
-        )
+    own = [one for one in measurements.series if _is_own_choice(one)]
     predictors = {
         shape: nccl.NcclPredictor(Placement.block(topology, shape[1], shape[0] * shape[1]))
-        for shape in {(one.nodes, one.ppn) for one in calls}
+        for shape in {(one.nodes, one.ppn) for one in own}
     }
+    calls = [one for one in own if predictors[one.nodes, one.ppn].algo_protos(one.collective)]
+    if not calls:
+        raise InputError(
+            f"nothing in it is a collective that {measurements.library} chose an algorithm for,"
+            " and no all-to-all whose time is known: run nccl-tests without NCCL_ALGO and"
+            " NCCL_PROTO"
+        )
     samples = [_sample(predictors[one.nodes, one.ppn], one) for one in calls]
     before = next(iter(predictors.values())).costs
     after = nccl.fit_costs(samples, before)
@@ -84,11 +86,11 @@ def calibrate_nccl(measurements: Measurements, topology: Topology) -> NcclCalibr
 def _is_own_choice(one: Measurement) -> bool:
     if one.kind != "collective" or one.memory != CUDA or one.algorithm != DEFAULT:
         return False
-    return one.collective in nccl.NCCL_COLLECTIVES and one.ppn > 0
+    return one.collective in (*nccl.NCCL_COLLECTIVES, *nccl.POINT_TO_POINT) and one.ppn > 0
 
 
 def _sample(predictor: nccl.NcclPredictor, one: Measurement) -> Sample:
-    chosen = nccl.default_algo_proto(predictor.system, one.collective, max(1, one.nbytes))
+    chosen = predictor.chosen_algo_proto(one.collective, max(1, one.nbytes))
     return predictor.terms(one.collective, chosen, one.nbytes), median(one.samples)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -14,7 +14,12 @@ from tuner.core.collective import Collective
 from tuner.core.named_collectives import COLLECTIVES
 
 SIMULATION, NCCL = PREDICTION_MODELS = ("simulation", "nccl")  # what predicts a time
-MODEL_NAMES = {SIMULATION: "simulated times", NCCL: "times of NCCL"}
+NCCL_ALLTOALL = "nccl_alltoall"  # whose errors are apart, as NCCL's model has none of it
+MODEL_NAMES = {
+    SIMULATION: "simulated times",
+    NCCL: "times of NCCL",
+    NCCL_ALLTOALL: "times of NCCL's all-to-all",
+}
 NOT_COMPARED = "not compared with measured collectives"
 MAX_ERROR = 100
 MAX_RESULTS = 10**9
@@ -123,7 +128,7 @@ def parse_accuracy(record: Any) -> dict[str, ModelAccuracy]:
     """Return the accuracy of models by name; raise InputError for an invalid record."""
     return {
         model: read_record(ModelAccuracy, entry, f"accuracy: {model}")
-        for model, entry in parse_mapping("accuracy", record, PREDICTION_MODELS).items()
+        for model, entry in parse_mapping("accuracy", record, MODEL_NAMES).items()
     }
 
 
@@ -132,9 +137,23 @@ def accuracy_sentence(
 ) -> str:
     """Return how far the models that predicted times of calls were off on the machine `name`."""
     known = [
-        f"{MODEL_NAMES[model]} were"
-        f" {accuracy[model].of_calls(calls) if model in accuracy else NOT_COMPARED}"
+        f"{MODEL_NAMES[entry]} were"
+        f" {accuracy[entry].of_calls(own) if entry in accuracy else NOT_COMPARED}"
         for model in PREDICTION_MODELS
         if model in models
+        for entry, own in _entries(accuracy, model, calls)
     ]
     return f"Accuracy: on {name} {'; '.join(known)}."
+
+
+def _entries(
+    accuracy: Mapping[str, ModelAccuracy], model: str, calls: Calls
+) -> Iterator[tuple[str, Calls]]:
+    """Yield the entries that say how far a model was off, with the calls that each is about."""
+    exchange = accuracy.get(NCCL_ALLTOALL) if model == NCCL else None
+    apart = [one for one in calls if exchange and one.collective in exchange.collectives]
+    rest = [one for one in calls if one not in apart]
+    if rest or not apart:
+        yield model, rest
+    if apart:
+        yield NCCL_ALLTOALL, apart

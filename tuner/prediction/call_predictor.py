@@ -207,7 +207,8 @@ class CallPredictor:
             return [self.predict(collective, choice, size) for size in sizes]
         if self.model_of(collective, choice) == NCCL:
             assert self.nccl is not None
-            return [self.nccl.seconds(collective, choice.algorithm, size) for size in sizes]
+            busiest = [self._busiest_bytes(collective, size) for size in sizes]
+            return [self.nccl.seconds(collective, choice.algorithm, size) for size in busiest]
         try:
             made = self.schedule(collective, choice, sizes[0])
         except (InputError, ScheduleError) as reason:
@@ -220,6 +221,13 @@ class CallPredictor:
             return [NoPrediction(reason)] * len(sizes)
         except ScheduleError as reason:  # of rounds that are made while they are simulated
             return [NoPrediction(reason)] * len(sizes)
+
+    def _busiest_bytes(self, collective: Collective, nbytes: int) -> int:
+        """Return the bytes of the rank that sends or receives most, for which the others wait."""
+        if not collective.is_ragged or self.counts is None:
+            return nbytes
+        sizes = self.counts.sizes(nbytes)
+        return int(max(sizes.sum(axis=0).max(), sizes.sum(axis=1).max()))
 
     def _simulated_or_not(
         self, made: Schedule, sizes: Sequence[int], longest: Sequence[float] | None

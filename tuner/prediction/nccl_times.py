@@ -18,12 +18,14 @@ from tuner.mpi_libraries.nccl.constants import (
     COLLNET_DIRECT,
     NVLS,
     NVLS_TREE,
+    PAIRWISE,
     PAT,
     RING,
     TREE,
 )
 from tuner.topology import CUDA, SWITCH_REDUCTION, Placement
 
+NCCL_PAIRWISE = "nccl_pairwise"  # the sends and receives that NCCL makes of an all-to-all
 NCCL_NAMES = {  # registered algorithm -> NCCL's name
     "nccl_ring": RING,
     "nccl_tree": TREE,
@@ -32,6 +34,7 @@ NCCL_NAMES = {  # registered algorithm -> NCCL's name
     "collnet_direct": COLLNET_DIRECT,
     "collnet_chain": COLLNET_CHAIN,
     "pat": PAT,
+    NCCL_PAIRWISE: PAIRWISE,
 }
 EXPLAINED_NOTE = (
     "NCCL's model does not divide its times: --runner schedule simulates and explains a schedule of"
@@ -54,6 +57,8 @@ def nccl_note(calls: Collection[tuple[str, int]], *, simulates: bool) -> str:
         f" {nccl.CURRENT_VERSION}, on AMD's GPUs of RCCL, as in `tuner nccl estimate`"
         f"{'; all others are simulated' * simulates}."
     )
+    if NCCL_PAIRWISE in own:
+        note += f" NCCL has no model of {NCCL_PAIRWISE}, which is fitted to measured times."
     if not collnet:
         return note
     return (
@@ -78,7 +83,7 @@ def nccl_absence(names: Collection[str], placement: Placement) -> str:
 class NcclTimes:
     """The predicted times of NCCL's algorithms on one placement.
 
-    An algorithm has the protocol that NCCL expects to be its best.
+    An algorithm has the protocol that NCCL expects to be its best, or takes at the size.
 
     latency_factor  factor of all of NCCL's latencies
     rate_factor     factor of the rates per channel that NCCL has as constants
@@ -104,12 +109,12 @@ class NcclTimes:
 
     def seconds(self, collective: Collective, name: str, nbytes: int) -> float:
         """Return the time of one of `algorithms` on `nbytes` of the whole buffer."""
-        way = self._way(collective, name, max(1, nbytes))
+        way = self._predictor.run_algo_proto(collective, NCCL_NAMES[name], max(1, nbytes))
         return self._predictor.predicted_seconds(collective, max(1, nbytes))[way]
 
     def limits(self, collective: Collective, name: str, nbytes: int) -> nccl.NcclLimits:
         """Return what the time of `seconds` goes into, and what could bound it."""
-        way = self._way(collective, name, max(1, nbytes))
+        way = self._predictor.run_algo_proto(collective, NCCL_NAMES[name], max(1, nbytes))
         return self._predictor.limits(collective, way, max(1, nbytes))
 
     def choice(self, collective: Collective, names: Iterable[str], nbytes: int) -> str:
@@ -117,18 +122,13 @@ class NcclTimes:
 
         By itself it does not let the network's switches reduce.
         """
-        expected = self._by_itself.expected_seconds(collective, max(1, nbytes))
         offered = {NCCL_NAMES[name]: name for name in names}
+        if PAIRWISE in offered:  # there is no other one then
+            return offered[PAIRWISE]
+        expected = self._by_itself.expected_seconds(collective, max(1, nbytes))
         own = [way for way in expected if way.algorithm in offered]
         best = min(own, key=lambda way: expected[way], default=None)
         return offered[best.algorithm] if best else ""
-
-    def _way(self, collective: Collective, name: str, nbytes: int) -> nccl.AlgoProto:
-        """Return an algorithm with the protocol that runs: NCCL's is what it expects to be best."""
-        expected = self._predictor.expected_seconds(collective, nbytes)
-        own = [way for way in expected if way.algorithm == NCCL_NAMES[name]]
-        best = min(own, key=lambda way: expected[way])
-        return self._predictor.run_algo_proto(collective, best, nbytes)
 
     @cached_property
     def _by_itself(self) -> nccl.NcclPredictor:

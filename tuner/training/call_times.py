@@ -14,8 +14,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from tuner.core.calibration import Calibration
+from tuner.core.collective import Collective
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING
 from tuner.core.table import AlgorithmChoice
+from tuner.prediction.block_counts import expert_counts
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim.simulation_cache import SimulationCache
@@ -161,6 +163,16 @@ class CallTimes:
 
     def nccl(self, group: Group) -> NcclTimes | None:
         return self.predictor(group).nccl
+
+    def of_nccl(self, call: Call, algorithm: str) -> TimedAlgorithm:
+        """Return an algorithm of NCCL's with the time of a call by its model, which must hold."""
+        predictor = self.predictor(call.group)
+        if call.routing:
+            counts = expert_counts(call.routing, call.group.size)
+            predictor = replace(predictor, counts=counts)
+        choice = AlgorithmChoice(algorithm)
+        seconds = predictor.seconds(Collective(call.operation), choice, call.nbytes)
+        return TimedAlgorithm(algorithm, seconds)
 
     def simulated(self, call: Call, choice: AlgorithmChoice) -> float:
         """Return the simulated seconds of an algorithm.

@@ -24,6 +24,7 @@ from tuner.mpi_libraries.default_algorithms import (
 )
 from tuner.mpi_libraries.nccl.names import POINT_TO_POINT
 from tuner.prediction.call_candidates import estimate_transfers
+from tuner.prediction.nccl_times import NCCL_PAIRWISE
 from tuner.prediction.ordering import rounded_seconds
 from tuner.topology import CONFIGURED_CAPABILITIES, CUDA
 from tuner.training.call_times import PART, AlgorithmPolicy, CallTimes, TimedAlgorithm, part_of
@@ -53,21 +54,20 @@ class NcclChoice:
 
         For groups that share ports of their nodes, which NCCL's model does not know, that is the
         fastest of a few simulated algorithms, and for a collective of sends and receives their
-        simulation.
+        simulation, which AMD's GPUs have everywhere.
         """
         of_nccl, collective = times.nccl(call.group), Collective(call.operation)
-        if times.memory == CUDA and collective in POINT_TO_POINT:
-            return FastestKnown((POINT_TO_POINT[collective],)).choose(call, times)
+        known = of_nccl.algorithms(collective, collnet=False) if of_nccl else ()
+        if not known and times.memory == CUDA and collective in POINT_TO_POINT:
+            return FastestKnown((NCCL_PAIRWISE,)).choose(call, times)
         if of_nccl is None and times.memory == CUDA and call.group != times.world:
             return FastestKnown(SIMPLE).choose(call, times)
-        known = of_nccl.algorithms(collective, collnet=False) if of_nccl else ()
         if of_nccl is None or not known:
             raise InputError(
                 f"what runs {collective} by default here is not known: write `algorithms: best`,"
                 " the name of a tuning table, or `defaults` with measurements of the library"
             )
-        name = of_nccl.choice(collective, known, call.nbytes)
-        return TimedAlgorithm(name, of_nccl.seconds(collective, name, call.nbytes))
+        return times.of_nccl(call, of_nccl.choice(collective, known, call.nbytes))
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class FastestKnown:
             return
         for name in of_nccl.algorithms(collective, collnet=False):
             if not self.names or name in self.names:
-                yield TimedAlgorithm(name, of_nccl.seconds(collective, name, call.nbytes))
+                yield times.of_nccl(call, name)
 
     def _of_schedules(self, call: Call, times: CallTimes) -> Iterator[TimedAlgorithm]:
         predict = times.simulated if self.names else partial(times.extrapolated, MOST_NODES)
@@ -210,8 +210,7 @@ def _timed_choice(call: Call, choice: AlgorithmChoice, times: CallTimes) -> Time
     """Return an algorithm with its time, which is NCCL's own where NCCL has the algorithm."""
     predictor, collective = times.predictor(call.group), Collective(call.operation)
     if predictor.model_of(collective, choice) == NCCL:
-        seconds = predictor.seconds(collective, choice, call.nbytes)
-        return TimedAlgorithm(choice.algorithm, seconds)
+        return times.of_nccl(call, choice.algorithm)
     return TimedAlgorithm(str(choice), times.simulated(call, choice), choice)
 
 

@@ -45,15 +45,14 @@ def run(gpus: int, times: Mapping[int, float], program: str = "all_reduce_perf")
     return "\n".join([*head, COLUMNS, UNITS, *rows, foot])
 
 
-def times_of(gpus: int) -> dict[int, float]:
+def times_of(gpus: int, collective: Collective = Collective.ALLREDUCE) -> dict[int, float]:
     """Return what NCCL takes on GPUs of a DGX H100 whose costs are `TRUE`."""
     placement = Placement.block(preset("dgx-h100", 1).topology, gpus)
     predictor = NcclPredictor(placement, costs=TRUE)
     found = {}
     for nbytes in SIZES:
-        expected = predictor.expected_seconds(Collective.ALLREDUCE, nbytes)
-        chosen = min(expected, key=expected.__getitem__)
-        found[nbytes] = predictor.predicted_seconds(Collective.ALLREDUCE, nbytes)[chosen]
+        chosen = predictor.chosen_algo_proto(collective, nbytes)
+        found[nbytes] = predictor.predicted_seconds(collective, nbytes)[chosen]
     return found
 
 
@@ -114,13 +113,38 @@ def test_one_number_of_gpus_is_said_not_to_tell_a_launch_from_hops(
     assert "add a run on fewer GPUs, such as -g 2" in " ".join(capsys.readouterr().out.split())
 
 
-def test_collectives_that_nccl_makes_of_messages_are_no_choice_of_its_own(tmp_path: Path) -> None:
+def test_an_all_to_all_tells_all_costs_but_that_of_simple(tmp_path: Path) -> None:
+    """That is one of rings; the number of hops tells them from a launch."""
     path = tmp_path / "nccl.txt"
-    path.write_text(run(8, times_of(8), "alltoall_perf"))
+    times = {gpus: times_of(gpus, Collective.ALLTOALL) for gpus in (2, 8)}
+    path.write_text("".join(run(gpus, own, "alltoall_perf") for gpus, own in times.items()))
+    measured = nccl_runs(path)
+    assert measured is not None
+    found = calibrate_nccl(measured, preset("dgx-h100", 1).topology)
+    assert found.calls == 20
+    assert found.after.launch == pytest.approx(TRUE.launch, rel=0.03)
+    assert found.after.hop == pytest.approx(TRUE.hop, rel=0.1)
+    assert found.after.copy_rate == pytest.approx(TRUE.copy_rate, rel=0.05)
+    assert found.after.simple == pytest.approx(found.before.simple, rel=1e-3)
+    assert found.error_after < 0.01 < found.error_before
+
+
+def test_what_programs_make_of_messages_is_no_choice_of_nccls(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.txt"
+    path.write_text(run(8, times_of(8), "gather_perf"))
     measured = nccl_runs(path)
     assert measured is not None
     with pytest.raises(InputError, match="chose an algorithm for"):
         calibrate_nccl(measured, preset("dgx-h100", 1).topology)
+
+
+def test_an_all_to_all_of_rccl_has_no_known_time(tmp_path: Path) -> None:
+    path = tmp_path / "rccl.txt"
+    path.write_text(run(8, times_of(8, Collective.ALLTOALL), "alltoall_perf"))
+    measured = nccl_runs(path)
+    assert measured is not None
+    with pytest.raises(InputError, match="no all-to-all whose time is known"):
+        calibrate_nccl(measured, preset("mi300x", 1).topology)
 
 
 def test_results_without_a_machine_are_refused(

@@ -43,12 +43,34 @@ def test_json_has_every_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert "chosen" in capsys.readouterr().out
 
 
+def test_an_all_to_all_has_a_predicted_time_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["nccl", "estimate", "--topology", "preset:dgx-h100:1", "--collective", "alltoall"]
+    assert main([*words, "--sizes", "128KiB,1GiB"]) == 0
+    printed = capsys.readouterr().out
+    assert "alltoall of 8 GPUs on dgx-h100: sends and receives" in " ".join(printed.split())
+    small, large = (line.split() for line in printed.splitlines() if "pairwise" in line)
+    assert small[:3] == ["128KiB", "pairwise", "LL"]
+    assert large[:3] == ["1GiB", "pairwise", "Simple"]
+    assert len(small) == len(large) == 5  # a time, and a rate
+    assert "times of NCCL's all-to-all were off by" in " ".join(printed.split())
+    assert main([*words, "--sizes", "1GiB", "--json"]) == 0
+    ll, simple = sorted(json.loads(capsys.readouterr().out), key=lambda one: one["protocol"])
+    assert [ll["chosen"], simple["chosen"]] == [False, True]
+    assert ll["seconds"] is simple["seconds"] is None
+    assert simple["predicted_seconds"] < ll["predicted_seconds"]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["--topology", "preset:dgx-h100:1", "--ppn", "9"], "do not fit|one GPU per rank"),
         (["--topology", "preset:piz-daint:1"], "single rank"),
         (["--topology", "preset:dgx-h100:1", "--collective", "scatter"], "not for scatter"),
+        (["--topology", "preset:mi300x:1", "--collective", "alltoall"], "not for alltoall"),
+        (
+            ["--topology", "preset:dgx-h100:1", "--collective", "alltoall", "--version", "2.8.4"],
+            "not for alltoall",
+        ),
     ],
 )
 def test_what_cannot_be_answered(

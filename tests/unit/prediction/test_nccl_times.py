@@ -12,9 +12,14 @@ from tuner.algorithms import algorithm_names, available_capabilities
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.machines import PRESETS, preset
+from tuner.machines.loader import load_machine
 from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, default_algo_proto, nccl_system_of
 from tuner.prediction.nccl_times import NCCL_NAMES, nccl_times
 from tuner.topology import CUDA, HOST, SWITCH_REDUCTION, Placement
+from tuner.training.call_times import CallTimes
+from tuner.training.groups import Call
+from tuner.training.policies import NcclChoice
+from tuner.whatif.axes import apply_axes
 
 SIZES = ("1KiB", "1MiB", "4GiB")
 WITH_GPUS = (  # not found out here: that takes seconds
@@ -65,11 +70,10 @@ def test_estimate_prediction_and_study_agree(
     call = ["--topology", machine, "--ppn", str(ppn), "--collective", "allreduce"]
     sizes = ["--sizes", ",".join(SIZES)]
     collnet = ["--collnet"] if SWITCH_REDUCTION in placement.topology.capabilities else []
-    costs, best = dict[tuple[AlgoProto, int], float](), dict[tuple[str, int], AlgoProto]()
+    costs = dict[tuple[AlgoProto, int], float]()
     for one in answered(capsys, "nccl", "estimate", *call, *sizes, "--all", *collnet):
         way = AlgoProto(one["algorithm"], one["protocol"])
         costs[way, one["nbytes"]] = one["predicted_seconds"]
-        best.setdefault((one["algorithm"], one["nbytes"]), way)
     named = ["--algorithm", ",".join(own), "--memory", "cuda"]
     predicted = answered(capsys, "simulate", *call, *sizes, *named)
     vary = {"nodes": [nodes], "ppn": [ppn], "memory": ["cuda"]}
@@ -81,8 +85,9 @@ def test_estimate_prediction_and_study_agree(
         for one in point["candidates"]
     }
     for one in predicted:
-        way = best[NCCL_NAMES[one["algorithm"]], one["nbytes"]]
-        run = NcclPredictor(placement).run_algo_proto(Collective.ALLREDUCE, way, one["nbytes"])
+        of = NcclPredictor(placement, bool(collnet))
+        own_name = NCCL_NAMES[one["algorithm"]]
+        run = of.run_algo_proto(Collective.ALLREDUCE, own_name, one["nbytes"])
         assert one["predicted_by"] == "nccl"
         assert one["seconds"] == pytest.approx(costs[run, one["nbytes"]], rel=1e-9)
         assert studied[one["algorithm"], one["nbytes"]] == pytest.approx(one["seconds"], rel=1e-9)
@@ -96,6 +101,54 @@ def test_what_needs_the_switches_of_the_network_can_be_left_out() -> None:
     plain = set(times.algorithms(Collective.ALLREDUCE, collnet=False))
     assert plain == {"nccl_ring", "nccl_tree", "nvls_tree"}
     assert every - plain == {"nvls", "collnet_direct", "collnet_chain"}
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_all_say_the_same_of_an_all_to_all(
+    nodes: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, ppn = "dgx-h100", 8
+    call = ["--topology", f"preset:{name}:{nodes}", "--ppn", str(ppn), "--collective", "alltoall"]
+    sizes = ["--sizes", ",".join(SIZES)]
+    estimates = [
+        one["predicted_seconds"]
+        for one in answered(capsys, "nccl", "estimate", *call, *sizes)
+        if one["chosen"]
+    ]
+    named = ["--algorithm", "nccl_pairwise", "--memory", "cuda"]
+    simulated = answered(capsys, "simulate", *call, *sizes, *named)
+    vary = {"nodes": [nodes], "ppn": [ppn], "memory": ["cuda"]}
+    asked = {"collectives": ["alltoall"], "sizes": list(SIZES), "algorithms": ["nccl_pairwise"]}
+    study = study_file(tmp_path, f"preset:{name}", vary=vary, **asked)
+    points = answered(capsys, "study", study)["points"]
+    machine = apply_axes(load_machine(f"preset:{name}"), {"nodes": nodes})
+    placement = Placement.block(machine.topology, ppn)
+    times = CallTimes(placement, machine.calibration, CUDA, NcclChoice())
+    trained = [
+        times.timed(Call("alltoall", point["nbytes"], times.world)).seconds for point in points
+    ]
+    assert [one["predicted_by"] for one in simulated] == ["nccl"] * len(SIZES)
+    assert estimates == pytest.approx([one["seconds"] for one in simulated], rel=1e-12)
+    assert [point["nccl_seconds"] for point in points] == pytest.approx(estimates, rel=1e-12)
+    assert {point["nccl_choice"] for point in points} == {"nccl_pairwise"}
+    assert trained == pytest.approx(estimates, rel=1e-12)
+
+
+def test_blocks_of_unequal_lengths_take_as_long_as_the_busiest_rank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 2 receives 7 MiB, more than any rank sends, and 4 MiB are sent in the mean."""
+    rows = [[0, 1, 3, 0], [0, 1, 2, 0], [1, 1, 1, 1], [2, 2, 1, 0]]
+    counts = tmp_path / "counts"
+    counts.write_text("\n".join(" ".join(str(n << 20) for n in row) for row in rows))
+    words = ["simulate", "--topology", "preset:dgx-h100:1", "--ppn", "4", "--memory", "cuda"]
+    words += ["--algorithm", "nccl_pairwise"]
+    ragged = ["--collective", "alltoallv", "--counts", str(counts)]
+    (one,) = answered(capsys, *words, "--ranks", "4", *ragged)
+    even = ["--collective", "alltoall", "--sizes", "7MiB"]
+    (other,) = answered(capsys, *words, "--ranks", "4", *even)
+    assert one["predicted_by"] == other["predicted_by"] == "nccl"
+    assert one["seconds"] == pytest.approx(other["seconds"], rel=1e-12)
 
 
 def test_a_study_of_some_algorithms_tells_what_nccl_chooses_by_itself(

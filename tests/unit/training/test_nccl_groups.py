@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from tuner.machines.loader import load_machine
+from tuner.prediction.block_counts import Routing
 from tuner.topology import Placement
 from tuner.training.call_times import CallTimes
-from tuner.training.groups import Group
+from tuner.training.groups import Call, Group
 from tuner.training.policies import NcclChoice
 from tuner.whatif.axes import apply_axes
+
+
+def times_on(preset: str, nodes: int) -> CallTimes:
+    """Return the times of NCCL's own choices on eight GPUs of each node."""
+    machine = apply_axes(load_machine(f"preset:{preset}", Path()), {"nodes": nodes})
+    placement = Placement.block(machine.topology, 8, 8 * nodes)
+    return CallTimes(placement, machine.calibration, "cuda", NcclChoice())
+
+
+def test_tokens_take_as_long_as_the_rank_with_the_most_wanted_experts() -> None:
+    times, routing, size = times_on("dgx-h100", 1), Routing(1.2, inf, 8), 1 << 24
+    own = times.timed(Call("alltoallv", size, times.world, routing))
+    most = 8 * routing.taken(8).max()
+    even = times.timed(Call("alltoallv", round(most * size), times.world))
+    assert own.algorithm == even.algorithm == "nccl_pairwise"
+    assert own.choice is None
+    assert most > 2
+    assert own.seconds == pytest.approx(even.seconds, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("preset", "nodes", "group"), [("dgx-a100", 4, Group(4, 8)), ("mi300x", 2, Group(16))]
+)
+def test_an_all_to_all_is_simulated_where_the_model_does_not_hold(
+    preset: str, nodes: int, group: Group
+) -> None:
+    """Groups share ports on the first machine, and the second has RCCL."""
+    found = times_on(preset, nodes).timed(Call("alltoall", 1 << 20, group))
+    assert found.choice is not None
+    assert found.choice.algorithm == "nccl_pairwise"
 
 
 @pytest.mark.parametrize(
@@ -25,7 +57,4 @@ from tuner.whatif.axes import apply_axes
     ],
 )
 def test_nccl_times_hold_for_groups_that_share_no_port(group: Group, *, known: bool) -> None:
-    machine = apply_axes(load_machine("preset:dgx-a100", Path()), {"nodes": 4})
-    placement = Placement.block(machine.topology, 8, 32)
-    times = CallTimes(placement, machine.calibration, "cuda", NcclChoice())
-    assert (times.nccl(group) is not None) is known
+    assert (times_on("dgx-a100", 4).nccl(group) is not None) is known

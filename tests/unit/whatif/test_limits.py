@@ -16,7 +16,7 @@ from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, calibration_record
 from tuner.core.collective import Collective
 from tuner.machines import PRESETS, Machine, preset, with_fabric
-from tuner.machines.model_accuracy import SizedCall, parse_accuracy
+from tuner.machines.model_accuracy import NCCL, SizedCall, accuracy_sentence, parse_accuracy
 from tuner.machines.yaml_machines import machine_from_yaml
 from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, nccl_system_of
 from tuner.mpi_libraries.nccl.fabric import FabricBound
@@ -394,6 +394,19 @@ def test_an_accuracy_says_for_what_calls_there_is_none() -> None:
     assert both.endswith(", and not compared for 4 nodes, more than 16MiB")
     other = told.of_calls([SizedCall(Collective.BCAST, 1, 8)])
     assert other.startswith("not compared with measured collectives for bcast; the nearest")
+
+
+def test_an_all_to_all_of_nccl_has_an_accuracy_of_its_own() -> None:
+    sizes, apart = {"16MiB": [0.05, 0.6]}, {"16MiB": [0.2, 0.3]}
+    own = {**BY_SIZE, "by_size": apart, "results": 7, "collectives": ["alltoall"]}
+    known = parse_accuracy({"nccl": {**BY_SIZE, "by_size": sizes}, "nccl_alltoall": own})
+    asked = [SizedCall(one, 1, 8) for one in (Collective.ALLREDUCE, Collective.ALLTOALL)]
+    both = accuracy_sentence("x", known, {NCCL}, asked)
+    assert "times of NCCL were off by 5.0% to 16MiB" in both
+    assert "; times of NCCL's all-to-all were off by 20.0% to 16MiB" in both
+    alone = accuracy_sentence("x", known, {NCCL}, asked[1:])
+    assert alone.startswith("Accuracy: on x times of NCCL's all-to-all were off by 20.0%")
+    assert "all-to-all" not in accuracy_sentence("x", known, {NCCL}, asked[:1])
 
 
 def test_a_changed_preset_is_another_machine() -> None:

@@ -44,6 +44,7 @@ EXAMPLES = """examples:
   tuner nccl install --service http://head:8765 --library "nccl 2.30.7" --out ~/tuner-nccl
   tuner nccl estimate --topology preset:dgx-h100:4 --sizes 8,64KiB,1MiB,64MiB,1GiB
   tuner nccl estimate --topology preset:dgx-h100:4 --sizes 1GiB --collnet --all
+  tuner nccl estimate --topology preset:dgx-h100:4 --collective alltoall --sizes 8,1MiB,1GiB
   tuner nccl estimate --topology preset:summit:64 --version 2.4.8 --sizes 16MiB,128MiB --json
   tuner nccl estimate --topology preset:mi300x:2 --sizes 8,64KiB,1MiB,64MiB
 
@@ -53,7 +54,8 @@ path on each. Calls without a rule stay NCCL's own. On AMD's GPUs RCCL stands fo
 
 `expected` is NCCL's own expectation, from the constants in its source, by which it chooses;
 `predicted` corrects that for what published results of the current version show. GB/s are bytes of
-the buffer in the predicted time, or else in the expected one."""
+the buffer in the predicted time, or else in the expected one. An all-to-all is made of sends and
+receives, of which NCCL expects nothing: it has a predicted time alone."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -236,13 +238,10 @@ def run_estimate(options: argparse.Namespace) -> None:
     ]
 
     def show() -> None:
-        rings = predictor.system.ring
         is_current = version == nccl.CURRENT_VERSION
         library = predictor.formulas.title if is_current else f"NCCL {version}"
-        title = (
-            f"{library}, {collective} of {placement.p} GPUs on {topology.name}:"
-            f" {rings.channels} rings of {rings.bw_inter / 1e9:g} GB/s"
-        )
+        made = _made_of(predictor, collective)
+        title = f"{library}, {collective} of {placement.p} GPUs on {topology.name}: {made}"
         _print(title, records, all_listed=options.all)
         if is_current:
             nodes = predictor.system.nodes
@@ -252,21 +251,34 @@ def run_estimate(options: argparse.Namespace) -> None:
     print_result(options.json, records, show)
 
 
+def _made_of(predictor: nccl.NcclPredictor, collective: Collective) -> str:
+    """Return what a title says of the channels; NCCL opens others for sends and receives."""
+    if collective in nccl.POINT_TO_POINT:
+        return "sends and receives"
+    rings = predictor.system.ring
+    return f"{rings.channels} rings of {rings.bw_inter / 1e9:g} GB/s"
+
+
 def _records(
     predictor: nccl.NcclPredictor, collective: Collective, nbytes: int, version: str
 ) -> Iterator[dict[str, Any]]:
     """Yield what NCCL expects, and what is predicted for the current version."""
-    times = nccl.estimate_times(predictor.system, collective, nbytes, version)
-    chosen = nccl.default_algo_proto(predictor.system, collective, nbytes, version)
-    is_current = version == nccl.CURRENT_VERSION
-    predicted = predictor.predicted_seconds(collective, nbytes) if is_current else {}
+    system, predicted = predictor.system, dict[nccl.AlgoProto, float]()
+    if version == nccl.CURRENT_VERSION:
+        expected = predictor.expected_seconds(collective, nbytes)
+        chosen = predictor.chosen_algo_proto(collective, nbytes)
+        predicted = predictor.predicted_seconds(collective, nbytes)
+    else:
+        expected = nccl.estimate_times(system, collective, nbytes, version)
+        chosen = nccl.default_algo_proto(system, collective, nbytes, version)
+    times = expected or predicted
     for way in sorted(times, key=times.__getitem__):
         yield {
             "collective": collective.value,
             "nbytes": nbytes,
             "algorithm": way.algorithm,
             "protocol": way.protocol,
-            "seconds": times[way],
+            "seconds": expected.get(way),
             "predicted_seconds": predicted.get(way),
             "chosen": way == chosen,
         }
@@ -281,8 +293,8 @@ def _print(title: str, records: list[dict[str, Any]], *, all_listed: bool) -> No
                 format_size(record["nbytes"]),
                 record["algorithm"],
                 record["protocol"],
-                format_time(record["seconds"]),
-                _predicted_time(record),
+                _time(record["seconds"]),
+                _time(record["predicted_seconds"]),
                 f"{_rate(record) / 1e9:.1f}",
                 "chosen" if record["chosen"] and all_listed else "",
             )
@@ -292,9 +304,8 @@ def _print(title: str, records: list[dict[str, Any]], *, all_listed: bool) -> No
     )
 
 
-def _predicted_time(record: dict[str, Any]) -> str:
-    """Return the predicted time; empty for a version of which nothing is predicted."""
-    seconds = record["predicted_seconds"]
+def _time(seconds: float | None) -> str:
+    """Return a time; empty where NCCL expects none, and for a version without predictions."""
     return "" if seconds is None else format_time(seconds)
 
 

@@ -1,7 +1,7 @@
 """NCCL: its channels, its estimates for algorithms and protocols, and its default choice."""
 
 from tuner.mpi_libraries.nccl.channels import Rings, find_rings
-from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto, table_row
+from tuner.mpi_libraries.nccl.constants import NCCL_CHANNELS, PROTOCOLS, AlgoProto, table_row
 from tuner.mpi_libraries.nccl.default_choice import VERSIONS, default_algo_proto, estimate_times
 from tuner.mpi_libraries.nccl.fitted import (
     attribute_samples,
@@ -11,9 +11,9 @@ from tuner.mpi_libraries.nccl.fitted import (
     seconds_from_busbw,
 )
 from tuner.mpi_libraries.nccl.formulas import CURRENT_VERSION, formulas_of
-from tuner.mpi_libraries.nccl.hardware_bounds import NCCL_CHANNELS, SWITCH_LINKS
+from tuner.mpi_libraries.nccl.hardware_bounds import SWITCH_LINKS
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
-from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
+from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES, POINT_TO_POINT
 from tuner.mpi_libraries.nccl.predictor import (
     COPY_PART,
     COSTS_OF_GPUS,
@@ -36,6 +36,7 @@ __all__ = [
     "LATENCY_PART",
     "NCCL_CHANNELS",
     "NCCL_COLLECTIVES",
+    "POINT_TO_POINT",
     "PROTOCOLS",
     "SWITCH_LINKS",
     "VERSIONS",

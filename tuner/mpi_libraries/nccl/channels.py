@@ -12,9 +12,9 @@ W. Tillson, J. Combin. Theory B 29, 1980) but six of halves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 
@@ -133,7 +133,7 @@ def find_rings(node_topology: NodeTopology, gpus: Sequence[str]) -> Rings:
         return Rings(halved, nvlink_brick_bandwidth(node_topology) / 2)
     if whole:
         return Rings(whole, nvlink_brick_bandwidth(node_topology))
-    slowest, kind = _shortest_path_ring(node_topology, gpus)
+    slowest, kind = _slowest_route(node_topology, pairwise((*gpus, gpus[0])))
     return Rings((tuple(range(len(gpus))),), slowest, on_nvlink=False, kind=kind)
 
 
@@ -196,15 +196,23 @@ def pack_rings(bricks: IntArray) -> tuple[tuple[int, ...], ...]:
     return tuple(search.best)
 
 
-def _shortest_path_ring(node_topology: NodeTopology, gpus: Sequence[str]) -> tuple[float, str]:
-    """Return bandwidth (B/s) and slowest kind of link of one ring over the shortest paths.
+def rate_to_all_others(node_topology: NodeTopology, gpus: Sequence[str]) -> tuple[float, str]:
+    """Return what each GPU sends to all others at once (B/s), and the slowest kind of link."""
+    to_each, kind = _slowest_route(node_topology, permutations(gpus, 2))
+    return (len(gpus) - 1) * to_each, kind
 
-    Its hops share links.
+
+def _slowest_route(
+    node_topology: NodeTopology, pairs: Iterable[tuple[str, str]]
+) -> tuple[float, str]:
+    """Return the lowest bandwidth (B/s) and kind of link of shortest paths that share links.
+
+    pairs   the GPUs that send, and those that they send to
     """
     number = {device.name: i for i, device in enumerate(node_topology.devices)}
     hops = [
         [int(link) for link in node_topology.routes[number[a], number[b]] if link >= 0]
-        for a, b in pairwise((*gpus, gpus[0]))
+        for a, b in pairs
     ]
     crossings = np.bincount(
         [link for hop in hops for link in hop], minlength=len(node_topology.links)

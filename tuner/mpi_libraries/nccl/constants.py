@@ -18,7 +18,9 @@ Row = TypeVar("Row")  # of a table by compute capability
 RING, TREE, PAT = "ring", "tree", "pat"
 COLLNET_DIRECT, COLLNET_CHAIN = "collnet_direct", "collnet_chain"
 NVLS, NVLS_TREE = "nvls", "nvls_tree"
+PAIRWISE = "pairwise"  # a send and a receive of every pair of ranks: an all-to-all
 LL, LL128, SIMPLE = PROTOCOLS = ("LL", "LL128", "Simple")
+NCCL_CHANNELS = "nccl"  # the bound that NCCL's own speeds and caps of channels set
 US = 1e-6  # seconds
 GB = 1e9  # bytes
 

@@ -1,10 +1,12 @@
 """What the links between switches leave of the bandwidth that NCCL expects between nodes.
 
 NCCL takes a NIC at its own rate whatever lies behind it. Its rings send from each node to the next
-one, its trees along the edges of two binary trees in both directions, over every NIC. Where routes
-are fixed, as in a torus, flows share the links that their routes have in common. Elsewhere those
-that leave or enter the nodes of a switch share all its links to other switches, over which adaptive
-routing is taken to spread them evenly, in a dragonfly also by detours.
+one, its trees along the edges of two binary trees in both directions, over every NIC. In an
+all-to-all each node sends to every other one; a GPU hands what goes there to the GPU of its node
+whose NIC is on the rail of the receiver (PXN). Where routes are fixed, as in a torus, flows share
+the links that their routes have in common. Elsewhere those that leave or enter the nodes of a
+switch share all its links to other switches, over which adaptive routing is taken to spread them
+evenly, in a dragonfly also by detours.
 """
 
 from __future__ import annotations
@@ -46,6 +48,16 @@ class FabricBound:
         crossings = ring_hops(collective, p) / p if way.algorithm == RING else 1.0
         sent = crossings * WIRE_BYTES[way.protocol]
         return self._flow_rate(way.algorithm == RING) * len(self._rails) / sent
+
+    def exchange_bandwidth(self) -> float:
+        """Return the bytes of the buffer per second of an all-to-all on the wire."""
+        topology, places = self._placement.topology, self._placement.rank_devices(CUDA)
+        sharing = _pairs_over_routes if topology.routing == "first" else _pairs_of_switches
+        rails = [sharing(topology, places.nic[self._ranks[:, rail]]) for rail in self._rails]
+        pairs, capacity = sum(pairs for pairs, _ in rails), rails[0][1]
+        used = (pairs > 0) & (capacity > 0.0)  # other nodes hang on no switch
+        of_pair = self._ppn / (self._nodes * len(self._rails))  # ppn^2 of all p blocks, by rail
+        return float((capacity[used] / (pairs[used] * of_pair)).min(initial=math.inf))
 
     @property
     def _ranks(self) -> IntArray:
@@ -104,15 +116,42 @@ def _flows_of_switches(
 
     Both have shape (2 x vertices of the network,); see `_flows_over_routes`.
     """
-    source, target = topology.graph.source, topology.graph.target
-    number, ports = topology.graph.n_vertices, len(topology.ports)
-    switch = np.arange(ports)
-    switch[source[source < ports]] = target[source < ports]
+    source, target, number = topology.graph.source, topology.graph.target, topology.graph.n_vertices
+    switch = _switches(topology)
     ends = np.stack([switch[src], switch[dst]])[:, switch[src] != switch[dst]]
     capacity = _capacity_between_switches(topology)
     shared = [np.bincount(end, minlength=number) for end in ends]
     rates = [np.bincount(end, capacity, minlength=number) for end in (source, target)]
     return np.concatenate(shared), np.concatenate(rates)
+
+
+def _pairs_over_routes(topology: Topology, nics: IntArray) -> tuple[IntArray, FloatArray]:
+    """Return how many pairs of nodes send over each link; see `_flows_over_routes`.
+
+    nics    network port of each node, shape (nodes,)
+    """
+    capacity = _capacity_between_switches(topology)
+    pairs = np.zeros(len(capacity), np.int64)
+    for shift in range(1, len(nics)):
+        pairs += _flows_over_routes(topology, nics, np.roll(nics, -shift))[0]
+    return pairs, capacity
+
+
+def _pairs_of_switches(topology: Topology, nics: IntArray) -> tuple[IntArray, FloatArray]:
+    """Return how many pairs of nodes send out of each switch, and the bytes per second there."""
+    source, target, number = topology.graph.source, topology.graph.target, topology.graph.n_vertices
+    here = np.bincount(_switches(topology)[nics], minlength=number)
+    capacity = _capacity_between_switches(topology)
+    out, back = (np.bincount(end, capacity, minlength=number) for end in (source, target))
+    return here * (len(nics) - here), np.minimum(out, back)
+
+
+def _switches(topology: Topology) -> IntArray:
+    """Return the switch of each network port, shape (ports,)."""
+    source, target, ports = topology.graph.source, topology.graph.target, len(topology.ports)
+    switch = np.arange(ports)
+    switch[source[source < ports]] = target[source < ports]
+    return switch
 
 
 def _capacity_between_switches(topology: Topology) -> FloatArray:

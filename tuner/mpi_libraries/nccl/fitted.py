@@ -8,6 +8,7 @@ from statistics import median
 
 import numpy as np
 
+from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import default_choice
@@ -98,8 +99,6 @@ def fit_costs(samples: Sequence[tuple[NcclTerms, float]], before: NcclCosts) -> 
     before  costs that are kept as far as the times do not say otherwise: those of one collective on
             one number of GPUs do not tell a launch from the hops
     """
-    from scipy.optimize import nnls  # as above
-
     none = NcclCosts(launch=0.0, hop=0.0, simple=0.0, copy_rate=float("inf"))
     times = np.array([seconds for _, seconds in samples])
     terms = [(1.0, one.hops, one.is_simple, one.own_bytes) for one, _ in samples]
@@ -107,14 +106,24 @@ def fit_costs(samples: Sequence[tuple[NcclTerms, float]], before: NcclCosts) -> 
     rest = 1.0 - np.array([one.seconds(none) for one, _ in samples]) / times
     kept = np.array([before.launch, before.hop, before.simple, 1 / before.copy_rate]) / COST_SPREAD
     rows = np.vstack([columns, KEPT_WEIGHT * np.eye(4)])
-    wanted = np.concatenate([rest, KEPT_WEIGHT * kept])
+    found = least_absolute(rows, np.concatenate([rest, KEPT_WEIGHT * kept]))
+    launch, hop, simple, per_byte = map(float, found * COST_SPREAD)
+    rate = 1 / max(per_byte, LEAST_PER_BYTE)
+    return NcclCosts(launch=launch, hop=hop, simple=simple, copy_rate=rate)
+
+
+def least_absolute(rows: FloatArray, wanted: FloatArray) -> FloatArray:
+    """Return the factors >= 0 of the columns with the least sum of absolute errors.
+
+    Shapes: (equations, factors) and (equations,). An error below 0.001 counts as that.
+    """
+    from scipy.optimize import nnls  # as above
+
     weights = np.ones(len(rows))
     for _ in range(ROUNDS):
         found, _ = nnls(rows * weights[:, None], wanted * weights)
         weights = 1 / np.sqrt(np.maximum(np.abs(rows @ found - wanted), 1e-3))
-    launch, hop, simple, per_byte = map(float, found * COST_SPREAD)
-    rate = 1 / max(per_byte, LEAST_PER_BYTE)
-    return NcclCosts(launch=launch, hop=hop, simple=simple, copy_rate=rate)
+    return np.asarray(found)
 
 
 def seconds_from_busbw(busbw: float, nbytes: int, share: float) -> float:

@@ -5,7 +5,8 @@ rate that they reach, the links between GPUs and NICs, NVLink, or the links betw
 NVLS and NVLSTree have it by NCCL's own formulas. CollNet sends each byte of the buffer over one NIC
 of a node in each direction, trees of more than two nodes twice (a node that passes it up to its
 parent, and down to two children, is a leaf of the other tree), PAT the parts of other nodes. Trees
-of RCCL have it by RCCL's formulas.
+of RCCL have it by RCCL's formulas. In an all-to-all a GPU sends to all others of its node over all
+its NVLinks, and where it has none over paths that share links.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tuner.core.collective import Collective
+from tuner.mpi_libraries.nccl.channels import rate_to_all_others
 from tuner.mpi_libraries.nccl.constants import (
     COLLNET_DIRECT,
     NVLS,
@@ -24,12 +26,14 @@ from tuner.mpi_libraries.nccl.constants import (
     TREE,
     AlgoProto,
 )
-from tuner.mpi_libraries.nccl.fabric import FabricBound
+from tuner.mpi_libraries.nccl.exchange import SHARE_OF_LINKS
+from tuner.mpi_libraries.nccl.fabric import WIRE_BYTES, FabricBound
 from tuner.mpi_libraries.nccl.formulas import CostFormulas
 from tuner.mpi_libraries.nccl.model_v2_30 import graph_of_algorithm
 from tuner.mpi_libraries.nccl.system import (
     ChannelGraph,
     NcclSystem,
+    first_gpus,
     nic_rates,
     nvlink_of_head,
     rings_inside,
@@ -37,7 +41,6 @@ from tuner.mpi_libraries.nccl.system import (
 )
 from tuner.topology import NIC, NVLINK, XGMI_LINK, Placement
 
-NCCL_CHANNELS = "nccl"  # the bound that NCCL's own speeds and caps of channels set
 SWITCH_LINKS = "switch"  # the bound of links between switches
 UNLIMITED = 1e18  # B/s, and a factor of NCCL's caps: more than anything has
 
@@ -50,7 +53,7 @@ class HardwareBounds:
     """
 
     def __init__(self, placement: Placement, system: NcclSystem, formulas: CostFormulas) -> None:
-        self._system, self._formulas = system, formulas
+        self._placement, self._system, self._formulas = placement, system, formulas
         self._fabric = FabricBound(placement)
         self._inside = _rate_inside(placement, system)
         self._of_head = nvlink_of_head(placement, system.head_channels)
@@ -72,6 +75,19 @@ class HardwareBounds:
         for kind, bandwidth in self._of_links(collective, way):
             found[kind] = min(of_bandwidth * bandwidth, found.get(kind, math.inf))
         across = self._fabric.bandwidth(collective, way)
+        return found if math.isinf(across) else {**found, SWITCH_LINKS: across}
+
+    def exchange_bandwidths(self, protocol: str) -> dict[str, float]:
+        """Return the same for an all-to-all in some protocol, whose ranks all send at once."""
+        p, ppn = self._system.p, self._system.ppn
+        wire, found = WIRE_BYTES[protocol], dict[str, float]()
+        if ppn > 1:
+            kind, rate = _rate_to_others(self._placement)
+            found[kind] = SHARE_OF_LINKS * rate * p / (ppn - 1) / wire
+        for kind, rate in total_rates(self._nics).items():
+            leaving = ppn * (p - ppn) / p * wire  # bytes of a node for each of the buffer
+            found[kind] = min(rate / leaving, found.get(kind, math.inf))
+        across = self._fabric.exchange_bandwidth() / wire
         return found if math.isinf(across) else {**found, SWITCH_LINKS: across}
 
     def _of_links(self, collective: Collective, way: AlgoProto) -> Iterator[tuple[str, float]]:
@@ -107,6 +123,16 @@ class HardwareBounds:
             self._system, ring=graph, tree=graph, head_channels=heads, rate_factor=UNLIMITED
         )
         return self._formulas.cost_model(system, collective, way).bandwidth
+
+
+def _rate_to_others(placement: Placement) -> tuple[str, float]:
+    """Return what bounds a GPU that sends to all others of its node, with its bytes per second."""
+    inside = rings_inside(placement)
+    assert inside is not None
+    if inside.on_nvlink:
+        return inside.kind, inside.total_bandwidth
+    rate, kind = rate_to_all_others(*first_gpus(placement))
+    return kind, rate
 
 
 def _rate_inside(placement: Placement, system: NcclSystem) -> tuple[str, float] | None:

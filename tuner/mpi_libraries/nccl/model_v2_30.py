@@ -142,7 +142,8 @@ def _cap(table: Mapping[int, tuple[float, ...]], system: NcclSystem) -> float:
     )
 
 
-def _ll_cap(system: NcclSystem) -> float:
+def ll_cap(system: NcclSystem) -> float:
+    """Return the bytes per second that NCCL allows to all channels together in LL."""
     first = (
         system.compute_capability
         if system.nodes == 1
@@ -184,7 +185,7 @@ def _speed_between_nodes(system: NcclSystem, graph: ChannelGraph) -> float:
 def _ring_bandwidth(system: NcclSystem, graph: ChannelGraph, protocol: str) -> float:
     carried = graph.channels * _speed_between_nodes(system, graph)
     if protocol == of.LL:
-        return min(_ll_cap(system), carried / 2)
+        return min(ll_cap(system), carried / 2)
     if protocol == of.LL128:
         return min(0.92 * carried, graph.channels * _cap(of.RING_LL128_CAP, system))
     return carried
@@ -196,7 +197,7 @@ def _tree_bandwidth(system: NcclSystem, graph: ChannelGraph, protocol: str) -> f
         speed = min(graph.bw_intra, graph.bw_inter)
     carried = graph.channels * min(0.92 * speed, _cap(of.TREE_CAP, system))
     if protocol == of.LL:
-        carried = min(carried / 3.8, _ll_cap(system))
+        carried = min(carried / 3.8, ll_cap(system))
     if protocol == of.LL128:
         share = 7 / 9 if system.nodes == 1 else 120 / 128
         carried = min(carried * share, graph.channels * _cap(of.TREE_LL128_CAP, system))
@@ -284,13 +285,17 @@ def _ring_latency(
     return _all_hops(system, collective, protocol, inside, across)
 
 
+def post_seconds(system: NcclSystem, protocol: str) -> float:
+    """Return the seconds in which a message to another node is posted."""
+    return of.NET_OVERHEAD_S.get(system.cpu_vendor, US) * (3 if protocol == of.SIMPLE else 1)
+
+
 def _all_hops(
     system: NcclSystem, collective: Collective, protocol: str, inside: float, across: float
 ) -> float:
     """Return the seconds of all hops of a ring, one after the other."""
     hops, between = hops_inside(system, collective, of.RING), 0
     if system.nodes > 1:
-        post = of.NET_OVERHEAD_S.get(system.cpu_vendor, US) * (3 if protocol == of.SIMPLE else 1)
-        inside = max(inside, post)
+        inside = max(inside, post_seconds(system, protocol))
         between = ring_hops(collective, system.nodes)
     return hops * inside + between * across

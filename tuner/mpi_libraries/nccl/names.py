@@ -43,9 +43,8 @@ NCCL_COLLECTIVES = {
     Collective.ALLGATHER: NcclCollective("AllGather", 2, _OF_BLOCKS),
     Collective.REDUCE_SCATTER: NcclCollective("ReduceScatter", 3, _OF_BLOCKS),
 }
-# Those that NCCL makes of sends and receives, with schedules that stand for them: in each round a
-# rank sends to one rank and receives from another (p2pSchedule in src/init.cc of 2.30, by nodes).
-POINT_TO_POINT = {Collective.ALLTOALL: "pairwise", Collective.ALLTOALLV: "pairwise"}
+# Those that NCCL makes of sends and receives, with nothing to choose (ncclAlltoAll of 2.28, too).
+POINT_TO_POINT = (Collective.ALLTOALL, Collective.ALLTOALLV)
 COLLECTIVES = {known.name: collective for collective, known in NCCL_COLLECTIVES.items()}
 MULTI_PROTOCOL_ALGORITHMS = (RING, TREE)  # the others have only Simple
 MAX_CHANNELS = 64

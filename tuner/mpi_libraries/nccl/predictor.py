@@ -12,6 +12,8 @@ published results of nccl-tests (docs/experiments/0002-nccl-predictions.md):
   fraction of all of it, or `MAX_FILL_SECONDS` for each share, whichever is least: a share belongs
   to a rank in rings and to a GPU of the node in the others. LL and LL128 have no such buffers.
 - Broadcast and reduce pass every hop of a ring before the last rank is reached; NCCL counts one.
+
+An all-to-all has a time of its own (`exchange`), as NCCL expects none of it.
 """
 
 from __future__ import annotations
@@ -26,19 +28,29 @@ from tuner.mpi_libraries.nccl.constants import (
     COLLNET_DIRECT,
     HOPPER,
     LL,
+    NCCL_CHANNELS,
     NVLS,
     NVLS_TREE,
+    PAIRWISE,
     RING,
     SIMPLE,
     AlgoProto,
     table_row,
 )
-from tuner.mpi_libraries.nccl.default_choice import cost_models, estimate_times
+from tuner.mpi_libraries.nccl.default_choice import cost_models, default_algo_proto, estimate_times
+from tuner.mpi_libraries.nccl.exchange import (
+    EXCHANGE_WAYS,
+    VISIBLE_COPY,
+    channel_bandwidths,
+    exchange_hops,
+    exchange_latency,
+    exchange_way,
+)
 from tuner.mpi_libraries.nccl.fabric import WIRE_BYTES
 from tuner.mpi_libraries.nccl.formulas import formulas_of
-from tuner.mpi_libraries.nccl.hardware_bounds import NCCL_CHANNELS, HardwareBounds
+from tuner.mpi_libraries.nccl.hardware_bounds import HardwareBounds
 from tuner.mpi_libraries.nccl.model_v2_30 import LATENCY_TABLE, hops_inside, ring_hops
-from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
+from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES, POINT_TO_POINT
 from tuner.mpi_libraries.nccl.system import nccl_system_of
 from tuner.topology import NIC, NcclCosts, Placement
 
@@ -142,17 +154,36 @@ class NcclPredictor:
 
     def algo_protos(self, collective: Collective) -> tuple[AlgoProto, ...]:
         """Return the pairs that NCCL has for a collective on these GPUs."""
+        if self._is_exchange(collective):
+            return EXCHANGE_WAYS
         if collective not in NCCL_COLLECTIVES:
             return ()
         return tuple(cost_models(self.system, collective))
 
-    def run_algo_proto(self, collective: Collective, way: AlgoProto, nbytes: int) -> AlgoProto:
-        """Return what runs where the library expects a pair to be fastest."""
-        return self.formulas.run_algo_proto(self.system, collective, way, nbytes)
+    def run_algo_proto(self, collective: Collective, algorithm: str, nbytes: int) -> AlgoProto:
+        """Return an algorithm with the protocol in which the library runs it."""
+        if algorithm == PAIRWISE:
+            return exchange_way(self.system.p, nbytes)
+        expected = self.expected_seconds(collective, nbytes)
+        own = [way for way in expected if way.algorithm == algorithm]
+        best = min(own, key=expected.__getitem__)
+        return self.formulas.run_algo_proto(self.system, collective, best, nbytes)
+
+    def chosen_algo_proto(self, collective: Collective, nbytes: int) -> AlgoProto:
+        """Return what the library runs by itself; raises as `estimate_times`."""
+        if self._is_exchange(collective):
+            return exchange_way(self.system.p, nbytes)
+        return default_algo_proto(self.system, collective, nbytes)
 
     def expected_seconds(self, collective: Collective, nbytes: int) -> dict[AlgoProto, float]:
-        """Return NCCL's own expectation; see `estimate_times`."""
+        """Return NCCL's own expectation, none of an all-to-all; see `estimate_times`."""
+        if self._is_exchange(collective):
+            return {}
         return estimate_times(self.system, collective, nbytes)
+
+    def _is_exchange(self, collective: Collective) -> bool:
+        """Return whether a collective is sends and receives whose time is known; RCCL's is not."""
+        return collective in POINT_TO_POINT and not self.system.architecture
 
     def predicted_seconds(self, collective: Collective, nbytes: int) -> dict[AlgoProto, float]:
         return {
@@ -162,6 +193,8 @@ class NcclPredictor:
 
     def terms(self, collective: Collective, way: AlgoProto, nbytes: int) -> NcclTerms:
         """Return what the time of a call consists of."""
+        if way.algorithm == PAIRWISE:
+            return self._exchange_terms(way.protocol, nbytes)
         system, known = self._predicted, self.formulas
         model = known.cost_model(system, collective, way)
         of_latency, of_bandwidth = known.sustained_factors(system, collective, way, nbytes)
@@ -179,6 +212,20 @@ class NcclPredictor:
             way.protocol == SIMPLE,
             WIRE_BYTES[way.protocol] * nbytes / system.p if copies else 0.0,
             nbytes / bandwidth + self._fill_seconds(collective, way, nbytes, bandwidth),
+            bounds,
+        )
+
+    def _exchange_terms(self, protocol: str, nbytes: int) -> NcclTerms:
+        """Return what the time of an all-to-all consists of."""
+        system = self._predicted
+        of_links = self._hardware.exchange_bandwidths(protocol)
+        bounds = {**of_links, **channel_bandwidths(system, protocol)}
+        return NcclTerms(
+            exchange_latency(system, protocol, nbytes),
+            exchange_hops(system),
+            False,  # the costs of Simple are those of rings
+            VISIBLE_COPY * nbytes / system.p,
+            nbytes / min(bounds.values()),
             bounds,
         )
 

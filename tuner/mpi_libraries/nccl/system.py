@@ -142,7 +142,7 @@ def nccl_system_of(
     """
     nodes, ranks = np.unique(placement.node_of, return_counts=True)
     _require_gpu_per_rank(placement, nodes, ranks)
-    interior, gpus = _first_gpus(placement)
+    interior, gpus = first_gpus(placement)
     several = len(nodes) > 1
     nics = [min(nic.values()) for nic in nic_rates(placement, nominal=True)] if several else []
     if channels.amd_architecture(interior):
@@ -205,7 +205,7 @@ def _rotate_to_first(order: tuple[int, ...]) -> tuple[int, ...]:
 
 def rings_inside(placement: Placement) -> channels.Rings | None:
     """Return the rings through the ranks of the first node; None for one rank on a node."""
-    interior, gpus = _first_gpus(placement)
+    interior, gpus = first_gpus(placement)
     return _found_rings(interior, tuple(gpus)) if len(gpus) > 1 else None
 
 
@@ -219,13 +219,13 @@ def nvlink_of_head(placement: Placement, heads: ChannelGraph | None) -> float:
     """
     if heads is None:
         return 0.0
-    interior, gpus = _first_gpus(placement)
+    interior, gpus = first_gpus(placement)
     bricks = channels.nvswitch_bricks(interior, gpus)
     of_gpu = channels.nvlink_brick_bandwidth(interior) * bricks
     return heads.channels * of_gpu / (heads.channels + 1)
 
 
-def _first_gpus(placement: Placement) -> tuple[NodeTopology, list[str]]:
+def first_gpus(placement: Placement) -> tuple[NodeTopology, list[str]]:
     """Return the inside of the first node with ranks, and the GPUs of these."""
     node = int(placement.node_of[0])
     interior, ranks = placement.topology.nodes[node].node_topology, placement.shape[1]
@@ -241,7 +241,7 @@ def nic_rates(placement: Placement, *, nominal: bool) -> list[dict[str, float]]:
     nominal     whether a NIC counts with what NCCL takes it for, 96 % of its line rate, and not
                 with what the topology says that it reaches
     """
-    interior, _ = _first_gpus(placement)
+    interior, _ = first_gpus(placement)
     topology, out = placement.topology, dict.fromkeys(placement.topology.ports, 0.0)
     for link in topology.links:
         if link.source in out:
@@ -307,7 +307,7 @@ def _nics_are_local(
 
 def _system_of_amd_gpus(placement: Placement, nodes: int, nics: Sequence[float]) -> NcclSystem:
     """Return what RCCL sees of GPUs of AMD; raise InputError where it is not known."""
-    interior, gpus = _first_gpus(placement)
+    interior, gpus = first_gpus(placement)
     architecture = channels.amd_architecture(interior)
     _require_known(architecture)
     rings = _xgmi_graph(interior, gpus, nics)

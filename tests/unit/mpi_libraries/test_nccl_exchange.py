@@ -1,0 +1,171 @@
+"""NCCL's all-to-all: measured times, protocols, what bounds it inside nodes and between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median, quantiles
+
+import pytest
+
+from tests.bench.nccl_curves import EXCHANGES, exchange_bandwidth
+from tests.bench.nccl_errors import (
+    BANDS,
+    EXCHANGE,
+    MACHINES,
+    error,
+    exchange_fitted_to,
+    predictor_of,
+    read_rows,
+)
+from tuner.base.errors import InputError
+from tuner.core.collective import Collective
+from tuner.machines import preset, preset_spec, with_gpu
+from tuner.machines.model_accuracy import NCCL_ALLTOALL
+from tuner.machines.variants import with_fabric
+from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor
+from tuner.mpi_libraries.nccl.exchange import SHARE_OF_LINKS
+from tuner.mpi_libraries.nccl.hardware_bounds import SWITCH_LINKS
+from tuner.topology import NIC, Placement, Topology
+from tuner.topology.readers.gpu_products import NVLINK_BANDWIDTHS
+
+ALLTOALL = Collective.ALLTOALL
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+LL, SIMPLE = (AlgoProto("pairwise", name) for name in ("LL", "Simple"))
+PRESETS = {"a100_sxm": "dgx-a100", "h100_sxm": "dgx-h100", "b200_sxm": "dgx-b200"}
+
+
+def predictor(topology: Topology, ppn: int = 8) -> NcclPredictor:
+    return NcclPredictor(Placement.block(topology, ppn))
+
+
+def seconds(of: NcclPredictor, nbytes: int) -> float:
+    """Return the predicted time in the protocol that runs."""
+    return of.predicted_seconds(ALLTOALL, nbytes)[of.chosen_algo_proto(ALLTOALL, nbytes)]
+
+
+@pytest.mark.parametrize(
+    ("product", "times"),
+    [
+        ("A100", (15.0, 22.8, 1635, 25.8, 2314)),
+        ("H100", (6.4, 14.8, 963, 15.6, 1481)),
+        ("B200", (9.3, 15.7, 863, 16.7, 889)),
+    ],
+)
+def test_measured_times_of_one_node(product: str, times: tuple[float, ...]) -> None:
+    """Times in us of nccl-tests, of 2 GPUs first (ai-dynamo/aiconfigurator, commit 095f58a)."""
+    topology = with_gpu(preset("dgx-h100", 1), product).topology
+    calls = [(2, 512), (2, MIB), (2, 512 * MIB), (8, MIB), (8, 512 * MIB)]
+    for (gpus, nbytes), measured in zip(calls, times, strict=True):
+        few = NcclPredictor(Placement.block(topology, gpus))
+        assert seconds(few, nbytes) == pytest.approx(1e-6 * measured, rel=0.35)
+
+
+@pytest.mark.parametrize("system", PRESETS)
+def test_a_machine_tells_the_errors_of_constants_fitted_to_others(
+    system: str, shared: Path
+) -> None:
+    data = shared / "data/aiconfigurator/nccl_one_node.csv"
+    if not data.is_file():
+        pytest.skip(f"{data} is not there")
+    rows = [row for row in read_rows([data])[0] if row.collective == EXCHANGE]
+    costs = {one: predictor_of(one, 2).costs for one in MACHINES}
+    fitted = exchange_fitted_to([row for row in rows if row.system != system], costs)
+    own = [row for row in rows if row.system == system]
+    told = preset_spec(PRESETS[system]).accuracy[NCCL_ALLTOALL]
+    assert told.results == len(own)
+    for size, band in zip(told.by_size, BANDS, strict=True):
+        errors = [abs(error(row, costs[system], fitted)) for row in own if row.band == band]
+        assert size.median == pytest.approx(median(errors), abs=0.001)
+        assert size.p95 == pytest.approx(quantiles(errors, n=20)[-1], abs=0.001)
+
+
+def test_the_protocol_follows_the_bytes_for_each_receiver() -> None:
+    of = predictor(preset("dgx-h100", 1).topology)
+    assert of.algo_protos(ALLTOALL) == (LL, SIMPLE)
+    assert of.chosen_algo_proto(ALLTOALL, 8 * 16 * KIB) == LL
+    assert of.chosen_algo_proto(ALLTOALL, 8 * 16 * KIB + 1) == SIMPLE
+    assert of.expected_seconds(ALLTOALL, MIB) == {}
+
+
+def test_a_message_in_ll_has_half_a_channel_and_one_in_simple_a_channel_for_each_part() -> None:
+    """NCCL counts 141 GB/s for 12 channels of H100 in LL, and 30 GB/s for each in Simple."""
+    of = predictor(preset("dgx-h100", 1).topology)
+    small, large = (of.terms(ALLTOALL, LL, 8 * nbytes) for nbytes in (KIB, 16 * KIB))
+    assert large.transfer - small.transfer == pytest.approx(15 * KIB / (141e9 / 12 / 2))
+    one, two, many = (of.terms(ALLTOALL, SIMPLE, 8 * n * KIB).latency for n in (32, 64, 4096))
+    assert two == many == pytest.approx(64 * KIB / 15e9)
+    assert one == pytest.approx(two / 2)
+
+
+def test_every_doubling_of_the_gpus_of_a_node_is_a_hop() -> None:
+    topology = preset("dgx-h100", 1).topology
+    two, four, eight = (seconds(predictor(topology, gpus), 8) for gpus in (2, 4, 8))
+    hop = predictor(topology).costs.hop
+    assert [four - two, eight - four] == pytest.approx([hop, hop], rel=1e-3)
+
+
+def test_every_rank_of_another_node_costs_the_posting_of_a_message() -> None:
+    """NCCL counts 1 us for it in LL with an Intel CPU, and 5 us for a hop between nodes."""
+    one, two, eight = (predictor(preset("dgx-h100", nodes).topology) for nodes in (1, 2, 8))
+    assert seconds(two, 16) - seconds(one, 8) == pytest.approx(13e-6, rel=1e-3)
+    assert seconds(eight, 64) - seconds(two, 16) == pytest.approx(48e-6, rel=1e-3)
+
+
+@pytest.mark.parametrize(("nodes", "part"), [(2, 1 / 2), (4, 3 / 4), (16, 15 / 16)])
+def test_what_leaves_a_node_shares_its_nics(nodes: int, part: float) -> None:
+    """On a DGX H100 each GPU has a NIC of 42.6 GB/s, and a Summit node two of 23.1 for six GPUs."""
+    of = predictor(preset("dgx-h100", nodes).topology)
+    assert seconds(of, 64 * GIB) == pytest.approx(part * 64 * GIB / 42.6e9, rel=0.02)
+    limits = of.limits(ALLTOALL, SIMPLE, 64 * GIB)
+    assert max(limits.shares, key=limits.shares.__getitem__) == NIC
+    assert limits.rates[NIC] == pytest.approx(42.6e9)
+    summit = preset("summit", nodes)
+    rate = sum(one.capacity for one in summit.topology.links if one.source.startswith("node0"))
+    bounds = predictor(summit.topology, 6).terms(ALLTOALL, SIMPLE, GIB).bounds
+    assert bounds[NIC] == pytest.approx(rate / (6 * part))
+
+
+@pytest.mark.slow
+def test_published_bus_bandwidths() -> None:
+    """One is off: GB300 of two racks reach a quarter of what their NICs have."""
+    errors = [abs(exchange_bandwidth(point) / point.busbw - 1) for point in EXCHANGES]
+    assert median(errors) < 0.13
+    assert sum(error > 0.25 for error in errors) == 1
+
+
+@pytest.mark.parametrize(("fabric", "taper"), [("fat_tree", 1), ("fat_tree", 4), ("fat_tree", 8)])
+def test_links_between_switches_carry_what_leaves_their_nodes(fabric: str, taper: int) -> None:
+    """A leaf joins four nodes of eight NICs; of 16 nodes 12 are behind its links to others."""
+    machine = with_fabric(preset("dgx-h100", 16), f"{fabric}:{taper}")
+    bounds = predictor(machine.topology).terms(ALLTOALL, SIMPLE, GIB).bounds
+    up = sum(
+        one.capacity
+        for one in machine.topology.links
+        if one.source == machine.topology.switches[0] and one.target in machine.topology.switches
+    )
+    assert bounds[SWITCH_LINKS] == pytest.approx(up / (32 * 12 / 16))
+    assert (bounds[SWITCH_LINKS] < bounds[NIC]) == (taper > 1)
+
+
+def test_rails_keep_all_messages_on_their_leaf() -> None:
+    machine = with_fabric(preset("dgx-h100", 16), "rail_optimised:8")
+    assert SWITCH_LINKS not in predictor(machine.topology).terms(ALLTOALL, SIMPLE, GIB).bounds
+
+
+def test_without_nvlink_all_messages_between_sockets_share_their_link() -> None:
+    """Sixteen pairs of L40S share the 22 GB/s that NCCL counts, 5/6 of it behind Intel's CPUs."""
+    bounds = predictor(preset("l40s", 1).topology).terms(ALLTOALL, SIMPLE, GIB).bounds
+    (rate,) = bounds.values()
+    assert rate == pytest.approx(SHARE_OF_LINKS * 22e9 * 5 / 6 / 16 * 8)
+
+
+def test_all_nvlinks_of_a_gpu_serve() -> None:
+    bounds = predictor(preset("dgx-a100", 1).topology).terms(ALLTOALL, SIMPLE, GIB).bounds
+    assert bounds == {"nvlink": pytest.approx(SHARE_OF_LINKS * 12 * NVLINK_BANDWIDTHS[80] * 8 / 7)}
+
+
+def test_of_rccl_no_time_is_known() -> None:
+    of = predictor(preset("mi300x", 1).topology)
+    assert of.algo_protos(ALLTOALL) == ()
+    with pytest.raises(InputError, match="not for alltoall"):
+        of.chosen_algo_proto(ALLTOALL, MIB)
