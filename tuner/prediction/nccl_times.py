@@ -52,13 +52,13 @@ def nccl_note(calls: Collection[tuple[str, int]], *, simulates: bool) -> str:
     collnet = [name for name in own if name.startswith("collnet")]
     if any(name == "nvls" and nodes > 1 for name, nodes in calls):
         collnet.append("nvls on several nodes")
+    model = f"the cost model of NCCL {nccl.CURRENT_VERSION}, on AMD's GPUs of RCCL"
+    sources = [model] * (own != [NCCL_PAIRWISE])
+    sources += ["measured times of all-to-alls"] * (NCCL_PAIRWISE in own)
     note = (
-        f"Times of {', '.join(own)} are predicted from the cost model of NCCL"
-        f" {nccl.CURRENT_VERSION}, on AMD's GPUs of RCCL, as in `tuner nccl estimate`"
-        f"{'; all others are simulated' * simulates}."
+        f"Times of {', '.join(own)} are predicted from {' and '.join(sources)}, as in `tuner nccl"
+        f" estimate`{'; all others are simulated' * simulates}."
     )
-    if NCCL_PAIRWISE in own:
-        note += f" NCCL has no model of {NCCL_PAIRWISE}, which is fitted to measured times."
     if not collnet:
         return note
     return (

@@ -128,6 +128,9 @@ def test_all_say_the_same_of_an_all_to_all(
         times.timed(Call("alltoall", point["nbytes"], times.world)).seconds for point in points
     ]
     assert [one["predicted_by"] for one in simulated] == ["nccl"] * len(SIZES)
+    main(["simulate", *call, *sizes, *named])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "nccl_pairwise are predicted from measured times of all-to-alls, as in `tuner" in said
     assert estimates == pytest.approx([one["seconds"] for one in simulated], rel=1e-12)
     assert [point["nccl_seconds"] for point in points] == pytest.approx(estimates, rel=1e-12)
     assert {point["nccl_choice"] for point in points} == {"nccl_pairwise"}

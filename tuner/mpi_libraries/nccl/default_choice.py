@@ -10,7 +10,7 @@ from tuner.mpi_libraries.nccl import model_v2_4, model_v2_5
 from tuner.mpi_libraries.nccl.constants import RING, AlgoProto
 from tuner.mpi_libraries.nccl.formulas import CURRENT_VERSION, formulas_of
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
-from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES
+from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES, POINT_TO_POINT
 from tuner.mpi_libraries.nccl.system import NcclSystem
 
 EARLIEST_VERSION = "2.4.8"
@@ -38,6 +38,11 @@ def estimate_times(
         raise InputError(
             f"NCCL {version} does not run on AMD's GPUs ({system.architecture}): leave the version"
             f" out for {formulas_of(system).title}"
+        )
+    if collective in POINT_TO_POINT:
+        raise InputError(
+            f"NCCL makes an {collective} of sends and receives and expects no time of it; predicted"
+            f" is that of {CURRENT_VERSION} on NVIDIA's GPUs"
         )
     if collective not in NCCL_COLLECTIVES:
         raise InputError(f"NCCL chooses for {', '.join(NCCL_COLLECTIVES)}, not for {collective}")

@@ -54,7 +54,7 @@ class FabricBound:
         topology, places = self._placement.topology, self._placement.rank_devices(CUDA)
         sharing = _pairs_over_routes if topology.routing == "first" else _pairs_of_switches
         rails = [sharing(topology, places.nic[self._ranks[:, rail]]) for rail in self._rails]
-        pairs, capacity = sum(pairs for pairs, _ in rails), rails[0][1]
+        pairs, capacity = np.sum([pairs for pairs, _ in rails], axis=0), rails[0][1]
         used = (pairs > 0) & (capacity > 0.0)  # other nodes hang on no switch
         of_pair = self._ppn / (self._nodes * len(self._rails))  # ppn^2 of all p blocks, by rail
         return float((capacity[used] / (pairs[used] * of_pair)).min(initial=math.inf))
