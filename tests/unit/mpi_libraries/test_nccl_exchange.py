@@ -29,7 +29,9 @@ from tuner.topology import NIC, Placement, Topology
 from tuner.topology.readers.gpu_products import NVLINK_BANDWIDTHS
 
 ALLTOALL = Collective.ALLTOALL
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
 LL, SIMPLE = (AlgoProto("pairwise", name) for name in ("LL", "Simple"))
 PRESETS = {"a100_sxm": "dgx-a100", "h100_sxm": "dgx-h100", "b200_sxm": "dgx-b200"}
 
