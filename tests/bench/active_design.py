@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,11 @@ def grids(
         for case in own:
             if AlgorithmChoice() in case.observations:
                 first.setdefault(case.point, case)
-        rows = [row for case in first.values() for row in case.observations.values()]
+        rows = [
+            replace(row, samples={}) if len(row.samples) == 1 else row  # nobody measures it again
+            for case in first.values()
+            for row in case.observations.values()
+        ]
         if len({row.choice for row in rows}) > 1:
             ran = {
                 point: default_lookup(known, library)(called(point), point.nbytes)

@@ -42,7 +42,7 @@ class Ranks(Launcher):
 
     Of points that `missing_reason` names there is nothing to measure, and they refuse
     `unsupported_reason`. `alone` is why two of them on one host cannot be started. A call takes as
-    long as `seconds` says of its choice.
+    long as `seconds` says of its choice, times what `held_up` says of its point.
     """
 
     library: str = "openmpi"
@@ -53,6 +53,7 @@ class Ranks(Launcher):
     refused: AlgorithmChoice | None = None
     alone: str = ""
     seconds: Callable[[AlgorithmChoice], float] = field(default=lambda _: 1e-3)
+    held_up: Callable[[ProbePoint], float] = field(default=lambda _: 1.0)
     plans: list[ProbePlan] = field(default_factory=list)
     budgets: list[float] = field(default_factory=list)
 
@@ -96,5 +97,5 @@ class Ranks(Launcher):
                     }
                     continue
                 with out.open("a") as file:
-                    took = (self.seconds(arm.choice),) * 12
+                    took = (self.held_up(point) * self.seconds(arm.choice),) * 12
                     file.write(series_line(point.to_measurement(arm, took)) + "\n")

@@ -38,6 +38,7 @@ RUNNER_OF_KIND = {
     SCHEDULE: SCHEDULE,
 }  # kind of a measured series -> what ran it
 MEASURED, LEARNED, SIMULATED, NO_EVIDENCE = "measured", "learned", "simulated", "none"
+DISTURBED_KEY = "disturbed"  # provenance key of the calls in launches whose times were left out
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tuner.base.errors import InputError
 from tuner.base.spelling import did_you_mean
 from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.base.units import plural
+from tuner.core.call_profile import ProfiledCall
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, PLACEMENTS, PlacementMixin
 from tuner.launch import LOCAL_HOST, Hosts
@@ -66,6 +67,7 @@ class ProbeSpec:
     topology        of the hosts, to choose pairs that represent paths; None: unknown
     hosts           where ranks are started; LOCAL_HOST: this computer
     ppn             ranks on each host; at most, on this computer
+    profile         calls of the application that the table is for; none: all calls count alike
     name            of the cluster; default: its name in the batch system, else the common prefix of
                     its host names, or the name of this computer
     """
@@ -86,6 +88,7 @@ class ProbeSpec:
     thread_level: str = THREAD_SINGLE
     schedules: tuple[str, ...] = ()
     topology: Topology | None = None
+    profile: tuple[ProfiledCall, ...] = ()
     name: str = ""
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.base.units import format_size, humanize, plural
 from tuner.core.measurement import MIN_LAUNCHES, Measurements, launches_of_calls, provenance_texts
-from tuner.core.table import TuningTable
+from tuner.core.table import DISTURBED_KEY, TuningTable
 
 Record = Mapping[str, Any]
 # Typical departure of the control from 1 above which the comparison is doubtful.
@@ -65,7 +65,7 @@ def _smallest_ratio(record: Record) -> float:
 
 
 def table_cautions(table: TuningTable) -> list[str]:
-    """Return sentences on wrong results, withdrawn rules, great gains, and crowded cores."""
+    """Return sentences on wrong results, withdrawn rules, disturbances, gains and crowded cores."""
     found = table.provenance.get("comparison")
     compared = found if isinstance(found, Mapping) else {}
     wrong = [
@@ -73,7 +73,19 @@ def table_cautions(table: TuningTable) -> list[str]:
         for call in provenance_texts(compared, "wrong")
     ]
     withdrawn = _withdrawn(provenance_texts(compared, "withdrawn"))
-    return [*wrong, *withdrawn, *_great_gains(table), *_oversubscription(table)]
+    doubts = [*_disturbances(table), *_great_gains(table), *_oversubscription(table)]
+    return [*wrong, *withdrawn, *doubts]
+
+
+def _disturbances(table: TuningTable) -> list[str]:
+    """Return a sentence on calls whose times in a launch were left out."""
+    disturbed = provenance_texts(table.provenance, DISTURBED_KEY)
+    if not disturbed:
+        return []
+    return [
+        f"Something held up {plural(len(disturbed), 'call')} in a launch, such as {disturbed[0]}:"
+        " these times are left out."
+    ]
 
 
 def _great_gains(table: TuningTable) -> list[str]:

@@ -14,7 +14,14 @@ from tuner.base.errors import InputError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.calibration import BORROWED_KEY, Calibration
 from tuner.core.measurement import REQUESTED_CALLS_KEY, Measurements
-from tuner.core.table import NO_EVIDENCE, AlgorithmChoice, Evidence, Rule, TuningTable
+from tuner.core.table import (
+    DISTURBED_KEY,
+    NO_EVIDENCE,
+    AlgorithmChoice,
+    Evidence,
+    Rule,
+    TuningTable,
+)
 from tuner.mpi_libraries.default_algorithms import default_algorithms_from_provenance
 from tuner.select.build_rules import table_from_comparisons
 from tuner.select.constraints import UNCONSTRAINED, Constraints
@@ -31,6 +38,7 @@ from tuner.select.dataset import (
     measured_pairs,
     no_simulation,
 )
+from tuner.select.disturbances import ScreenedLaunches, screen_launches
 from tuner.select.selector import Selector, train
 from tuner.select.significance import (
     Comparison,
@@ -78,6 +86,8 @@ def make_table(
     every = build_observations(measurements, simulator or no_simulation)
     rows = [row for row in every if (row.point.collective, row.choice) in kept]
     designed = bool(measurements.provenance.get(BATCHES_KEY))
+    screened = screen_launches(rows if designed else ())
+    rows = [*screened.observations] if designed else rows
     trainer = _trainer(simulator, designed)
     selector = trainer(rows)
     requested = {*_requested_calls(measurements), *_calls_on_shapes(rows, shapes, selector)}
@@ -92,7 +102,7 @@ def make_table(
     if comparisons or not designed:
         own = _table_of(measurements, comparisons, selector, constraints, library)
         table = _with_default_rules(own, table, constraints.max_rules) if designed else own
-    return rows, _with_borrowed_costs(table, calibration)
+    return rows, _with_notes(table, calibration, screened)
 
 
 def _trainer(
@@ -155,12 +165,15 @@ def _simulator(
     return Simulator(calibration, where, decisions)
 
 
-def _with_borrowed_costs(table: TuningTable, calibration: Calibration | None) -> TuningTable:
-    """Return the table with a note in its provenance of the costs that were not measured."""
-    notes = list(calibration.borrowed_costs.values()) if calibration else []
-    if not notes:
-        return table
-    provenance = {**table.provenance, BORROWED_KEY: notes}
+def _with_notes(
+    table: TuningTable, calibration: Calibration | None, screened: ScreenedLaunches
+) -> TuningTable:
+    """Return the table with notes in its provenance of costs not measured and of disturbances."""
+    notes = {
+        BORROWED_KEY: list(calibration.borrowed_costs.values()) if calibration else [],
+        DISTURBED_KEY: screened.record(),
+    }
+    provenance = {**table.provenance, **{key: told for key, told in notes.items() if told}}
     return TuningTable(table.cluster, table.library, table.rules, provenance)
 
 

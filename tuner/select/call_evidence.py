@@ -28,6 +28,7 @@ from tuner.select.dataset import (
     group_by_point,
     no_simulation,
 )
+from tuner.select.disturbances import screen_launches
 from tuner.select.significance import Comparison, compare_with_default
 
 
@@ -62,6 +63,8 @@ def measured_times(measurements: Measurements) -> list[MeasuredTime]:
     designed = bool(measurements.provenance.get(BATCHES_KEY))
     found = []
     every = build_observations(measurements, no_simulation)
+    if designed:
+        every = screen_launches(every).observations
     for point, rows in group_by_point(every).items():
         default = next((row for row in rows if row.choice.is_default), None)
         whole = compare_with_default(point, rows) if default and not designed else None

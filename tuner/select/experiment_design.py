@@ -29,6 +29,7 @@ from tuner.select.dataset import (
     stands_for,
     unknown_default,
 )
+from tuner.select.disturbances import screen_launches
 from tuner.select.guard import DEGREES_OF_FREEDOM
 from tuner.select.posterior import PosteriorModel
 from tuner.select.posterior_covariance import PosteriorCovariance
@@ -121,6 +122,8 @@ class AcquisitionQueue:
 class RegretBound:
     """The expected mean regret of a table over `points` points, and its upper 95 % bound.
 
+    Where the calls of an application are counted, the mean is weighted with their times.
+
     default     expected mean regret of the library's default
     """
 
@@ -150,6 +153,8 @@ class ExperimentDesign:
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured
     prior                   observations of other machines
     default_runs            the algorithm that the default runs
+    counts                  how often an application makes each call, so that calls count by their
+                            time; without any, all points count alike
     """
 
     def __init__(
@@ -161,27 +166,29 @@ class ExperimentDesign:
         uses_unmeasured_costs: Callable[[CallPoint], bool] = lambda _: False,
         prior: Sequence[Observation] = (),
         default_runs: DefaultRuns = unknown_default,
+        counts: Mapping[CallPoint, int] | None = None,
     ) -> None:
         if not candidates:
             raise InputError("there is no point to probe: name collectives, shapes and sizes")
         self._candidates = dict[CallPoint, tuple[AlgorithmChoice, ...]]()
         self._simulate, self._measurement_cost = simulate, measurement_cost
+        self._given: Sequence[Observation] = ()
         self._observations = dict[PointConfig, Observation]()
-        self._seed, self._prior = seed, tuple(prior)
+        self._seed, self._prior, self._counts = seed, tuple(prior), counts or {}
         self._uses_unmeasured_costs, self._default_runs = uses_unmeasured_costs, default_runs
         self._unanswered: Counter[PointConfig] = Counter()
         self._incorrect: IncorrectSet = frozenset()
         self.add_points(candidates)
 
     def add_points(self, candidates: Mapping[CallPoint, Sequence[AlgorithmChoice]]) -> None:
-        """Add points, which count as much as the others."""
+        """Add points, which count as much as the others, or not where others are counted."""
         added = {
             point: tuple(dict.fromkeys((AlgorithmChoice(), *self._others(point, choices))))
             for point, choices in candidates.items()
         }
         self._candidates = dict(sorted({**self._candidates, **added}.items()))
         self._draws = _student_t_draws(self._seed, max(map(len, self._candidates.values())))
-        self.update(self._observations.values(), self._incorrect)
+        self.update(self._given, self._incorrect)
 
     def _others(
         self, point: CallPoint, choices: Sequence[AlgorithmChoice]
@@ -193,8 +200,13 @@ class ExperimentDesign:
     def update(
         self, observations: Iterable[Observation], incorrect: IncorrectSet = frozenset()
     ) -> None:
-        """Replace all observations and the set of incorrect algorithms by these."""
-        known = tuple(observations)
+        """Replace all observations and the set of incorrect algorithms by these.
+
+        What was measured in disturbed launches counts as not measured.
+        """
+        self._given = tuple(observations)
+        screened = screen_launches(self._given)
+        known = screened.observations
         self._selector = Selector(
             (*known, *self._prior),
             self._simulate,
@@ -212,11 +224,22 @@ class ExperimentDesign:
         for pair, row in self._observations.items():
             if len(row.samples) > before.get(pair, 0):
                 self._unanswered[pair] = 0
+        self._doubtful = {
+            point: choices
+            for point, choices in screened.doubtful.items()
+            if point in self._candidates
+            and self._unanswered[point, AlgorithmChoice()] < _MAX_UNANSWERED
+        }
         self._update_estimates()
 
     def choose(self, point: CallPoint) -> AlgorithmChoice:
         """Return the choice that a table would use at `point` now."""
         return self._estimates[point].selection.choice
+
+    @property
+    def has_doubts(self) -> bool:
+        """Return whether calls whose launches were disturbed are to be measured again."""
+        return bool(self._doubtful)
 
     def regret_bound(self) -> RegretBound:
         """Return the regret bound of the table that would be made now.
@@ -226,9 +249,10 @@ class ExperimentDesign:
         """
         expected = np.array([own.selection.regret for own in self._estimates.values()])
         spread = np.array([own.selection.sd for own in self._estimates.values()])
-        mean = max(float(expected.mean()), 0.0)
-        default = float(np.mean([own.default_regret for own in self._estimates.values()]))
-        variance = self._covariance.variance_of_sum(spread / len(spread))
+        weights = self._weights()
+        mean = max(float(weights @ expected), 0.0)
+        default = float(weights @ [own.default_regret for own in self._estimates.values()])
+        variance = self._covariance.variance_of_sum(weights * spread)
         if mean <= 0 or variance <= 0:
             return RegretBound(mean, mean, len(expected), default)
         upper = float(gammaincinv(mean**2 / variance, BOUND_CONFIDENCE) * variance / mean)
@@ -240,20 +264,37 @@ class ExperimentDesign:
         """Return the next batch of experiments, up to `batch_seconds` in total.
 
         The first experiment may take longer, up to `max_seconds` if that is larger. The batch is
-        empty when nothing that fits is worth measuring.
+        empty when nothing that fits is worth measuring. Calls whose launches were disturbed come
+        first, whatever they save.
         """
         offers = self._acquisition_queue()
-        batch: list[Experiment] = []
+        batch = self._repetitions(batch_seconds, max_seconds)
+        batch_seconds -= sum(task.seconds for task in batch)
         while (
             option := offers.best(batch_seconds if batch else max(batch_seconds, max_seconds))
         ) is not None:
             batch.append(option.experiment)
-            self._unanswered.update(
-                (option.experiment.point, choice) for choice in option.experiment.choices
-            )
             batch_seconds -= option.experiment.seconds
             offers.accept(option)
+        self._unanswered.update((task.point, one) for task in batch for one in task.choices)
         return tuple(batch)
+
+    def _repetitions(self, batch_seconds: float, max_seconds: float) -> list[Experiment]:
+        """Return the doubtful calls that fit into a batch, with all that was measured there."""
+        batch: list[Experiment] = []
+        for point, measured in sorted(self._doubtful.items()):
+            correct, usable = self._correct_candidates[point], {AlgorithmChoice(), *measured}
+            task = self._experiment(point, [n for n, one in enumerate(correct) if one in usable])
+            if task.seconds <= (batch_seconds if batch else max(batch_seconds, max_seconds)):
+                batch.append(task)
+                batch_seconds -= task.seconds
+        return batch
+
+    def _experiment(self, point: CallPoint, indices: Sequence[int]) -> Experiment:
+        """Return the experiment with the candidates of these indices."""
+        belief = self._estimates[point].posterior
+        seconds = sum(self._measurement_cost(float(np.exp(belief.mean[n]))) for n in indices)
+        return Experiment(point, tuple(belief.choices[n] for n in indices), seconds)
 
     def _update_estimates(self) -> None:
         points = list(self._candidates)
@@ -280,7 +321,15 @@ class ExperimentDesign:
             for n, point in enumerate(self._candidates)
             for option in self._acquisition_candidates(n, point)
         ]
-        return AcquisitionQueue(options, regrets / len(regrets), self._covariance.copy())
+        return AcquisitionQueue(options, self._weights() * regrets, self._covariance.copy())
+
+    def _weights(self) -> FloatArray:
+        """Return the share of each point in the default's time of all counted calls, (points,)."""
+        counts = np.array([self._counts.get(point, 0) for point in self._estimates])
+        if not counts.any():
+            return np.full(len(counts), 1 / len(counts))
+        times = counts * [own.default_seconds for own in self._estimates.values()]
+        return np.asarray(times / times.sum())
 
     def _acquisition_candidates(self, index: int, point: CallPoint) -> list[AcquisitionCandidate]:
         """Return ways to measure a point: its choice with ever more of the likeliest winners.
@@ -290,7 +339,7 @@ class ExperimentDesign:
         """
         outlook = self._estimates[point]
         belief, regret = outlook.posterior, outlook.selection.regret
-        if regret < _MIN_REGRET:
+        if regret < _MIN_REGRET or point in self._doubtful:
             return []
         used = belief.choices.index(self._reference(point))
         order = [
@@ -303,8 +352,7 @@ class ExperimentDesign:
             chosen = [used, *map(int, order[:count])]
             known = [self._variance(point, belief.choices[n]) for n in chosen]
             saved = outlook.expected_saving(chosen, known)
-            cost = sum(self._measurement_cost(float(np.exp(belief.mean[n]))) for n in chosen)
-            task = Experiment(point, tuple(belief.choices[n] for n in chosen), cost)
+            task = self._experiment(point, chosen)
             options.append(AcquisitionCandidate(index, task, min(max(saved / regret, 0.0), 1.0)))
         return options
 

@@ -26,6 +26,7 @@ from tuner.select.dataset import (
     no_simulation,
     unknown_default,
 )
+from tuner.select.disturbances import screen_launches
 from tuner.select.experiment_design import REPETITIONS, ExperimentDesign, measurement_cost
 from tuner.select.selector import Selector
 from tuner.select.significance import DEFAULT_CHOICE, predict_comparison
@@ -146,7 +147,7 @@ def replay_shares(
     replay = Replay(design, observations, measure)
     for share in (0.0, *shares):
         replay.measure_until(share * replay.total_seconds)
-        found = [*replay.found.values()]
+        found = screen_launches([*replay.found.values()]).observations
         rows = [*found, *prior]
         selector = Selector(rows, no_simulation, adaptive=True, default_runs=default_runs)
         chosen = _table_choices(candidates, selector)

@@ -70,6 +70,11 @@ class RegretEstimate:
         return float(_regrets(self._log_time_draws, default).mean())
 
     @property
+    def default_seconds(self) -> float:
+        """Return the most probable time of the default."""
+        return float(np.exp(self.posterior.mean[self._default_index]))
+
+    @property
     def win_probabilities(self) -> FloatArray:
         """Return the probability of each choice to be the fastest, (k,)."""
         fastest = self._log_time_draws.argmin(axis=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,8 @@ from tuner.probe.probe_file import (
 )
 from tuner.probe.probe_spec import ProbeSpec
 from tuner.select.constraints import UNCONSTRAINED, Constraints
-from tuner.select.dataset import CallPoint, Observation
+from tuner.select.dataset import CallPoint, Observation, build_observations, no_simulation
+from tuner.select.disturbances import screen_launches
 from tuner.select.experiment_design import Experiment, RegretBound
 from tuner.select.simulated_times import Simulator
 from tuner.sim.warmup import compile_within
@@ -209,6 +210,7 @@ class _ActiveTuning:
             retries = self.lacks_compilation and self.limit.remaining >= enough
             if not (retries and self._measure_by_simulation(earlier)):
                 self._measure_directly(math.inf)
+                self._measure_again()
         return self._finish(earlier)
 
     def _check(self) -> None:
@@ -352,7 +354,8 @@ class _ActiveTuning:
                 continue
             self.callbacks.on_batch(bound, self.limit.elapsed)
             enough = launches_of_calls(measurements.series) >= self.stopping_rule.min_launches
-            if enough and rounds.covers_all_points and self.stopping_rule.is_met(bound):
+            is_known = rounds.covers_all_points and not rounds.has_doubts
+            if enough and is_known and self.stopping_rule.is_met(bound):
                 break
             if self.tables.table is None:  # times this step, and remains if time runs out
                 self.tables.build(self.measurements)
@@ -366,13 +369,31 @@ class _ActiveTuning:
         points = self._unmeasured_points(largest)
         for first in range(0, len(points), DIRECT_BATCH_CALLS):
             few = points[first : first + DIRECT_BATCH_CALLS]
-            tasks = [Experiment(point, (AlgorithmChoice(), *offered(point)), 0.0) for point in few]
-            self.callbacks.on_plan(tasks)
-            found = self.launches.measure_without_messages(chosen_calls(tasks))
-            if found is None:
+            if not self._measure_without_messages({point: offered(point) for point in few}):
                 return
-            self.measurements = _without_run_record(found)
-            self.callbacks.on_measured(found.series)
+
+    def _measure_again(self) -> None:
+        """Measure the calls once more that were disturbed in their launches, if there is time."""
+        if self.measurements is not None:
+            rows = build_observations(self.measurements, no_simulation)
+            if doubtful := screen_launches(rows).doubtful:
+                self._measure_without_messages(doubtful)
+
+    def _measure_without_messages(
+        self, calls: Mapping[CallPoint, Sequence[AlgorithmChoice]]
+    ) -> bool:
+        """Measure the default and these choices of calls; return whether there was time."""
+        tasks = [
+            Experiment(point, tuple(dict.fromkeys((AlgorithmChoice(), *choices))), 0.0)
+            for point, choices in calls.items()
+        ]
+        self.callbacks.on_plan(tasks)
+        found = self.launches.measure_without_messages(chosen_calls(tasks))
+        if found is None:
+            return False
+        self.measurements = _without_run_record(found)
+        self.callbacks.on_measured(found.series)
+        return True
 
     def _unmeasured_points(self, largest: float) -> Sequence[CallPoint]:
         """Return the calls of up to `largest` bytes that the file lacks, from coarse to fine.
@@ -385,7 +406,9 @@ class _ActiveTuning:
         done = {(one.subject, one.nodes, one.ppn, one.placement, one.nbytes) for one in kept}
         return [
             q
-            for q in order_points([q for q in points if q.nbytes <= largest])
+            for q in order_points(
+                [q for q in points if q.nbytes <= largest], self.full_request.profile
+            )
             if (q.collective, q.nodes, q.ppn, q.placement, q.nbytes) not in done
         ]
 

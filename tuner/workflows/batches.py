@@ -28,6 +28,7 @@ from tuner.workflows.candidates import (
     CandidateGenerator,
     bisection_points,
     chosen_calls,
+    counts_of_calls,
     order_points,
 )
 from tuner.workflows.time_limit import TimeLimit
@@ -178,6 +179,7 @@ class MeasurementBatches:
     on_plan             called with what the next batch measures
     pace                ratio of measured to expected seconds of the batches so far
     covers_all_points   whether all points were simulated, so that the bound holds for all of them
+    has_doubts          whether calls whose launches were disturbed are to be measured again
     """
 
     generate_candidates: CandidateGenerator
@@ -190,6 +192,7 @@ class MeasurementBatches:
     on_plan: Callable[[Sequence[Experiment]], None]
     pace: float = 1.0
     covers_all_points: bool = False
+    has_doubts: bool = False
 
     def iter_results(
         self, points: Sequence[CallPoint], measurements: Measurements
@@ -206,13 +209,14 @@ class MeasurementBatches:
             self._measurement_cost,
             uses_unmeasured_costs=self.simulator.uses_unmeasured_costs,
             default_runs=self.simulator.default_runs,
+            counts=counts_of_calls(grid, self.generate_candidates.request.profile),
         )
         while True:
             self.on_step("choosing what to measure next")
             self._limit_simulations()
             with self.limit.measure_step("choose"):
                 self._update_design(design, grid, measurements)
-                bound = design.regret_bound()
+                bound, self.has_doubts = design.regret_bound(), design.has_doubts
             yield measurements, bound
             tasks = self._next_batch(design)
             if not tasks or self.launches.measuring_seconds < MIN_MEASURING_S:
@@ -224,7 +228,7 @@ class MeasurementBatches:
         """Simulate the candidates of the points in coarse-to-fine order while there is time."""
         self._limit_simulations()
         grid = CandidateGrid()
-        for point in order_points(points):
+        for point in order_points(points, self.generate_candidates.request.profile):
             self.on_step(f"simulating {len(grid)} of {len(points)} calls")
             grid[point] = self.generate_candidates(point)
             for choice in (AlgorithmChoice(), *grid[point]):

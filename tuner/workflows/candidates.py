@@ -7,6 +7,7 @@ is, the ranks are asked or the run's file tells.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import Any
 
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
+from tuner.core.call_profile import ProfiledCall
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmChoice
 from tuner.launch import CompletedRun, Launcher, MultiHostLauncher
@@ -170,18 +172,44 @@ class CandidateGenerator:
         )
 
 
-def order_points(points: Collection[CallPoint]) -> list[CallPoint]:
+def counts_of_calls(
+    points: Iterable[CallPoint], profile: Iterable[ProfiledCall]
+) -> Counter[CallPoint]:
+    """Return how often an application makes the calls that each point stands for.
+
+    Each of its calls is counted at the nearest size of its collective and shape.
+    """
+    alike: dict[tuple[str, int, int], list[CallPoint]] = defaultdict(list)
+    for point in points:
+        alike[point.collective, point.nodes, point.ppn].append(point)
+    counts = Counter[CallPoint]()
+    for call in profile:
+        own = alike[call.collective, call.nodes, call.ppn]
+        away = {point: abs(math.log(point.nbytes / call.nbytes)) for point in own}
+        least = min(away.values(), default=0.0)
+        counts.update({point: call.calls for point in own if away[point] == least})
+    return counts
+
+
+def order_points(
+    points: Collection[CallPoint], profile: Collection[ProfiledCall] = ()
+) -> list[CallPoint]:
     """Return the points in coarse-to-fine order, so that any first few are spread over all.
 
-    The largest shape and the middle size come first, then those half way between.
+    The largest shape and the middle size come first, then those half way between. Before them come
+    the calls of a profile, those first that move most bytes.
     """
+    counts = counts_of_calls(points, profile)
     every = sorted({_shape_key(point) for point in points})
     sizes = sorted({point.nbytes for point in points})
     depth = dict(
         zip(every, [*(1 + each for each in _bisection_depths(len(every) - 1)), 0], strict=True)
     )
     rank = dict(zip(sizes, _bisection_depths(len(sizes)), strict=True))
-    return sorted(points, key=lambda q: (depth[_shape_key(q)] + rank[q.nbytes], -q.p, q))
+    return sorted(
+        points,
+        key=lambda q: (-counts[q] * q.nbytes, depth[_shape_key(q)] + rank[q.nbytes], -q.p, q),
+    )
 
 
 def _shape_key(point: CallPoint) -> tuple[int, int, str]:

@@ -231,6 +231,15 @@ def test_gains_that_are_seldom_true_are_a_caution_until_a_program_confirms_them(
     assert cautions.table_cautions(accepted) == []
 
 
+def test_disturbed_calls_are_a_caution(result: LibraryResult) -> None:
+    told = {"disturbed": ["bcast of 64 bytes on 1x2 ranks in launch 1", "another"]}
+    table = TuningTable(CLUSTER, result.table.library, result.table.rules, told)
+    assert cautions.table_cautions(table) == [
+        "Something held up 2 calls in a launch, such as bcast of 64 bytes on 1x2 ranks in launch 1:"
+        " these times are left out."
+    ]
+
+
 def test_what_was_seen_at_work_is_told_from_what_changes() -> None:
     figures = {"rules_total": 12, "rules_confirmed": 12, "rules_default": 9}
     assert describe_confirmed_rules(figures) == (

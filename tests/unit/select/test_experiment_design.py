@@ -94,6 +94,19 @@ def test_a_batch_keeps_to_its_seconds_and_compares_with_the_choice_in_use() -> N
     assert len(design.next_batch(1e-9)) == 1
 
 
+def test_the_calls_of_a_program_count_by_their_time_and_no_others() -> None:
+    """The large one takes most of the time, although it is made once."""
+    small, large, other = (CallPoint("bcast", 8, 1, "host", 4**k) for k in (2, 9, 5))
+    calls = dict.fromkeys((small, large, other), CHOICES)
+    design = ExperimentDesign(calls, simulated, counts={small: 2, large: 1})
+    assert [task.point for task in design.next_batch(1e-9)] == [large]
+    assert {task.point for task in design.next_batch(math.inf)} >= {small, large}
+    by_time, alike = design.regret_bound(), ExperimentDesign(calls, simulated).regret_bound()
+    assert by_time.default > alike.default  # the default is bad at large sizes
+    alone = ExperimentDesign({large: CHOICES}, simulated).regret_bound()
+    assert by_time.default == pytest.approx(alone.default, rel=0.2)
+
+
 def test_a_design_that_knows_nothing_begins_with_calls_that_cost_little() -> None:
     """Measuring a call of a gibibyte alone would take more than the second that a batch has."""
     sizes = (64, 4096, 2**18, 2**24, 2**30)

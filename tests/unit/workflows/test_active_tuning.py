@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tuner.core.measurement import REQUESTED_CALLS_KEY, launches_of_calls, read_
 from tuner.launch import CompletedRun, Hosts
 from tuner.machines.topology_files import parse_topology
 from tuner.probe.multi_host import probe_cluster
+from tuner.probe.probe_plan import ProbePoint
 from tuner.probe.probe_spec import ProbeShape
 from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
@@ -93,6 +94,28 @@ def test_a_low_regret_ends_a_run_after_the_launches_that_are_wanted(
         found = run_active_tuning(tmp_path / f"{least}.ndjson", FEW, Ranks(), rule)
         launches.append(launches_of_calls(found.measurements.series))
     assert launches[0] < launches[1] == 4
+
+
+def holding_up(times: float) -> Callable[[ProbePoint], float]:
+    """Return by which factor the first calls that are measured take longer, the smaller ones."""
+    first = ("collective", 1024, 1)
+    return lambda point: times if (point.kind, point.nbytes, point.launch) == first else 1.0
+
+
+@pytest.mark.parametrize("budget", [60.0, 15.0])  # with simulations and without
+def test_a_run_measures_again_what_was_held_up(
+    budget: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The regret that is wanted is reached at once."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    launches, one_shape = [], replace(FEW, shapes=(ProbeShape(4, 1),))
+    for name, times in (("quiet", 1.0), ("busy", 50.0)):
+        ranks = Ranks(held_up=holding_up(times))
+        found = run_active_tuning(
+            tmp_path / f"{name}.ndjson", one_shape, ranks, StoppingRule(budget, 10.0)
+        )
+        launches.append(launches_of_calls(found.measurements.series))
+    assert launches == [1, 2]
 
 
 def test_the_calibration_is_that_of_the_whole_file(

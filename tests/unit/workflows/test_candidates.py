@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from tests.support.designs import DEFAULT, RING, SLOW, TREE, candidates, grid, simulated
+from tuner.core.call_profile import ProfiledCall
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, CYCLIC, PLACEMENTS
 from tuner.core.table import AlgorithmChoice
@@ -12,7 +13,7 @@ from tuner.probe.multi_host import plan_experiments
 from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 from tuner.select.dataset import CallPoint, Observation
 from tuner.select.experiment_design import Experiment, ExperimentDesign
-from tuner.workflows.candidates import bisection_points, chosen_calls
+from tuner.workflows.candidates import bisection_points, chosen_calls, counts_of_calls, order_points
 from tuner.workflows.candidates import candidate_points as asked_for
 
 FAR = (1024, 16384, 262144)
@@ -28,6 +29,20 @@ def designed(sizes: tuple[int, ...] = FAR) -> tuple[ExperimentDesign, list[CallP
     design = ExperimentDesign(own, simulated)
     design.update(row for row in grid().rows if row.point in own)
     return design, list(own)
+
+
+def test_calls_of_a_program_come_first_those_that_move_most_bytes_before_others() -> None:
+    points = [point(nodes, nbytes) for nodes in (8, 16) for nbytes in FAR]
+    profile = (
+        ProfiledCall("bcast", 8, 1, 1000, 50),
+        ProfiledCall("bcast", 8, 1, 200_000, 3),
+        ProfiledCall("bcast", 8, 1, 2**20, 4),
+        ProfiledCall("reduce", 8, 1, 2**20, 9),  # nothing stands for it
+    )
+    assert counts_of_calls(points, profile) == {point(8, 1024): 50, point(8, 262144): 7}
+    first, second, *others = order_points(points, profile)
+    assert [first, second] == [point(8, 262144), point(8, 1024)]
+    assert others == [q for q in order_points(points) if q not in (first, second)]
 
 
 def test_where_the_choice_changes_far_apart_it_is_measured_halfway() -> None:

@@ -11,7 +11,7 @@ from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.cli.options import argument_types
 from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import warn
-from tuner.core.call_profile import read_call_profile, typical_sizes
+from tuner.core.call_profile import ProfiledCall, read_call_profile, typical_sizes
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.path_classes import BLOCK
@@ -217,6 +217,7 @@ def probe_spec_of(options: argparse.Namespace, there: Hosts) -> ProbeSpec:
         topology=load_topology(options.topology) if options.topology else None,
         schedules=options.tuner_algorithms,
         thread_level=options.thread_level,
+        profile=calls.profile,
         name=options.name,
     )
 
@@ -243,11 +244,15 @@ def find_launcher(options: argparse.Namespace, library: str) -> Launcher:
 
 
 class CallsToMeasure(NamedTuple):
-    """The calls to be measured; without shapes those of the probe."""
+    """The calls to be measured; without shapes those of the probe.
+
+    profile     calls of the application that they stand for, if any
+    """
 
     collectives: tuple[Collective, ...]
     sizes: tuple[int, ...]
     shapes: tuple[ProbeShape, ...]
+    profile: tuple[ProfiledCall, ...] = ()
 
 
 def calls_to_measure(options: argparse.Namespace) -> CallsToMeasure:
@@ -268,6 +273,7 @@ def calls_to_measure(options: argparse.Namespace) -> CallsToMeasure:
         named if given.collectives is DEFAULT_COLLECTIVES else given.collectives,
         options.sizes or typical_sizes(calls),
         given.shapes or tuple(ProbeShape(*shape) for shape in shapes),
+        calls,
     )
 
 
