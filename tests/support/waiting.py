@@ -36,11 +36,14 @@ def expiring(seconds: float) -> float:
 
 
 def until(
-    condition: Callable[[], Value | Literal[False] | None], quiet_s: float = QUIET_S
+    condition: Callable[[], Value | Literal[False] | None],
+    quiet_s: float = QUIET_S,
+    longest_pause_s: float = LONGEST_PAUSE_S,
 ) -> Value:
     """Return what `condition` gives as soon as that is true.
 
-    What takes long is looked at ever more rarely, as whoever looks keeps others from working.
+    What takes long is looked at ever more rarely, as whoever looks keeps others from working, but
+    every `longest_pause_s`, so that it is seen before it is over.
 
     Raises AssertionError if it is not true within the patience for `quiet_s`.
     """
@@ -48,5 +51,5 @@ def until(
     while not (value := condition()):
         waited = time.monotonic() - start
         assert waited < patience(quiet_s), f"{condition} was not true within {waited:.0f} s"
-        time.sleep(min(max(SHORTEST_PAUSE_S, waited / 10), LONGEST_PAUSE_S))
+        time.sleep(min(max(SHORTEST_PAUSE_S, waited / 10), longest_pause_s))
     return value

@@ -50,6 +50,7 @@ SPEC: dict[str, Any] = {
     "algorithms": ["binomial", "chain", "pipeline", "ring", "recursive_doubling", "hierarchical"],
 }
 LONG = {**SPEC, "vary": {"nodes": [128]}, "sizes": [2**i for i in range(14, 27)]}
+PAUSE_S = 0.05
 LONGER = {**LONG, "vary": {"nodes": [600, 768, 1000, 1024]}}
 
 
@@ -312,8 +313,8 @@ def answered(folder: Path) -> int:
 
 
 def wait_for(folder: Path, number: int, running: subprocess.Popen[str]) -> None:
-    """Until so many tasks are answered."""
-    until(lambda: running.poll() is not None or answered(folder) >= number)
+    """Until so many tasks are answered, of which the rest may take a second."""
+    until(lambda: running.poll() is not None or answered(folder) >= number, longest_pause_s=PAUSE_S)
     assert running.poll() is None, running.communicate()
 
 
