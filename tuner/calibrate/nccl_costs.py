@@ -32,6 +32,7 @@ class NcclCalibration:
     before, after               costs that the topology has, and those fitted
     error_before, error_after   median relative error of predictions with them
     calls                       number of the calls
+    left_out                    collectives of other results, of which no time is predicted
     is_ambiguous                whether all calls have the same number of hops: a launch is then not
                                 told from hops
     """
@@ -41,6 +42,7 @@ class NcclCalibration:
     error_before: float
     error_after: float
     calls: int
+    left_out: tuple[str, ...]
     is_ambiguous: bool
 
 
@@ -80,7 +82,9 @@ def calibrate_nccl(measurements: Measurements, topology: Topology) -> NcclCalibr
     after = nccl.fit_costs(samples, before)
     hops = {terms.hops for terms, _ in samples if not terms.is_simple}
     worse, better = (_median_error(samples, costs) for costs in (before, after))
-    return NcclCalibration(before, after, worse, better, len(samples), len(hops) < 2)
+    used = set(map(id, calls))
+    left = dict.fromkeys(str(one.collective) for one in measurements.series if id(one) not in used)
+    return NcclCalibration(before, after, worse, better, len(calls), tuple(left), len(hops) < 2)
 
 
 def _is_own_choice(one: Measurement) -> bool:

@@ -113,6 +113,17 @@ def test_one_number_of_gpus_is_said_not_to_tell_a_launch_from_hops(
     assert "add a run on fewer GPUs, such as -g 2" in " ".join(capsys.readouterr().out.split())
 
 
+def test_results_of_which_no_time_is_predicted_are_said_to_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "nccl.txt"
+    path.write_text(run(8, times_of(8)) + run(8, times_of(8), "gather_perf"))
+    main(["calibrate", str(path), "--topology", "preset:dgx-h100:1"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Results of gather are left out" in said
+    assert "fitted to 10 calls" in said
+
+
 def test_an_all_to_all_tells_all_costs_but_that_of_simple(tmp_path: Path) -> None:
     """That is one of rings; the number of hops tells them from a launch."""
     path = tmp_path / "nccl.txt"

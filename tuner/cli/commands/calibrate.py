@@ -176,13 +176,18 @@ def _print_nccl(found: NcclCalibration, out: Path | None) -> None:
     ]
     title = f"what NCCL takes on these GPUs, fitted to {plural(found.calls, 'call')}"
     print_table(title, ("", *columns), rows, right=columns)
-    if found.is_ambiguous:
-        print_cautions(
-            [
-                "All calls have equally many hops, so that launch and hop are right together"
-                " only: add a run on fewer GPUs, such as -g 2."
-            ]
+    cautions = []
+    if found.left_out:
+        cautions.append(
+            f"Results of {', '.join(found.left_out)} are left out, as far as no time is predicted"
+            " for them."
         )
+    if found.is_ambiguous:
+        cautions.append(
+            "All calls have equally many hops, so that launch and hop are right together only: add"
+            " a run on fewer GPUs, such as -g 2."
+        )
+    print_cautions(cautions)
     if out:
         print_text(f"{out}: written")
         words = ["tuner", "nccl", "estimate", "--topology", str(out), "--sizes", "8,1MiB,1GiB"]
