@@ -127,6 +127,7 @@ def measured_choices(measurements: str) -> tuple[str, dict[Collective, list[Algo
 def search(bench: Bench, kinds: Sequence[Kind]) -> TuningTable:
     """Run the program under every algorithm for each kind of call; return the best table."""
     library, choices = measured_choices(bench.read("m.ndjson"))
+    kinds = [kind for kind in kinds if choices[kind[0]]]  # of which nothing was measured
     trials = [(kind, choice) for kind in kinds for choice in choices[kind[0]]] * ROUNDS
     seconds: dict[Kind, dict[AlgorithmChoice, list[float]]] = {kind: {} for kind in kinds}
     for kind, choice in random.sample(trials, len(trials)):

@@ -42,8 +42,8 @@ def until(
 ) -> Value:
     """Return what `condition` gives as soon as that is true.
 
-    What takes long is looked at ever more rarely, as whoever looks keeps others from working, but
-    every `longest_pause_s`, so that it is seen before it is over.
+    What takes long is looked at ever more rarely, as whoever looks keeps others from working. For a
+    condition that does not stay true `longest_pause_s` is short.
 
     Raises AssertionError if it is not true within the patience for `quiet_s`.
     """

@@ -3,11 +3,13 @@
 `error`     the job ends with a status other than 0
 `success`   every rank finishes the call
 `hang`      neither happens in time
+`fails`     the ranks fail or hang in such a call before the fault
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,9 @@ FAULTS = (DIES, "stops", "is late")
 ERROR = "error"
 HANG = "hang"
 SUCCESS = "success"
+FAILS = "fails"
+OUTCOMES = (ERROR, HANG, SUCCESS, FAILS)
+READY = "ready"  # printed by rank 0 before the fault
 PEER_FAULTS = "peer_faults"  # where a table's provenance has them
 
 
@@ -51,7 +56,7 @@ class PeerFaults:
 
 
 def _call_of(rule: Rule) -> dict[str, Any]:
-    """Return what the outcomes are for: a choice of a collective on nodes of so many ranks."""
+    """Return what the outcomes are for: a choice for a call of ranks on nodes."""
     key = rule.key
     return {
         "collective": str(key.collective),
@@ -63,17 +68,30 @@ def _call_of(rule: Rule) -> dict[str, Any]:
 
 
 def describe_peer_faults(table: TuningTable) -> str:
-    """Return what a table states about its rules when a rank dies, "" for nothing."""
-    stated = table.provenance.get(PEER_FAULTS, {"rules": [], "at": ""})
-    records = stated["rules"]
-    rules = [_call_of(rule) for rule in table.rules if not rule.choice.is_default]
+    """Return what a table states about its rules when a rank dies, "" for nothing.
+
+    Whatever is not as `tuner table faults` writes it is left out.
+    """
+    stated = table.provenance.get(PEER_FAULTS)
+    listed = stated.get("rules") if isinstance(stated, Mapping) else None
+    records = [one for one in listed if _is_record(one)] if isinstance(listed, list) else []
     outcomes = Counter(
-        one["outcomes"][DIES]
-        for one in records
-        if any(rule.items() <= one.items() for rule in rules)
+        next(one["outcomes"][DIES] for one in records if _is_of_rule(one, rule))
+        for rule in table.rules
+        if not rule.choice.is_default and any(_is_of_rule(one, rule) for one in records)
     )
-    if not outcomes:
-        return ""
     told = ", ".join(f"{outcome} in {number}" for outcome, number in outcomes.most_common())
-    known = sum(any(rule.items() <= one.items() for one in records) for rule in rules)
-    return f"when a rank dies: {told} of {plural(known, 'rule')} ({stated['at']})"
+    return f"when a rank dies: {told} of {plural(outcomes.total(), 'rule')}" if told else ""
+
+
+def _is_record(one: Any) -> bool:
+    """Return whether a value of a file is a record of outcomes."""
+    if not isinstance(one, Mapping) or not isinstance(one.get("outcomes"), Mapping):
+        return False
+    return isinstance(one.get("nbytes"), int) and one["outcomes"].get(DIES) in OUTCOMES
+
+
+def _is_of_rule(record: Mapping[str, Any], rule: Rule) -> bool:
+    """Return whether a record is of a call that a rule decides about."""
+    is_of_size = rule.start_bytes <= record["nbytes"] < rule.stop_bytes
+    return is_of_size and _call_of(rule).items() <= record.items()

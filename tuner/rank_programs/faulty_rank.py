@@ -18,12 +18,12 @@ from functools import partial
 from mpi4py import MPI
 
 from tuner.core.collective import Collective
+from tuner.core.peer_faults import FAULTS, READY
 from tuner.probe.collectives import call_on_zeros
 from tuner.rank_programs.validate import take_arriving
 from tuner.runtime import tune
 
 FAULT_S = 2.0  # for which a rank is late or stopped
-READY = "ready"
 
 
 def die() -> None:
@@ -42,7 +42,7 @@ def be_late() -> None:
     time.sleep(FAULT_S)
 
 
-FAULTS = {"dies": die, "stops": stop, "is late": be_late}
+ACTIONS = dict(zip(FAULTS, (die, stop, be_late), strict=True))
 
 
 def main(request: str) -> None:
@@ -57,8 +57,9 @@ def main(request: str) -> None:
     world.Barrier()
     if world.rank == 0:
         print(READY, flush=True)
+    world.Barrier()  # so that rank 0 has said so before another rank dies
     if world.rank == world.size - 1:
-        FAULTS[asked["fault"]]()
+        ACTIONS[asked["fault"]]()
     call()
     world.Barrier()
 

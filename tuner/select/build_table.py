@@ -88,6 +88,9 @@ def make_table(
     designed = bool(measurements.provenance.get(BATCHES_KEY))
     screened = screen_launches(rows if designed else ())
     rows = [*screened.observations] if designed else rows
+    table = default_table(measurements, constraints.max_rules)
+    if screened.disturbed and not rows:  # nothing else was measured
+        return rows, _with_notes(table, calibration, screened)
     trainer = _trainer(simulator, designed)
     selector = trainer(rows)
     requested = {*_requested_calls(measurements), *_calls_on_shapes(rows, shapes, selector)}
@@ -98,7 +101,6 @@ def make_table(
         expecting = selector if len(solid) == len(rows) else trainer(solid)
         wrong = incorrect_algorithms(measurements)
         comparisons += _predict_comparisons(wanted, solid, expecting, library, wrong)
-    table = default_table(measurements, constraints.max_rules)
     if comparisons or not designed:
         own = _table_of(measurements, comparisons, selector, constraints, library)
         table = _with_default_rules(own, table, constraints.max_rules) if designed else own

@@ -163,7 +163,7 @@ def _explain_default(
     if "acceptance" in provenance and evidence.runner_up:
         return (
             f"{humanize(evidence.runner_up)} won in the probe, and did not win again in a C program"
-            f" under all conditions at {sizes}: the default stays."
+            f" at {sizes}: the default stays."
         )
     if own:
         designed = bool(provenance.get("probe", {}).get(BATCHES_KEY))

@@ -128,13 +128,12 @@ def _excesses(observations: Sequence[Observation]) -> Iterator[tuple[Observation
         sizes = np.array([max(row.point.nbytes, 1) for row, _ in series], float)
         numbers = {choice: n for n, choice in enumerate({row.choice for row in rows})}
         names = np.array([numbers[row.choice] for row, _ in series])
-        larger = sizes[:, None] / sizes
-        growth = np.where(larger > 1, _RATES_APART * larger, 1.0)
-        allowed = seconds * growth * np.where(names[:, None] == names, 1.0, _ALGORITHMS_APART)
-        np.fill_diagonal(allowed, math.inf)
-        most = allowed.min(axis=1, initial=math.inf)
-        for (row, launch), excess in zip(series, seconds / most, strict=True):
-            yield row, launch, float(excess)
+        for n, (row, launch) in enumerate(series):
+            larger = sizes[n] / sizes
+            allowed = seconds * np.where(larger > 1, _RATES_APART * larger, 1.0)
+            allowed *= np.where(names == names[n], 1.0, _ALGORITHMS_APART)
+            allowed[n] = math.inf
+            yield row, launch, float(seconds[n] / allowed.min())
 
 
 def _without_launches(row: Observation, launches: Set[int]) -> Observation | None:

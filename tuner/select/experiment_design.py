@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -237,9 +237,9 @@ class ExperimentDesign:
         return self._estimates[point].selection.choice
 
     @property
-    def has_doubts(self) -> bool:
-        """Return whether calls whose launches were disturbed are to be measured again."""
-        return bool(self._doubtful)
+    def doubtful_points(self) -> Collection[CallPoint]:
+        """The calls whose launches were disturbed, which are to be measured again."""
+        return self._doubtful.keys()
 
     def regret_bound(self) -> RegretBound:
         """Return the regret bound of the table that would be made now.

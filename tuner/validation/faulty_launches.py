@@ -7,12 +7,15 @@ safe as the library where it has the same outcomes.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-from tuner.base.errors import LaunchFailedError, LaunchTimeoutError
+from tuner.base.errors import LaunchFailedError, LaunchTimeoutError, ProbeError
 from tuner.base.progress import ProgressCallback, no_progress
-from tuner.core.peer_faults import ERROR, FAULTS, HANG, SUCCESS, PeerFaults
+from tuner.core.path_classes import HOST
+from tuner.core.peer_faults import ERROR, FAILS, FAULTS, HANG, READY, SUCCESS, PeerFaults
 from tuner.core.table import OPERATORS, Rule, TuningTable, write_table
+from tuner.formats.rules_by_ranks import describe_rule
 from tuner.launch import Hosts, Launcher, ShapeLauncher
 from tuner.launch.rank_program import rank_arguments
 from tuner.launch.shared_directory import shared_directory
@@ -21,7 +24,6 @@ from tuner.validation.acceptance import timed_sizes
 PROGRAM = rank_arguments("tuner.rank_programs.faulty_rank")
 START_LIMIT_S = 300.0  # in which the ranks make the call without a fault
 LIMIT_S = 60.0  # after the fault: a launcher that hears of a rank's end ends the others in seconds
-READY = "ready"  # printed by rank 0 before the fault
 
 
 def find_peer_faults(
@@ -31,26 +33,36 @@ def find_peer_faults(
     *,
     limit: float = LIMIT_S,
     progress: ProgressCallback = no_progress,
+    on_warning: Callable[[str], None] = lambda _: None,
 ) -> list[PeerFaults]:
-    """Make one call of every rule other than the default under each fault.
+    """Make one call of every rule under each fault.
 
-    limit   seconds after a fault from which on ranks hang
+    The default is left out, and what numpy's arrays do not reach: rules for memory of GPUs.
 
-    Raises ProbeError where ranks cannot be started at all.
+    limit       seconds after a fault from which on ranks hang
+    on_warning  called with the reason why ranks fail before a fault
+
+    Raises ProbeError where they fail with the library alone.
     """
-    rules = [rule for rule in table.rules if not rule.choice.is_default]
-    sizes = [sizes[len(sizes) // 2] for sizes in map(timed_sizes, rules)]
+    rules = [one for one in table.rules if not one.choice.is_default and one.key.memory == HOST]
+    tried = [(rule, sizes[len(sizes) // 2]) for rule in rules if (sizes := timed_sizes(rule))]
     starter, found = ShapeLauncher(launcher, hosts), list[PeerFaults]()
+
+    def outcome_with_table(rule: Rule, nbytes: int, fault: str, path: Path) -> str:
+        try:
+            return outcome(starter, rule, nbytes, fault, path, limit)
+        except ProbeError as reason:
+            on_warning(f"{describe_rule(rule)}: the ranks fail before a fault: {reason}")
+            return FAILS
+
     with shared_directory(hosts.is_local) as place:
         path = place / "table.json"
         write_table(table, path)
-        for number, (rule, nbytes) in enumerate(zip(rules, sizes, strict=True)):
-            sides = [
-                tuple(outcome(starter, rule, nbytes, fault, source, limit) for fault in FAULTS)
-                for source in (path, None)
-            ]
-            found.append(PeerFaults(rule, nbytes, *sides))
-            progress(number + 1, len(rules))
+        for number, (rule, nbytes) in enumerate(tried):
+            alone = (outcome(starter, rule, nbytes, fault, None, limit) for fault in FAULTS)
+            own = (outcome_with_table(rule, nbytes, fault, path) for fault in FAULTS)
+            found.append(PeerFaults(rule, nbytes, default=tuple(alone), outcomes=tuple(own)))
+            progress(number + 1, len(tried))
     return found
 
 
@@ -74,7 +86,7 @@ def outcome(
 
     def note(line: str) -> float:
         lines.append(line)
-        return limit
+        return limit if READY in lines else START_LIMIT_S
 
     try:
         starter.run(

@@ -118,7 +118,8 @@ def withdraw_losing_rules(
     """
     found, used, lost = list[HeldoutResult](), set[TimedCall](), list[Rule]()
     tell = with_eta(report)
-    with _comparison(table, launcher, hosts, on_note, time.monotonic() + budget) as compared:
+    deadline = time.monotonic() + budget
+    with _comparison(table, launcher, hosts, on_note, deadline) as compared:
         deciding = _part_of(tell, 0.0, DECIDING_SHARE)
         while again := losing_rules(
             table, _sum_operators(launcher), tried := compared(table, used, False, deciding)
@@ -126,7 +127,10 @@ def withdraw_losing_rules(
             on_note(f"{plural(len(again), 'rule')} did not win again and {_is(again)} withdrawn")
             lost, found, table = lost + again, found + tried, withdraw_rules(table, again)
             used |= {one.timed_call for one in tried}
-        found, used = found + tried, used | {one.timed_call for one in tried}
+            if time.monotonic() > deadline:  # the others have just won
+                break
+        else:
+            found, used = found + tried, used | {one.timed_call for one in tried}
         changes = any(not rule.choice.is_default for rule in table.rules)
         last = compared(table, used, True, _part_of(tell, DECIDING_SHARE, 1.0)) if changes else []
     records = [heldout_record(one) for one in last]

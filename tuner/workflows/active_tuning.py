@@ -376,8 +376,12 @@ class _ActiveTuning:
         """Measure the calls once more that were disturbed in their launches, if there is time."""
         if self.measurements is not None:
             rows = build_observations(self.measurements, no_simulation)
-            if doubtful := screen_launches(rows).doubtful:
-                self._measure_without_messages(doubtful)
+            offered = CandidateGenerator(replace(self.full_request, segments=()), self.constraints)
+            doubtful = screen_launches(rows).doubtful.keys() & {
+                *candidate_points(self.full_request)
+            }
+            if doubtful:
+                self._measure_without_messages({point: offered(point) for point in doubtful})
 
     def _measure_without_messages(
         self, calls: Mapping[CallPoint, Sequence[AlgorithmChoice]]

@@ -216,7 +216,7 @@ class MeasurementBatches:
             self._limit_simulations()
             with self.limit.measure_step("choose"):
                 self._update_design(design, grid, measurements)
-                bound, self.has_doubts = design.regret_bound(), design.has_doubts
+                bound, self.has_doubts = design.regret_bound(), bool(design.doubtful_points)
             yield measurements, bound
             tasks = self._next_batch(design)
             if not tasks or self.launches.measuring_seconds < MIN_MEASURING_S:
@@ -258,8 +258,10 @@ class MeasurementBatches:
         """Pass the measurements to the design, and add sizes between two different choices."""
         rows = build_observations(measurements, self.simulator)
         design.update(rows, incorrect_algorithms(measurements))
+        certain = [row for row in rows if row.point not in design.doubtful_points]
         added = {
-            point: self.generate_candidates(point) for point in bisection_points(design, grid, rows)
+            point: self.generate_candidates(point)
+            for point in bisection_points(design, grid, certain)
         }
         if added:
             design.add_points(added)

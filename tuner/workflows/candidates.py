@@ -37,6 +37,7 @@ from tuner.validation.libraries import TUNED_LIBRARIES
 NEARBY_SIZE_RATIO = 1.2  # a switch within this factor of a candidate size gets no size of its own
 DISCOVERY_FAILED = "nothing is known of what the library's default runs between sizes: "
 MAX_HOSTS = 16  # largest cluster of which every number of hosts is a candidate shape and gets rules
+LATENCY_BYTES = 20_000  # as long as a message's latency: 2 us at 10 GB/s, the line of the unknown
 MIN_SIZE_RATIO = 4.0  # smallest ratio of two sizes that leaves room for one between
 
 
@@ -197,7 +198,7 @@ def order_points(
     """Return the points in coarse-to-fine order, so that any first few are spread over all.
 
     The largest shape and the middle size come first, then those half way between. Before them come
-    the calls of a profile, those first that move most bytes.
+    the calls of a profile, those first that should take most time by a rough line.
     """
     counts = counts_of_calls(points, profile)
     every = sorted({_shape_key(point) for point in points})
@@ -208,7 +209,12 @@ def order_points(
     rank = dict(zip(sizes, _bisection_depths(len(sizes)), strict=True))
     return sorted(
         points,
-        key=lambda q: (-counts[q] * q.nbytes, depth[_shape_key(q)] + rank[q.nbytes], -q.p, q),
+        key=lambda q: (
+            -counts[q] * (LATENCY_BYTES + q.nbytes),
+            depth[_shape_key(q)] + rank[q.nbytes],
+            -q.p,
+            q,
+        ),
     )
 
 

@@ -197,7 +197,7 @@ class LibraryPipeline:
             self.display.note(f"kept  {title}: nothing changed since it was done")
 
     def _seconds_of(self, name: str) -> float:
-        """Return the seconds that a stage is expected to take."""
+        """Return the seconds that a stage takes at most, or is expected to take."""
         return self.budget * STAGE_SHARES[name] if name in STAGE_SHARES else VALIDATION_S
 
     def _is_done(self, name: str) -> bool:

@@ -9,7 +9,14 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.cli.commands.fault_trials import state_outcomes
 from tuner.core.collective import Collective
-from tuner.core.peer_faults import ERROR, HANG, SUCCESS, PeerFaults, describe_peer_faults
+from tuner.core.peer_faults import (
+    ERROR,
+    HANG,
+    PEER_FAULTS,
+    SUCCESS,
+    PeerFaults,
+    describe_peer_faults,
+)
 from tuner.core.table import AlgorithmChoice, TuningTable
 
 OWN = (ERROR, SUCCESS, SUCCESS)
@@ -42,9 +49,7 @@ def test_a_table_without_outcomes_says_nothing(table: TuningTable) -> None:
 def test_outcomes_are_counted(table: TuningTable, found: list[PeerFaults]) -> None:
     stated = state_outcomes(table, found, "")
     assert [str(rule.choice) for rule in stated.rules] == ["chain", "binomial", "default"]
-    assert describe_peer_faults(stated).startswith(
-        "when a rank dies: hang in 1, error in 1 of 2 rules ("
-    )
+    assert describe_peer_faults(stated) == "when a rank dies: hang in 1, error in 1 of 2 rules"
     assert not found[0].is_as_default
     assert found[1].is_as_default
 
@@ -54,7 +59,7 @@ def test_a_demand_leaves_other_rules_to_the_default(
 ) -> None:
     demanded = state_outcomes(table, found, ERROR)
     assert [str(rule.choice) for rule in demanded.rules] == ["default", "binomial", "default"]
-    assert describe_peer_faults(demanded).startswith("when a rank dies: error in 1 of 1 rule (")
+    assert describe_peer_faults(demanded) == "when a rank dies: error in 1 of 1 rule"
 
 
 def test_rules_that_were_not_tried_are_not_spoken_for(
@@ -66,4 +71,34 @@ def test_rules_that_were_not_tried_are_not_spoken_for(
     changed = TuningTable(
         table.cluster, table.library, (other, binomial, default), stated.provenance
     )
-    assert describe_peer_faults(changed).startswith("when a rank dies: error in 1 of 1 rule (")
+    assert describe_peer_faults(changed) == "when a rank dies: error in 1 of 1 rule"
+
+
+def test_a_withdrawn_rule_does_not_speak_for_others_with_its_choice() -> None:
+    chain, default = AlgorithmChoice("chain"), AlgorithmChoice()
+    rungs = [(0, chain), (1000, default), (2000, chain)]
+    table = table_of({(Collective.BCAST, 4, "any"): rungs})
+    small, _, large = table.rules
+    found = [
+        PeerFaults(small, 500, (HANG, SUCCESS, SUCCESS), OWN),
+        PeerFaults(large, 4096, OWN, OWN),
+    ]
+    demanded = state_outcomes(table, found, ERROR)
+    assert describe_peer_faults(demanded) == "when a rank dies: error in 1 of 1 rule"
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        5,
+        [],
+        {},
+        {"rules": 5},
+        {"rules": [1, {}, {"outcomes": {}}, {"outcomes": {"dies": []}, "nbytes": 500}]},
+        {"rules": [{"outcomes": {"dies": "\x1b[2J"}, "nbytes": 500}]},
+    ],
+)
+def test_what_is_stated_otherwise_is_left_out(table: TuningTable, stated: object) -> None:
+    told = {PEER_FAULTS: stated}
+    damaged = TuningTable(table.cluster, table.library, table.rules, told)
+    assert describe_peer_faults(damaged) == ""

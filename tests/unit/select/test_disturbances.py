@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -106,6 +107,16 @@ def test_what_two_launches_say_is_believed() -> None:
     assert others == pytest.approx([FASTER] * len(others), rel=0.1)
 
 
+def test_a_file_in_which_nothing_else_was_measured_makes_a_table_of_defaults() -> None:
+    """Another program may hold up the only call, before it is measured again."""
+    whole = design_of({0: (DEFAULT, LINEAR)}, [(0, DEFAULT)])
+    alone = tuple(one for one in whole.series if one.nbytes == HELD_UP)
+    rows, table = make_table(replace(whole, series=alone), None)
+    assert list(rows) == []
+    assert {rule.choice for rule in table.rules} <= {DEFAULT}
+    assert table.provenance["disturbed"]
+
+
 def test_the_evidence_of_a_call_leaves_out_what_was_disturbed() -> None:
     again = {**TWO, 2: (DEFAULT, TREE)}
     times = measured_times(design_of(again, [(0, DEFAULT), (0, LINEAR)]))
@@ -178,12 +189,12 @@ def test_a_design_measures_first_again_what_was_disturbed() -> None:
     calls = {call(n): CHOICES for n in SIZES}
     design = ExperimentDesign(calls, no_simulation)
     design.update(known({0: TIMES}))
-    doubts = [design.has_doubts]
+    doubts = [bool(design.doubtful_points)]
     first, *_ = design.next_batch(1.0)
     assert (first.point, {*first.choices}) == (call(HELD_UP), {*CHOICES})
     for second in (1.0, TIMES):
         design.update(known({0: TIMES, 1: second}))
-        doubts.append(design.has_doubts)
+        doubts.append(bool(design.doubtful_points))
         assert design.choose(call(HELD_UP)) == TREE
     assert doubts == [True, False, False]
 
@@ -192,7 +203,7 @@ def test_a_design_does_not_ask_for_ever() -> None:
     """Whatever it measures there is disturbed."""
     design, asked = ExperimentDesign({call(n): CHOICES for n in SIZES}, no_simulation), 0
     design.update(known({0: TIMES}))
-    while design.has_doubts:
+    while design.doubtful_points:
         asked += any(task.point == call(HELD_UP) for task in design.next_batch(1.0))
         design.update(known({0: TIMES}))
     assert 1 <= asked <= 3
@@ -202,4 +213,4 @@ def test_what_does_not_fit_into_a_batch_waits() -> None:
     design = ExperimentDesign({call(n): CHOICES for n in SIZES}, no_simulation)
     design.update(known({0: TIMES}))
     assert design.next_batch(1e-9, 1e-9) == ()
-    assert design.has_doubts
+    assert design.doubtful_points

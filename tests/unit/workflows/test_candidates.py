@@ -31,7 +31,7 @@ def designed(sizes: tuple[int, ...] = FAR) -> tuple[ExperimentDesign, list[CallP
     return design, list(own)
 
 
-def test_calls_of_a_program_come_first_those_that_move_most_bytes_before_others() -> None:
+def test_calls_of_a_program_come_first_those_that_should_take_most_time_before_others() -> None:
     points = [point(nodes, nbytes) for nodes in (8, 16) for nbytes in FAR]
     profile = (
         ProfiledCall("bcast", 8, 1, 1000, 50),
@@ -43,6 +43,8 @@ def test_calls_of_a_program_come_first_those_that_move_most_bytes_before_others(
     first, second, *others = order_points(points, profile)
     assert [first, second] == [point(8, 262144), point(8, 1024)]
     assert others == [q for q in order_points(points) if q not in (first, second)]
+    frequent = (ProfiledCall("bcast", 8, 1, 1000, 500), ProfiledCall("bcast", 8, 1, 2**18, 3))
+    assert order_points(points, frequent)[0] == point(8, 1024)
 
 
 def test_where_the_choice_changes_far_apart_it_is_measured_halfway() -> None:

@@ -179,8 +179,8 @@ def _print_nccl(found: NcclCalibration, out: Path | None) -> None:
     cautions = []
     if found.left_out:
         cautions.append(
-            f"Results of {', '.join(found.left_out)} are left out, as far as no time is predicted"
-            " for them."
+            f"Results of {', '.join(found.left_out)} are left out: no time is predicted of them, or"
+            " their algorithm was forced."
         )
     if found.is_ambiguous:
         cautions.append(

@@ -14,7 +14,7 @@ from tuner.base.units import format_size, plural
 from tuner.cli.commands.comparisons import open_table
 from tuner.cli.options import host_options, native_options
 from tuner.cli.options.argument_types import file_option
-from tuner.cli.terminal.output import add_subcommand, print_result, print_table, print_text
+from tuner.cli.terminal.output import add_subcommand, print_result, print_table, print_text, warn
 from tuner.cli.terminal.progress import Display
 from tuner.core.peer_faults import ERROR, FAULTS, PEER_FAULTS, PeerFaults
 from tuner.core.table import TuningTable, write_table
@@ -27,7 +27,7 @@ EXAMPLES = """examples:
 Every rule makes a call in which the last rank is killed, one in which it is stopped for two
 seconds, and one in which it is two seconds late, and the library alone makes the same calls. The
 outcome is `error` where the job ends with a status other than 0, `success` where every rank
-finishes, and `hang` otherwise.
+finishes, and `hang` otherwise; `fails` where the ranks fail before they have the fault.
 
 Exit status: 1 when a rule has another outcome than the library alone."""
 DEMANDS = (ERROR,)
@@ -68,9 +68,9 @@ def run_faults(options: argparse.Namespace) -> int:
     table, launcher = open_table(asked, options.table, options.python, there, options.launcher)
     with Display().stage(f"ending ranks of {table.library}") as report:
         progress = progress_from_counts(report)
-        found = find_peer_faults(table, launcher, there, progress=progress)
+        found = find_peer_faults(table, launcher, there, progress=progress, on_warning=warn)
     if options.out:
-        write_table(state_outcomes(table, found, options.demand), options.out)
+        write_table(state_outcomes(asked, found, options.demand), options.out)
     record = {"rules": [one.as_record() for one in found]}
     print_result(options.json, record, lambda: _print(found, options.demand))
     return int(any(not one.is_as_default for one in found))
