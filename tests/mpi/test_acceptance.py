@@ -244,10 +244,18 @@ def test_a_rule_under_which_a_call_without_data_ends_the_program_is_withdrawn(
 
 @pytest.mark.alone
 @pytest.mark.extended
+@pytest.mark.parametrize(("budget", "comparisons"), [(math.inf, 3), (0.0, 2)])
 def test_a_rule_that_does_not_win_again_is_withdrawn(
-    launcher: Launcher, preloaded: Callable[[Launcher], None], monkeypatch: pytest.MonkeyPatch
+    launcher: Launcher,
+    preloaded: Callable[[Launcher], None],
+    monkeypatch: pytest.MonkeyPatch,
+    budget: float,
+    comparisons: int,
 ) -> None:
-    """Try two rules, one of them for sizes at which both sides take the same time."""
+    """Try two rules, one of them for sizes at which both sides take the same time.
+
+    Without time left the other one, which has won, is not tried again.
+    """
     table = table_of(
         {
             (ALLREDUCE, 2): [
@@ -271,14 +279,18 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
 
     monkeypatch.setattr("tuner.workflows.acceptance.compare_heldout", compared)
     preloaded(launcher)
-    settled, records = withdraw_losing_rules(table, launcher, lambda *_: None, on_note=said.append)
+    settled, records = withdraw_losing_rules(
+        table, launcher, lambda *_: None, on_note=said.append, budget=budget
+    )
     assert [str(rule.choice) for rule in settled.rules] == ["default", "ring", "default"]
-    assert len(seen) == 3
-    assert not seen[0] & seen[1]
-    assert not (seen[0] | seen[1]) & seen[2]
-    assert {record["nbytes"] for record in records} == seen[2]
+    assert len(seen) == comparisons
+    *deciding, last = seen
+    used = set[int]().union(*deciding)
+    assert len(used) == sum(map(len, deciding))
+    assert not used & last
+    assert {record["nbytes"] for record in records} == last
     assert said == ["1 rule did not win again and is withdrawn"]
-    assert {nbytes for *_, nbytes in settled.provenance["comparison"]["used"]} == seen[0] | seen[1]
+    assert {nbytes for *_, nbytes in settled.provenance["comparison"]["used"]} == used
     (withdrawn,) = settled.provenance["comparison"]["withdrawn"]
     assert withdrawn == "allreduce on 2 ranks, [90000, 200000) bytes: 'rabenseifner'"
     assert "1 rule was withdrawn" in table_cautions(settled)[0]
