@@ -141,7 +141,8 @@ def with_pcie(machine_: Machine, generation: int) -> Machine:
     """Return the machine with PCIe of another generation, x16 where it has x16.
 
     Each PCIe link of the node, and messages over those of GPUs, change from the rate that they have
-    as x16 does from the generation nearest to that rate. Links of the generation stay as they are.
+    as x16 does from the generation nearest to that rate: x8 counts as x16 of the one before. Links
+    of the generation stay as they are.
     """
     design = _require_spec(machine_)
     if design.gpu is None:

@@ -79,6 +79,16 @@ class RouteGraph:
         part = connected_components(matrix, directed=True, connection="strong")[1]
         return np.asarray(part, dtype=np.int64)[on]
 
+    def parts(self, kept: BoolArray) -> IntArray:
+        """Return the part of each vertex in which some links connect it, shape (vertices,).
+
+        kept    which links there are, shape (links,); they connect in both directions
+        """
+        from scipy.sparse.csgraph import connected_components
+
+        matrix = self._matrix(np.flatnonzero(kept))
+        return np.asarray(connected_components(matrix, directed=False)[1], dtype=np.int64)
+
     def is_reachable(self, a: int, b: int) -> bool:
         from scipy.sparse.csgraph import dijkstra
 

@@ -154,6 +154,25 @@ def test_rails_keep_all_messages_on_their_leaf() -> None:
     assert SWITCH_LINKS not in predictor(machine.topology).terms(ALLTOALL, SIMPLE, GIB).bounds
 
 
+@pytest.mark.parametrize("taper", [2, 4])
+def test_links_between_groups_of_a_dragonfly_carry_what_leaves_them(taper: int) -> None:
+    """Half of each buffer goes to the other one of two groups of 64 nodes."""
+    machine = with_fabric(preset("dgx-h100", 128), f"dragonfly:{taper}")
+    bounds = predictor(machine.topology).terms(ALLTOALL, SIMPLE, GIB).bounds
+    assert bounds[SWITCH_LINKS] == pytest.approx(42.6e9 / taper / (1 / 2))
+
+
+@pytest.mark.parametrize("taper", [1, 4])
+def test_pairs_of_nodes_in_a_torus_share_the_links_of_their_routes(taper: int) -> None:
+    """Each link of 2 x 2 x 2 routers with a node each carries four pairs of nodes.
+
+    A rank that gives 64 blocks in all, eight to each node, sends one buffer from node to node.
+    """
+    machine = with_fabric(preset("dgx-h100", 8), f"torus:{taper}")
+    bounds = predictor(machine.topology).terms(ALLTOALL, SIMPLE, GIB).bounds
+    assert bounds[SWITCH_LINKS] == pytest.approx(8 * 42.6e9 / taper / 4)
+
+
 def test_without_nvlink_all_messages_between_sockets_share_their_link() -> None:
     """Sixteen pairs of L40S share the 22 GB/s that NCCL counts, 5/6 of it behind Intel's CPUs."""
     bounds = predictor(preset("l40s", 1).topology).terms(ALLTOALL, SIMPLE, GIB).bounds
@@ -164,6 +183,21 @@ def test_without_nvlink_all_messages_between_sockets_share_their_link() -> None:
 def test_all_nvlinks_of_a_gpu_serve() -> None:
     bounds = predictor(preset("dgx-a100", 1).topology).terms(ALLTOALL, SIMPLE, GIB).bounds
     assert bounds == {"nvlink": pytest.approx(SHARE_OF_LINKS * 12 * NVLINK_BANDWIDTHS[80] * 8 / 7)}
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpus", "links"),
+    [("dgx-1p", 8, 7 / 4), ("dgx-1p", 4, 3), ("dgx-1v", 8, 7 / 4), ("alps", 4, 18)],
+)
+def test_nvlinks_between_gpus_carry_their_own_messages_and_others(
+    machine: str, gpus: int, links: float
+) -> None:
+    """Each link between the halves of a DGX-1 carries four of the pairs of GPUs across."""
+    topology = preset(machine, 1).topology
+    brick = {"dgx-1p": 18e9, "dgx-1v": 20e9, "alps": NVLINK_BANDWIDTHS[90]}[machine]
+    bounds = predictor(topology, gpus).terms(ALLTOALL, SIMPLE, GIB).bounds
+    whole = SHARE_OF_LINKS * links * brick * gpus / (gpus - 1)
+    assert bounds == {"nvlink": pytest.approx(whole)}
 
 
 def test_of_rccl_no_time_is_known() -> None:

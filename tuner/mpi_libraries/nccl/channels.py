@@ -202,6 +202,26 @@ def rate_to_all_others(node_topology: NodeTopology, gpus: Sequence[str]) -> tupl
     return (len(gpus) - 1) * to_each, kind
 
 
+def nvlink_rate_to_all_others(node_topology: NodeTopology, gpus: Sequence[str]) -> float:
+    """Return what each GPU sends to all others at once over NVLinks between GPUs (B/s).
+
+    A message to a GPU without a link to its sender passes through one that both have links to, or
+    in equal parts through several (PATH_NVB in src/graph/paths.cc of 2.30, which takes one of
+    them). The rate is 0 where there is none.
+    """
+    bricks = _bricks(node_topology, gpus)
+    joined = bricks > 0
+    passes = joined.astype(float)  # of messages from each GPU to each other one
+    for a, b in np.argwhere(~joined & ~np.eye(len(gpus), dtype=bool)):
+        through = np.flatnonzero(joined[a] & joined[:, b])
+        if not len(through):
+            return 0.0
+        passes[a, through] += 1 / len(through)
+        passes[through, b] += 1 / len(through)
+    slowest = (bricks[joined] / passes[joined]).min()
+    return float((len(gpus) - 1) * nvlink_brick_bandwidth(node_topology) * slowest)
+
+
 def _slowest_route(
     node_topology: NodeTopology, pairs: Iterable[tuple[str, str]]
 ) -> tuple[float, str]:

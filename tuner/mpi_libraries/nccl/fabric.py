@@ -6,13 +6,15 @@ all-to-all each node sends to every other one; a GPU hands what goes there to th
 whose NIC is on the rail of the receiver (PXN). Where routes are fixed, as in a torus, flows share
 the links that their routes have in common. Elsewhere those that leave or enter the nodes of a
 switch share all its links to other switches, over which adaptive routing is taken to spread them
-evenly, in a dragonfly also by detours.
+evenly, in a dragonfly also by detours. Those of an all-to-all share the links between groups, too.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,11 +25,16 @@ from tuner.mpi_libraries.nccl.constants import LL, LL128, NVLS_TREE, RING, SIMPL
 from tuner.mpi_libraries.nccl.model_v2_30 import ring_hops
 from tuner.topology import CUDA, Placement, Topology
 
+if TYPE_CHECKING:
+    from tuner.topology.graph import RouteGraph
+
 WIRE_BYTES = {SIMPLE: 1.0, LL: 2.0, LL128: 128 / 120}  # bytes sent for one of the buffer
 
 
 class FabricBound:
-    """The bound that the links between switches set to NCCL's rings and trees on a placement.
+    """The bounds that the links between switches set to NCCL's algorithms on a placement.
+
+    Rings, trees and all-to-alls have one.
 
     placement   with equally many ranks, one per GPU, on each node
     """
@@ -36,6 +43,7 @@ class FabricBound:
         self._placement = placement
         self._nodes, self._ppn = placement.shape
         self._flow_rate = cache(self._slowest_flow)
+        self._exchange_rate = cache(self._slowest_exchange)
 
     def bandwidth(self, collective: Collective, way: AlgoProto) -> float:
         """Return the bytes of the buffer per second that the links between switches let through.
@@ -51,21 +59,15 @@ class FabricBound:
 
     def exchange_bandwidth(self) -> float:
         """Return the bytes of the buffer per second of an all-to-all on the wire."""
-        topology, places = self._placement.topology, self._placement.rank_devices(CUDA)
-        sharing = _pairs_over_routes if topology.routing == "first" else _pairs_of_switches
-        rails = [sharing(topology, places.nic[self._ranks[:, rail]]) for rail in self._rails]
-        pairs, capacity = np.sum([pairs for pairs, _ in rails], axis=0), rails[0][1]
-        used = (pairs > 0) & (capacity > 0.0)  # other nodes hang on no switch
-        of_pair = self._ppn / (self._nodes * len(self._rails))  # ppn^2 of all p blocks, by rail
-        return float((capacity[used] / (pairs[used] * of_pair)).min(initial=math.inf))
+        return self._exchange_rate()
 
-    @property
+    @cached_property
     def _ranks(self) -> IntArray:
         """Ranks by node, shape (nodes, ppn)."""
         order = np.argsort(self._placement.node_of, kind="stable")
         return order.reshape(self._nodes, self._ppn)
 
-    @property
+    @cached_property
     def _rails(self) -> IntArray:
         """One of the ranks of a node for each NIC that they use, as columns of `_ranks`."""
         nics = self._placement.rank_devices(CUDA).nic[self._ranks[0]]
@@ -79,6 +81,23 @@ class FabricBound:
         shared, capacity = sharing(topology, src, dst)
         used = (shared > 0) & (capacity > 0.0)  # other nodes hang on no switch
         return float((capacity[used] / shared[used]).min(initial=math.inf))
+
+    def _slowest_exchange(self) -> float:
+        """Return the bytes of the buffer per second that the links let through in an all-to-all.
+
+        Rails whose NICs hang on the same switches use the same links.
+        """
+        topology, places = self._placement.topology, self._placement.rank_devices(CUDA)
+        sharing = _pairs_over_routes if topology.routing == "first" else _pairs_of_switches
+        nics = places.nic[self._ranks[:, self._rails].T]
+        _, first, alike = np.unique(
+            _switches(topology)[nics], axis=0, return_index=True, return_counts=True
+        )
+        rails = [sharing(topology, nics[rail]) for rail in first]
+        pairs, capacity = alike @ np.array([pairs for pairs, _ in rails]), rails[0][1]
+        used = (pairs > 0) & (capacity > 0.0)  # other nodes hang on no switch
+        of_pair = self._ppn / (self._nodes * len(self._rails))  # ppn^2 of all p blocks, by rail
+        return float((capacity[used] / (pairs[used] * of_pair)).min(initial=math.inf))
 
     def _flows(self, rings: bool) -> tuple[IntArray, IntArray]:
         """Return senders and receivers of the flows between nodes, which run at the same time."""
@@ -132,18 +151,40 @@ def _pairs_over_routes(topology: Topology, nics: IntArray) -> tuple[IntArray, Fl
     """
     capacity = _capacity_between_switches(topology)
     pairs = np.zeros(len(capacity), np.int64)
-    for shift in range(1, len(nics)):
-        pairs += _flows_over_routes(topology, nics, np.roll(nics, -shift))[0]
+    for there in nics:  # so that the routes to one receiver alone are in memory
+        others = nics[nics != there]
+        pairs += _flows_over_routes(topology, others, np.full_like(others, there))[0]
     return pairs, capacity
 
 
 def _pairs_of_switches(topology: Topology, nics: IntArray) -> tuple[IntArray, FloatArray]:
-    """Return how many pairs of nodes send out of each switch, and the bytes per second there."""
+    """Return how many pairs of nodes send out of each set of switches, and its bytes per second.
+
+    Both have shape (divisions of `_divisions` x vertices of the network,).
+    """
     source, target, number = topology.graph.source, topology.graph.target, topology.graph.n_vertices
-    here = np.bincount(_switches(topology)[nics], minlength=number)
-    capacity = _capacity_between_switches(topology)
-    out, back = (np.bincount(end, capacity, minlength=number) for end in (source, target))
-    return here * (len(nics) - here), np.minimum(out, back)
+    capacity, on, found = _capacity_between_switches(topology), _switches(topology)[nics], []
+    for part in _divisions(topology.graph, capacity):
+        here = np.bincount(part[on], minlength=number)
+        leaving = np.where(part[source] != part[target], capacity, 0.0)
+        out, back = (np.bincount(part[end], leaving, number) for end in (source, target))
+        found.append((here * (len(nics) - here), np.minimum(out, back)))
+    pairs, rates = zip(*found, strict=True)
+    return np.concatenate(pairs), np.concatenate(rates)
+
+
+def _divisions(graph: RouteGraph, capacity: FloatArray) -> Iterator[IntArray]:
+    """Yield divisions of the vertices into sets: the set of each vertex, shape (vertices,).
+
+    Sets are single vertices, and those that remain connected without the links of one rate and
+    latency between switches, as groups of a dragonfly do without the links between them.
+
+    capacity    bytes per second of links between switches, 0 for others, shape (links,)
+    """
+    yield np.arange(graph.n_vertices)
+    kinds = np.stack([capacity, graph.lengths])
+    for kind in np.unique(kinds[:, capacity > 0.0], axis=1).T:
+        yield graph.parts((kinds != kind[:, None]).any(axis=0))
 
 
 def _switches(topology: Topology) -> IntArray:

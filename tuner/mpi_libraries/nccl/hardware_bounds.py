@@ -16,7 +16,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tuner.core.collective import Collective
-from tuner.mpi_libraries.nccl.channels import rate_to_all_others
+from tuner.mpi_libraries.nccl.channels import (
+    nvlink_brick_bandwidth,
+    nvlink_rate_to_all_others,
+    nvswitch_bricks,
+    rate_to_all_others,
+)
 from tuner.mpi_libraries.nccl.constants import (
     COLLNET_DIRECT,
     NVLS,
@@ -127,11 +132,11 @@ class HardwareBounds:
 
 def _rate_to_others(placement: Placement) -> tuple[str, float]:
     """Return what bounds a GPU that sends to all others of its node, with its bytes per second."""
-    inside = rings_inside(placement)
-    assert inside is not None
-    if inside.on_nvlink:
-        return inside.kind, inside.total_bandwidth
-    rate, kind = rate_to_all_others(*first_gpus(placement))
+    interior, gpus = first_gpus(placement)
+    to_switches = nvswitch_bricks(interior, gpus) * nvlink_brick_bandwidth(interior)
+    if over_nvlink := to_switches or nvlink_rate_to_all_others(interior, gpus):
+        return NVLINK, over_nvlink
+    rate, kind = rate_to_all_others(interior, gpus)
     return kind, rate
 
 

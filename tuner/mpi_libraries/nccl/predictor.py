@@ -4,7 +4,7 @@ NCCL's choice follows from its own expectation, its time does not. What is corre
 published results of nccl-tests (docs/experiments/0002-nccl-predictions.md):
 
 - No algorithm gets more between nodes than the NICs reach (42.6 GB/s on NDR, of 48 expected).
-- Nor do rings and trees get more than the links between switches let through.
+- Nor do rings, trees and all-to-alls get more than the links between switches let through.
 - GPUs differ in what a call, a hop and the Simple protocol take, where NCCL's constants are the
   same for all; and a rank of a ring copies its own part of the buffer (`NcclCosts`).
 - Simple begins and ends with buffers that are partly filled, in rings between nodes, NVLS, NVLSTree
@@ -82,7 +82,8 @@ COSTS_OF_GPUS = {
 class NcclTerms:
     """The parts that the time of a call consists of.
 
-    latency     seconds that NCCL counts more than for a call in LL and its hops inside a node
+    latency     seconds that NCCL counts more than for a call in LL and its hops inside a node; of
+                an all-to-all what `exchange_latency` returns, with the bytes of one part in Simple
     hops        hops inside a node, one after the other
     is_simple   whether the protocol is Simple
     own_bytes   bytes that a rank copies as its own part
