@@ -8,8 +8,15 @@ from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
+from tuner.core.collective import Collective
 from tuner.machines.gpus import GpuSpec
-from tuner.machines.model_accuracy import Calls, ModelAccuracy, accuracy_sentence
+from tuner.machines.model_accuracy import (
+    PREDICTION_MODELS,
+    Calls,
+    ModelAccuracy,
+    accuracy_sentence,
+    entry_of,
+)
 from tuner.machines.node_parts import NodeSpec
 from tuner.machines.provenance import SourcedPathCost, SourcedReduction, SourcedValue
 from tuner.topology import GPU, NIC, NcclCosts, Node, Topology
@@ -141,10 +148,11 @@ class Machine:
         name = f"{self.name} as it is," if changed else self.name
         return accuracy_sentence(name, known, models, calls)
 
-    def median_errors(self) -> dict[str, float]:
-        """Return the median error, a fraction, of each prediction model that was compared."""
+    def median_errors(self, collective: Collective) -> dict[str, float]:
+        """Return the median error, a fraction, of each model compared for a collective."""
         known = self.spec.accuracy if self.spec else {}
-        return {model: found.median for model, found in known.items()}
+        entries = {model: entry_of(model, collective) for model in PREDICTION_MODELS}
+        return {model: known[own].median for model, own in entries.items() if own in known}
 
 
 def build_machine(spec: MachineSpec, nodes: int | None = None) -> Machine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
@@ -12,6 +13,7 @@ from tuner.base.file_settings import NAME, SIZE, Kind, parse_mapping, read_recor
 from tuner.base.units import format_size, plural
 from tuner.core.collective import Collective
 from tuner.core.named_collectives import COLLECTIVES
+from tuner.mpi_libraries.nccl.names import POINT_TO_POINT
 
 SIMULATION, NCCL = PREDICTION_MODELS = ("simulation", "nccl")  # what predicts a time
 NCCL_ALLTOALL = "nccl_alltoall"  # whose errors are apart, as NCCL's model has none of it
@@ -132,6 +134,11 @@ def parse_accuracy(record: Any) -> dict[str, ModelAccuracy]:
     }
 
 
+def entry_of(model: str, collective: Collective) -> str:
+    """Return the entry with the errors of a model's times of a collective."""
+    return NCCL_ALLTOALL if model == NCCL and collective in POINT_TO_POINT else model
+
+
 def accuracy_sentence(
     name: str, accuracy: Mapping[str, ModelAccuracy], models: Collection[str], calls: Calls = ()
 ) -> str:
@@ -141,19 +148,14 @@ def accuracy_sentence(
         f" {accuracy[entry].of_calls(own) if entry in accuracy else NOT_COMPARED}"
         for model in PREDICTION_MODELS
         if model in models
-        for entry, own in _entries(accuracy, model, calls)
+        for entry, own in _entries(model, calls)
     ]
     return f"Accuracy: on {name} {'; '.join(known)}."
 
 
-def _entries(
-    accuracy: Mapping[str, ModelAccuracy], model: str, calls: Calls
-) -> Iterator[tuple[str, Calls]]:
+def _entries(model: str, calls: Calls) -> Iterator[tuple[str, Calls]]:
     """Yield the entries that say how far a model was off, with the calls that each is about."""
-    exchange = accuracy.get(NCCL_ALLTOALL) if model == NCCL else None
-    apart = [one for one in calls if exchange and one.collective in exchange.collectives]
-    rest = [one for one in calls if one not in apart]
-    if rest or not apart:
-        yield model, rest
-    if apart:
-        yield NCCL_ALLTOALL, apart
+    of_entries = defaultdict[str, list[SizedCall]](list)
+    for call in calls:
+        of_entries[entry_of(model, call.collective)].append(call)
+    yield from sorted(of_entries.items()) if calls else [(model, calls)]

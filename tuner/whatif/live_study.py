@@ -122,7 +122,7 @@ class LiveStudy:
             if of_nccl
             else [],
             "accuracy": study.machine.accuracy_sentence(models, calls, changed=changed),
-            "median_errors": study.machine.median_errors(),
+            "median_errors": study.machine.median_errors(study.collectives[0]),
         }
 
     def order(self, first: Sequence[str]) -> list[int]:

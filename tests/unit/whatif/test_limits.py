@@ -409,6 +409,29 @@ def test_an_all_to_all_of_nccl_has_an_accuracy_of_its_own() -> None:
     assert "all-to-all" not in accuracy_sentence("x", known, {NCCL}, asked[:1])
 
 
+def test_errors_of_other_collectives_are_not_told_of_an_all_to_all_of_nccl() -> None:
+    known = parse_accuracy({"nccl": BY_SIZE})
+    asked = [SizedCall(one, 1, 8) for one in (Collective.ALLTOALL, Collective.ALLTOALLV)]
+    told = accuracy_sentence("x", known, {NCCL}, asked)
+    assert told == (
+        "Accuracy: on x times of NCCL's all-to-all were not compared with measured collectives."
+    )
+    own = {**BY_SIZE, "by_size": {"1MiB": [0.2, 0.3]}, "collectives": ["alltoall"]}
+    uneven = accuracy_sentence(
+        "x", {**known, **parse_accuracy({"nccl_alltoall": own})}, {NCCL}, asked[1:]
+    )
+    assert "all-to-all were not compared with measured collectives for alltoallv; the" in uneven
+
+
+def test_a_median_error_is_that_of_the_collective() -> None:
+    machine = preset("dgx-h100", 1)
+    assert machine.spec is not None
+    known = machine.spec.accuracy
+    assert machine.median_errors(Collective.ALLREDUCE)["nccl"] == known["nccl"].median
+    assert machine.median_errors(Collective.ALLTOALL)["nccl"] == known["nccl_alltoall"].median
+    assert "nccl" not in preset("hgx-h200", 1).median_errors(Collective.ALLTOALLV)
+
+
 def test_a_changed_preset_is_another_machine() -> None:
     assert "off by" in preset("dgx-h100", 1).accuracy_sentence({"nccl"})
     other = machine_from_yaml({"preset": "dgx-h100", "gpu": "B200"})
