@@ -7,7 +7,7 @@ which schedule is simulated, and which calls have no time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.algorithms import REQUIREMENTS, algorithm_names, available_capabilities
@@ -129,7 +129,11 @@ class CallPredictor:
     @property
     def features(self) -> frozenset[str]:
         """The requirements of algorithms that calls meet."""
-        offered = self.placement.topology.capabilities
+        return self.features_without(())
+
+    def features_without(self, withdrawn: Collection[str]) -> frozenset[str]:
+        """Return the requirements that calls meet if the network lacks some capabilities."""
+        offered = self.placement.topology.capabilities.difference(withdrawn)
         return available_capabilities(offered, self.memory == CUDA, *self.placement.shape)
 
     def algorithms(self, collective: Collective) -> tuple[str, ...]:

@@ -147,9 +147,10 @@ class FastestKnown:
     def _candidates(self, call: Call, times: CallTimes) -> Iterator[AlgorithmChoice]:
         """Yield the schedules to choose from, of those that nobody has to configure."""
         predictor, collective = times.predictor(call.group), Collective(call.operation)
+        features = predictor.features_without(CONFIGURED_CAPABILITIES)
         names = [
             name
-            for name in algorithm_names(collective, predictor.features - CONFIGURED_CAPABILITIES)
+            for name in algorithm_names(collective, features)
             if not self.names or name in self.names
         ]
         for one in predictor.candidates(collective, names, call.nbytes):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.base.errors import LimitExceededError, MissingCostError
-from tuner.core.collective import Collective
 from tuner.training.call_times import CallTimes, TimedAlgorithm
 from tuner.training.frameworks.parameter_server import ParameterServer
 from tuner.training.groups import Call, Group
@@ -136,11 +135,9 @@ def _factor_of_faster(
     if timed.choice is not None:
         faster, now = (some.extrapolated(MOST_NODES, call, timed.choice) for some in (there, times))
         return faster / max(now, SHORTEST)
-    of_nccl = there.nccl(call.group)
-    if of_nccl is None:
+    if there.nccl(call.group) is None:
         raise MissingCostError(f"NCCL is not known on the machine with faster {resource}")
-    seconds = of_nccl.seconds(Collective(call.operation), timed.algorithm, call.nbytes)
-    return seconds / max(timed.seconds, SHORTEST)
+    return there.of_nccl(call, timed.algorithm).seconds / max(timed.seconds, SHORTEST)
 
 
 def limiting_factor(limits: Mapping[str, float], found: PredictedIteration) -> str:

@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tuner.base.errors import InputError
 from tuner.machines.loader import load_machine
 from tuner.prediction.block_counts import Routing
-from tuner.topology import Placement
+from tuner.topology import NVLINK, Placement
 from tuner.training.call_times import CallTimes
 from tuner.training.groups import Call, Group
-from tuner.training.policies import NcclChoice
+from tuner.training.iteration import predict_iteration
+from tuner.training.policies import FastestKnown, NcclChoice
+from tuner.training.training_limits import COMMUNICATION, COMPUTATION, training_limits
+from tuner.training.workload import workload_from_record
 from tuner.whatif.axes import apply_axes
+from tuner.whatif.machine_resources import LATENCY
 
 
 def times_on(preset: str, nodes: int) -> CallTimes:
@@ -32,6 +37,34 @@ def test_tokens_take_as_long_as_the_rank_with_the_most_wanted_experts() -> None:
     assert own.choice is None
     assert most > 2
     assert own.seconds == pytest.approx(even.seconds, rel=1e-5)
+
+
+def test_a_faster_part_that_unevenly_wanted_experts_do_not_use_is_no_limit() -> None:
+    """Twice the rate of NVLink alone helps on one node, at most as much as twice that of all."""
+    record = {
+        "name": "experts on one node",
+        "model": {"kind": "mixtral", "layers": 2, "width": 1024, "heads": 16, "sequence": 1024}
+        | {"vocabulary": 32000, "experts": 8, "active_experts": 2},
+        "batch": 4,
+        "rate": 500,
+        "precision": "amp",
+        "framework": {"name": "megatron", "expert": 8, "routing_exponent": 1.2},
+        "topology": "preset:dgx-h100",
+        "ranks": [8],
+    }
+    asked = workload_from_record(record, Path())
+    times = asked.call_times(8)
+    limits = training_limits(asked, predict_iteration(asked, 8, times), times)
+    assert {COMPUTATION, COMMUNICATION, LATENCY, NVLINK} == set(limits)
+    assert limits[NVLINK] < limits[COMMUNICATION]
+
+
+def test_nvls_between_nodes_is_not_offered_where_nobody_configured_sharp() -> None:
+    """NCCL's model does not hold for a group that shares its nodes with another one."""
+    group = Group(16, 2)
+    call = Call("allreduce", 1 << 20, group)
+    with pytest.raises(InputError, match="no algorithm for allreduce of 16 ranks"):
+        FastestKnown(("nvls",)).choose(call, times_on("dgx-h100", 4))
 
 
 @pytest.mark.parametrize(
