@@ -36,6 +36,8 @@ NCCL_NAMES = {  # registered algorithm -> NCCL's name
     "pat": PAT,
     NCCL_PAIRWISE: PAIRWISE,
 }
+# Nodes from which on NCCL needs SHARP for an algorithm.
+SHARP_NODES = {"collnet_direct": 1, "collnet_chain": 1, "nvls": 2}
 EXPLAINED_NOTE = (
     "NCCL's model does not divide its times: --runner schedule simulates and explains a schedule of"
     " the same algorithm"
@@ -49,9 +51,11 @@ def nccl_note(calls: Collection[tuple[str, int]], *, simulates: bool) -> str:
     simulates   whether other algorithms beside them are simulated
     """
     own = [name for name in NCCL_NAMES if any(name == algorithm for algorithm, _ in calls)]
-    collnet = [name for name in own if name.startswith("collnet")]
-    if any(name == "nvls" and nodes > 1 for name, nodes in calls):
-        collnet.append("nvls on several nodes")
+    collnet = [
+        f"{name} on several nodes" if least > 1 else name
+        for name, least in SHARP_NODES.items()
+        if any(name == algorithm and nodes >= least for algorithm, nodes in calls)
+    ]
     model = f"the cost model of NCCL {nccl.CURRENT_VERSION}, on AMD's GPUs of RCCL"
     sources = [model] * (own != [NCCL_PAIRWISE])
     sources += ["measured times of all-to-alls"] * (NCCL_PAIRWISE in own)
