@@ -5,8 +5,9 @@ rate that they reach, the links between GPUs and NICs, NVLink, or the links betw
 NVLS and NVLSTree have it by NCCL's own formulas. CollNet sends each byte of the buffer over one NIC
 of a node in each direction, trees of more than two nodes twice (a node that passes it up to its
 parent, and down to two children, is a leaf of the other tree), PAT the parts of other nodes. Trees
-of RCCL have it by RCCL's formulas. In an all-to-all a GPU sends to all others of its node over all
-its NVLinks, and where it has none over paths that share links.
+of RCCL have it by RCCL's formulas. In an all-to-all a GPU sends to all others of its node over
+NVLinks, without NVSwitches through other GPUs, too, and where it has none over paths that share
+links.
 """
 
 from __future__ import annotations
