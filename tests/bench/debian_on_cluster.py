@@ -18,26 +18,28 @@ import json
 import random
 import sys
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from tests.bench.program_on_cluster import HOSTS, ROUNDS, TOPOLOGY, Kind, P, table_for
+from tests.bench.program_on_cluster import (
+    HOSTS,
+    ROUNDS,
+    TOPOLOGY,
+    Kind,
+    P,
+    measured_choices,
+    table_for,
+)
 from tests.programs.programs import PROGRAMS, Program
 from tests.support.mpi4py_suite import SHARED_CORES
 from tests.support.site import ROOT, WORK, Site, install, project_overlay
 from tuner.core.collective import Collective
-from tuner.core.measurement import read_measurements
+from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.speedup import paired_speedup
-from tuner.core.table import (
-    RUNNER_OF_KIND,
-    AlgorithmChoice,
-    TuningTable,
-    table_from_record,
-    table_record,
-)
+from tuner.core.table import AlgorithmChoice, TuningTable, table_from_record, table_record
 
 PACKAGES = (
     *("openmpi-bin", "libopenmpi-dev", "python3-mpi4py", "python3-numpy", "gcc", "libc6-dev"),
@@ -109,24 +111,18 @@ def kinds_of(profile: str) -> list[Kind]:
     return [kind for kind, n in calls.most_common() if n >= LEAST_SHARE * calls.total()]
 
 
-def measured_choices(measurements: str) -> tuple[str, dict[Collective, list[AlgorithmChoice]]]:
-    """Return the library and all algorithms that were measured on all hosts."""
+def measurements_of(bench: Bench) -> Measurements:
+    """Return what `tuner tune` measured in the overlay."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "m.ndjson")
-        path.write_text(measurements)
-        found = read_measurements(path)
-    choices: dict[Collective, list[AlgorithmChoice]] = defaultdict(list)
-    for series in found.series:
-        if series.kind in RUNNER_OF_KIND and series.nodes == P:
-            choice = AlgorithmChoice(series.algorithm, series.params, RUNNER_OF_KIND[series.kind])
-            if choice not in choices[series.collective]:
-                choices[series.collective].append(choice)
-    return found.library, choices
+        path.write_text(bench.read("m.ndjson"))
+        return read_measurements(path)
 
 
 def search(bench: Bench, kinds: Sequence[Kind]) -> TuningTable:
     """Run the program under every algorithm for each kind of call; return the best table."""
-    library, choices = measured_choices(bench.read("m.ndjson"))
+    found = measurements_of(bench)
+    library, choices = found.library, measured_choices(found)
     kinds = [kind for kind in kinds if choices[kind[0]]]  # of which nothing was measured
     trials = [(kind, choice) for kind in kinds for choice in choices[kind[0]]] * ROUNDS
     seconds: dict[Kind, dict[AlgorithmChoice, list[float]]] = {kind: {} for kind in kinds}

@@ -29,7 +29,7 @@ from statistics import mean
 from tests.support.ladders import Rungs, table_of
 from tests.support.preload import compiled
 from tuner.core.collective import Collective
-from tuner.core.measurement import read_measurements
+from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.speedup import paired_speedup
 from tuner.core.table import RUNNER_OF_KIND, AlgorithmChoice, TuningTable, read_table, write_table
 from tuner.launch import Launcher
@@ -93,15 +93,21 @@ def table_for(choices: Mapping[Kind, AlgorithmChoice], library: str) -> TuningTa
     return TuningTable(made.cluster, library, rules)
 
 
-def search(bench: Bench, kinds: Sequence[Kind]) -> dict[Kind, AlgorithmChoice]:
-    """Run the program under all algorithms that were measured; return the fastest for each kind."""
-    found = read_measurements(bench.folder / "m.ndjson")
+def measured_choices(found: Measurements) -> dict[Collective, list[AlgorithmChoice]]:
+    """Return all algorithms that were measured on all hosts."""
     choices: dict[Collective, list[AlgorithmChoice]] = defaultdict(list)
     for series in found.series:
         if series.kind in RUNNER_OF_KIND and series.nodes == P:
             choice = AlgorithmChoice(series.algorithm, series.params, RUNNER_OF_KIND[series.kind])
             if choice not in choices[series.collective]:
                 choices[series.collective].append(choice)
+    return choices
+
+
+def search(bench: Bench, kinds: Sequence[Kind]) -> dict[Kind, AlgorithmChoice]:
+    """Run the program under all algorithms that were measured; return the fastest for each kind."""
+    found = read_measurements(bench.folder / "m.ndjson")
+    choices = measured_choices(found)
     seconds: dict[Kind, dict[AlgorithmChoice, list[float]]] = {kind: {} for kind in kinds}
     turns = [*range(max(map(len, choices.values())))] * ROUNDS
     for turn in random.sample(turns, len(turns)):

@@ -1,4 +1,4 @@
-"""What becomes of a call of which one rank dies, stops or is late, under a table and without."""
+"""A call of which one rank dies, stops or is late ends under a table as it does without."""
 
 from __future__ import annotations
 

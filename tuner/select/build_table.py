@@ -82,9 +82,7 @@ def make_table(
     )
     if simulator:
         simulator.prefetch(pairs, progress, cores)
-    kept = {*_expressible(pairs, measurements.library)}
-    every = build_observations(measurements, simulator or no_simulation)
-    rows = [row for row in every if (row.point.collective, row.choice) in kept]
+    rows = _expressible_rows(measurements, simulator, pairs)
     designed = bool(measurements.provenance.get(BATCHES_KEY))
     screened = screen_launches(rows if designed else ())
     rows = [*screened.observations] if designed else rows
@@ -97,14 +95,37 @@ def make_table(
     measured = {row.point for row in rows}
     wanted = requested | measured if designed else requested - measured
     comparisons = [] if designed else compare_all_with_default(rows)
-    if solid := [row for row in rows if has_repetitions(row)]:
-        expecting = selector if len(solid) == len(rows) else trainer(solid)
-        wrong = incorrect_algorithms(measurements)
-        comparisons += _predict_comparisons(wanted, solid, expecting, library, wrong)
+    comparisons += _expected_comparisons(measurements, rows, wanted, selector, trainer)
     if comparisons or not designed:
         own = _table_of(measurements, comparisons, selector, constraints, library)
         table = _with_default_rules(own, table, constraints.max_rules) if designed else own
     return rows, _with_notes(table, calibration, screened)
+
+
+def _expressible_rows(
+    measurements: Measurements, simulator: Simulator | None, pairs: Iterable[PointConfig]
+) -> list[Observation]:
+    """Return the observations of choices that the library's rules can express."""
+    kept = {*_expressible(pairs, measurements.library)}
+    every = build_observations(measurements, simulator or no_simulation)
+    return [row for row in every if (row.point.collective, row.choice) in kept]
+
+
+def _expected_comparisons(
+    measurements: Measurements,
+    rows: Sequence[Observation],
+    wanted: Collection[CallPoint],
+    selector: Selector,
+    trainer: Callable[[Sequence[Observation]], Selector],
+) -> list[Comparison]:
+    """Return what is expected of the wanted calls from observations with repetitions."""
+    solid = [row for row in rows if has_repetitions(row)]
+    if not solid:
+        return []
+    expecting = selector if len(solid) == len(rows) else trainer(solid)
+    library = mpi_libraries.library_module(measurements.library)
+    wrong = incorrect_algorithms(measurements)
+    return _predict_comparisons(wanted, solid, expecting, library, wrong)
 
 
 def _trainer(

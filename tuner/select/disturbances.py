@@ -35,7 +35,7 @@ _MAX_CHANCE = 0.01  # probability of disturbances in all launches of a call that
 
 @dataclass(frozen=True)
 class ScreenedLaunches:
-    """What was measured in launches that nothing disturbed.
+    """The observations of launches that nothing disturbed, and what was left out.
 
     observations    without the launches that are taken to be disturbed
     disturbed       those launches of each call

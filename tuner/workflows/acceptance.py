@@ -55,15 +55,13 @@ def accept_winning_rules(
 
     hosts       hosts on which ranks are started
     budget      seconds after which the times so far decide, if there are enough
-    on_warning  called with whatever makes the times less certain, and with rules under which calls
-                without data fail, which are withdrawn
+    on_warning  called with what makes the times less certain, and with rules that end programs
 
     Raises InputError where the environment overrides the library's choice of algorithms, and
     ProbeError when the ranks fail.
     """
-    mpi_libraries.require_no_override(
-        mpi_libraries.library_module(launcher.library).OVERRIDING_PATTERN
-    )
+    module = mpi_libraries.library_module(launcher.library)
+    mpi_libraries.require_no_override(module.OVERRIDING_PATTERN)
     known, records = table, list[Mapping[str, Any]]()
     tell, classes, whole = with_eta(report), _operator_classes(table), launcher.profile.unsplittable
     begun = time.monotonic()

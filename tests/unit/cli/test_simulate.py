@@ -145,7 +145,7 @@ def test_what_a_machine_offers_is_listed(flat: Path, capsys: pytest.CaptureFixtu
 
 
 def test_nvls_is_one_answer_where_the_network_reduces(capsys: pytest.CaptureFixture[str]) -> None:
-    """With SHARP, NCCL chooses it on 32 nodes, and simulations have its time there."""
+    """NCCL with SHARP chooses it on 32 nodes, and simulations have its time there."""
     call = ["--topology", "preset:dgx-h100:32", "--ppn", "8", "--sizes", "64MiB"]
     call += ["--collective", "allreduce"]
     main(["nccl", "estimate", *call, "--collnet", "--json"])

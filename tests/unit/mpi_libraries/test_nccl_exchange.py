@@ -115,7 +115,7 @@ def test_every_rank_of_another_node_costs_the_posting_of_a_message() -> None:
 
 @pytest.mark.parametrize(("nodes", "part"), [(2, 1 / 2), (4, 3 / 4), (16, 15 / 16)])
 def test_what_leaves_a_node_shares_its_nics(nodes: int, part: float) -> None:
-    """On a DGX H100 each GPU has a NIC of 42.6 GB/s, and a Summit node two of 23.1 for six GPUs."""
+    """Each GPU of a DGX H100 has a NIC of 42.6 GB/s, and a Summit node two of 23.1 for six GPUs."""
     of = predictor(preset("dgx-h100", nodes).topology)
     assert seconds(of, 64 * GIB) == pytest.approx(part * 64 * GIB / 42.6e9, rel=0.02)
     limits = of.limits(ALLTOALL, SIMPLE, 64 * GIB)

@@ -163,7 +163,7 @@ def test_protocols_by_size(
 
 
 def test_nics_bound_trees_as_they_bound_rings() -> None:
-    """RCCL's share of a ring's bandwidth serves its choice, and is no part of a prediction."""
+    """RCCL's share of a ring's bandwidth serves its choice alone; predictions leave it out."""
     predictor, nbytes = on("mi300x", 2), 1 << 30
     tree = predictor.terms(Collective.ALLREDUCE, AlgoProto("tree", "Simple"), nbytes)
     ring = predictor.terms(Collective.ALLREDUCE, AlgoProto("ring", "Simple"), nbytes)

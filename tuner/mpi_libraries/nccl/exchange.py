@@ -1,4 +1,4 @@
-"""What NCCL takes for an all-to-all, which it makes of a send and a receive for each pair of ranks.
+"""Predict NCCL's all-to-all, which it makes of a send and a receive for each pair of ranks.
 
 NCCL expects no time of these and has no algorithm to choose, only a protocol by the bytes for each
 receiver. All messages are under way at once: a call takes its launch, a hop for each doubling of
