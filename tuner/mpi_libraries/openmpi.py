@@ -7,7 +7,6 @@ coll_base_allreduce.c. Operand order: measured, see tests/mpi/test_noncommutativ
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from tuner.base.spelling import did_you_mean
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import DEFAULT, LIBRARY, AlgorithmChoice
 from tuner.mpi_libraries.capabilities import Capabilities, Guard
-from tuner.mpi_libraries.products import OPENMPI
+from tuner.mpi_libraries.products import OPENMPI, release_of
 
 
 @dataclass(frozen=True)
@@ -294,12 +293,6 @@ def rule_parameters(
             f" flight; those of Open MPI from {first} on can"
         )
     return _numbers(collective, choice)
-
-
-def release_of(library: str) -> tuple[int, ...]:
-    """Return the numbers of a release such as `openmpi 4.1.4`; () without any."""
-    version = library.partition(" ")[2]
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def max_algorithm_numbers(library: str) -> Mapping[int, int]:

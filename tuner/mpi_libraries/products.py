@@ -77,6 +77,12 @@ _OTHER_TITLES = {"nccl": "NCCL", "rccl": "RCCL", "ucc": "UCC"}  # of libraries w
 _BASES = {product.name: product.base for product in PRODUCTS}
 
 
+def release_of(library: str) -> tuple[int, ...]:
+    """Return the numbers of a release such as `openmpi 4.1.4`; () without any."""
+    version = library.partition(" ")[2]
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
 def identify(said: str) -> ProductVersion:
     """Return the library that `MPI_Get_library_version` describes; raises InputError for others."""
     for product in PRODUCTS:

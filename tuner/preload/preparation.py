@@ -93,7 +93,7 @@ def prepare(
     rest = f"{plural(len(left), 'rule')} left to the library: {left[0]}" if left else ""
     after = os.environ.get(TUNE_AFTER_VARIABLE)
     delay = {"TUNER_TUNE_AFTER_US": str(round(1e6 * parse_duration(after)))} if after else {}
-    forcing = launcher.profile.environment(launcher.profile.forcing_settings)
+    forcing = launcher.profile.environment(launcher.profile.start_settings(built.library))
     if forcing.keys() & os.environ.keys() or any(
         map(FORCING_VARIABLES_PATTERN.fullmatch, os.environ)
     ):

@@ -27,10 +27,9 @@ from tuner.mpi_libraries.openmpi import (
     FIRST_WITH_HAN,
     OVERRIDING_PATTERN,
     canonical_choice,
-    release_of,
     substitution_reason,
 )
-from tuner.mpi_libraries.products import OPENMPI
+from tuner.mpi_libraries.products import OPENMPI, release_of
 from tuner.mpi_libraries.profiles import PROFILES
 from tuner.validation.openmpi_default_algorithms import find_default_algorithms
 from tuner.validation.openmpi_fixed_decisions import fixed_choices, known_decisions

@@ -42,10 +42,9 @@ from tuner.mpi_libraries.openmpi import (
     max_algorithm_numbers,
     preserves_operand_order,
     reads_requests,
-    release_of,
     unsupported_reason,
 )
-from tuner.mpi_libraries.products import OPENMPI, title_of
+from tuner.mpi_libraries.products import OPENMPI, release_of, title_of
 from tuner.mpi_libraries.profiles import PROFILES
 
 DISTRIBUTION_BOXES: dict[str, Box] = {

@@ -173,7 +173,6 @@ static bool has_use(int size)
 
 static void describe(struct communicator *known, MPI_Comm comm)
 {
-    int same = MPI_UNEQUAL;
     PMPI_Comm_size(comm, &known->size);
     PMPI_Comm_rank(comm, &known->rank);
     known->messages = MPI_COMM_NULL;
@@ -185,8 +184,7 @@ static void describe(struct communicator *known, MPI_Comm comm)
         known->follows[i] = known->is_recorded;
     if (!known->shape)
         return;
-    PMPI_Comm_compare(comm, MPI_COMM_WORLD, &same);
-    known->is_world = same == MPI_IDENT;
+    known->is_world = comm == MPI_COMM_WORLD;
     for (int i = 0; i < N_COLLECTIVES; i++)
         known->follows[i] = known->is_recorded || known->shape->n_rules[2 * i]
                             || known->shape->n_rules[2 * i + 1];
