@@ -289,11 +289,11 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
     assert len(used) == sum(map(len, deciding))
     assert not used & last
     assert {record["nbytes"] for record in records} == last
-    assert said == ["1 rule did not win again and is withdrawn"]
+    assert said == ["1 range of sizes did not win again and is withdrawn"]
     assert {nbytes for *_, nbytes in settled.provenance["comparison"]["used"]} == used
     (withdrawn,) = settled.provenance["comparison"]["withdrawn"]
     assert withdrawn == "allreduce on 2 ranks, [90000, 200000) bytes: 'rabenseifner'"
-    assert "1 rule was withdrawn" in table_cautions(settled)[0]
+    assert "1 range of sizes was withdrawn" in table_cautions(settled)[0]
 
 
 @pytest.mark.alone

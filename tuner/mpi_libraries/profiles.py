@@ -14,14 +14,7 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.launcher_options import HYDRA_OPTIONS, OPENMPI_OPTIONS, LauncherOptions
-from tuner.mpi_libraries.products import (
-    INTELMPI,
-    MPICH,
-    OPENMPI,
-    TITLES,
-    base_of,
-    release_of,
-)
+from tuner.mpi_libraries.products import INTELMPI, MPICH, OPENMPI, TITLES, base_of, release_of
 
 
 @dataclass(frozen=True)

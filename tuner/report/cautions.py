@@ -117,8 +117,8 @@ def _withdrawn(rules: Sequence[str]) -> list[str]:
         return []
     were = "was" if len(rules) == 1 else "were"
     return [
-        f"{plural(len(rules), 'rule')} {were} withdrawn that won when tried and did not win again,"
-        f" such as {rules[0]}. This machine does not always behave alike."
+        f"{plural(len(rules), 'range')} of sizes {were} withdrawn in which rules won when tried and"
+        f" did not win again, such as {rules[0]}. This machine does not always behave alike."
     ]
 
 

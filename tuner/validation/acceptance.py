@@ -208,14 +208,53 @@ def accepted_table(
 
 
 def withdraw_rules(table: TuningTable, withdrawn: Collection[Rule]) -> TuningTable:
-    """Return the table with the default instead of these rules."""
+    """Return the table with the default instead of these rules, or parts of rules."""
     rules = list[Rule]()
     for key in table.keys:
-        rule_list = table.rules_for(key)
+        own = [part for part in withdrawn if part.key == key]
         rules += merge_neighbours(
-            _withdrawn(rule) if rule in withdrawn else rule for rule in rule_list
+            part for rule in table.rules_for(key) for part in _without(rule, own)
         )
     return TuningTable(table.cluster, table.library, tuple(rules), table.provenance)
+
+
+def _without(rule: Rule, withdrawn: Collection[Rule]) -> Iterator[Rule]:
+    """Yield what is left of a rule, and the default for its parts that are withdrawn."""
+    place: float = rule.start_bytes
+    for part in sorted(withdrawn, key=lambda each: each.start_bytes):
+        if rule.start_bytes <= part.start_bytes < rule.stop_bytes:
+            if place < part.start_bytes:
+                yield part_of_rule(rule, int(place), part.start_bytes)
+            yield _withdrawn(part)
+            place = part.stop_bytes
+    if place < rule.stop_bytes:
+        yield part_of_rule(rule, int(place), rule.stop_bytes)
+
+
+def part_of_rule(rule: Rule, start: int, stop: float) -> Rule:
+    """Return a rule for some of its sizes, with what is known of these.
+
+    The gain is that of these sizes; its interval is as wide as that of the whole rule.
+    """
+    known = rule.evidence
+    own = [n for n, nbytes in enumerate(known.nbytes) if start <= nbytes < stop]
+    if len(own) == len(known.nbytes) or len(known.default_s) != len(known.nbytes):
+        return replace(rule, start_bytes=start, stop_bytes=stop)
+    default_s, chosen_s = (
+        tuple(column[n] for n in own) for column in (known.default_s, known.chosen_s)
+    )
+    gain = _geometric_mean([d / c for d, c in zip(default_s, chosen_s, strict=True)] or [1.0])
+    low, high = (bound * gain / known.gain for bound in known.gain_ci95)
+    evidence = replace(
+        known,
+        nbytes=tuple(known.nbytes[n] for n in own),
+        default_s=default_s,
+        chosen_s=chosen_s,
+        predicted_s=(),
+        gain=gain,
+        gain_ci95=(low, high),
+    )
+    return replace(rule, start_bytes=start, stop_bytes=stop, evidence=evidence)
 
 
 def _withdrawn(rule: Rule) -> Rule:

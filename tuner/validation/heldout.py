@@ -5,8 +5,8 @@ all that belongs to it (`tuner.validation.timing`). Calls that the table leaves 
 timed like those that it changes: they run the same code on both sides, apart from the overhead of
 the file itself.
 
-A machine may behave differently from when a rule was accepted: a rule that does not win again is
-withdrawn.
+A machine may behave differently from when a rule was accepted: where a rule does not win again it
+is withdrawn, from the next smaller to the next larger size at which it was accepted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.speedup import holm, mean_over_launches
 from tuner.core.table import Rule, TuningTable
 from tuner.formats.rules_by_ranks import all_rule_lists
-from tuner.validation.acceptance import CERTAINTY, RuleCall, timed_sizes
+from tuner.validation.acceptance import CERTAINTY, RuleCall, part_of_rule, timed_sizes
 from tuner.validation.timing import (
     CONDITIONS,
     LaunchOptions,
@@ -239,14 +239,59 @@ def is_decided(times: PairedTimes, call: TimedCall, is_control: bool) -> bool:
     return faster and times.mean_speedup(call, CERTAINTY)[1] > 1
 
 
-def losing_rules(table: TuningTable, operators: str, found: Sequence[HeldoutResult]) -> list[Rule]:
-    """Return the rules other than the default with a compared call that does not win."""
-    return [
-        rule
-        for rule_list in all_rule_lists(table, operators)
-        for rule in rule_list
-        if not rule.choice.is_default and not all(one.is_win for one in _results_of(rule, found))
-    ]
+def losing_parts(
+    table: TuningTable,
+    operators: str,
+    found: Sequence[HeldoutResult],
+    indivisible: Collection[Collective] = (),
+) -> list[Rule]:
+    """Return the parts of rules other than the default around compared calls that do not win.
+
+    Such a part ends at the next sizes that the rule was accepted at. A rule is lost as a whole that
+    gives a wrong result or may not be divided, and so is what is left of it without a call that
+    wins again.
+    """
+    lost = list[Rule]()
+    for rule_list in all_rule_lists(table, operators):
+        for rule in rule_list:
+            results = list(_results_of(rule, found))
+            if rule.choice.is_default or all(one.is_win for one in results):
+                continue
+            divides = rule.key.collective not in indivisible
+            if divides and not any(one.wrong for one in results):
+                lost += _parts_around_losses(rule, results)
+            else:
+                lost.append(rule)
+    return lost
+
+
+def _parts_around_losses(rule: Rule, results: Sequence[HeldoutResult]) -> Iterator[Rule]:
+    """Yield the parts of a rule that lose."""
+    place: float = rule.start_bytes
+    for start, stop in _winning_ranges(rule, results):
+        if place < start:
+            yield part_of_rule(rule, int(place), start)
+        place = stop
+    if place < rule.stop_bytes:
+        yield part_of_rule(rule, int(place), rule.stop_bytes)
+
+
+def _winning_ranges(rule: Rule, results: Sequence[HeldoutResult]) -> Iterator[tuple[int, float]]:
+    """Yield the first byte of each range in which a rule stays, and the one behind the last."""
+    known = rule.evidence.nbytes
+    lost = [one.nbytes for one in results if not one.is_win]
+    if not known or not known[0] <= min(lost) <= max(lost) <= known[-1]:
+        return
+    for stays, group in groupby(
+        pairwise(known), key=lambda gap: not any(gap[0] <= nbytes <= gap[1] for nbytes in lost)
+    ):
+        gaps = list(group)
+        low, high = gaps[0][0], gaps[-1][1]
+        if stays and any(one.is_win and low <= one.nbytes <= high for one in results):
+            yield (
+                rule.start_bytes if low == known[0] else low,
+                rule.stop_bytes if high == known[-1] else high + 1,
+            )
 
 
 def _results_of(rule: Rule, found: Sequence[HeldoutResult]) -> Iterator[HeldoutResult]:

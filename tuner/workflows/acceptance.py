@@ -21,7 +21,7 @@ from tuner.formats.rules_by_ranks import all_rule_lists, describe_rule
 from tuner.launch import LOCAL_HOST, Hosts, Launcher, MultiHostLauncher, ShapeLauncher
 from tuner.launch.shared_directory import shared_directory
 from tuner.validation.acceptance import Acceptance, accept_rules, accepted_table, withdraw_rules
-from tuner.validation.heldout import HeldoutResult, compare_heldout, heldout_record, losing_rules
+from tuner.validation.heldout import HeldoutResult, compare_heldout, heldout_record, losing_parts
 from tuner.validation.libraries import TUNED_LIBRARIES
 from tuner.validation.shared_verdicts import with_shared_verdicts, without_shared_rules
 from tuner.validation.timing import (
@@ -103,7 +103,7 @@ def withdraw_losing_rules(
     *,
     budget: float = math.inf,
 ) -> tuple[TuningTable, list[dict[str, Any]]]:
-    """Withdraw the rules that lose in a new comparison, and return the table and what it gains.
+    """Withdraw rules where they lose in a new comparison; return the table and what it gains.
 
     The comparison uses other message sizes than the acceptance, and takes place at another time.
     The gains, one record per call, are measured at sizes that decided nothing; there are none where
@@ -119,10 +119,14 @@ def withdraw_losing_rules(
     deadline = time.monotonic() + budget
     with _comparison(table, launcher, hosts, on_note, deadline) as compared:
         deciding = _part_of(tell, 0.0, DECIDING_SHARE)
-        while again := losing_rules(
-            table, _sum_operators(launcher), tried := compared(table, used, False, deciding)
+        while again := losing_parts(
+            table,
+            _sum_operators(launcher),
+            tried := compared(table, used, False, deciding),
+            launcher.profile.unsplittable,
         ):
-            on_note(f"{plural(len(again), 'rule')} did not win again and {_is(again)} withdrawn")
+            ranges = plural(len(again), "range")
+            on_note(f"{ranges} of sizes did not win again and {_is(again)} withdrawn")
             lost, found, table = lost + again, found + tried, withdraw_rules(table, again)
             used |= {one.timed_call for one in tried}
             if time.monotonic() > deadline:  # the others have just won

@@ -26,11 +26,12 @@ from tuner.validation.acceptance import (
     Acceptance,
     RuleCall,
     accepted_table,
+    part_of_rule,
     rule_calls,
     timed_sizes,
     withdraw_rules,
 )
-from tuner.validation.heldout import ConditionResult, HeldoutResult, heldout_calls, losing_rules
+from tuner.validation.heldout import ConditionResult, HeldoutResult, heldout_calls, losing_parts
 from tuner.validation.timing import CONDITIONS, PairedTimes, TimedCall
 
 ALLREDUCE, ALLGATHER, GATHER = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.GATHER
@@ -264,7 +265,56 @@ def test_a_rule_that_does_not_win_at_every_size_is_lost(second: HeldoutResult, l
     table = table_of(
         {(ALLREDUCE, 4): [(0, AlgorithmChoice()), (1000, RING), (100_000, AlgorithmChoice())]}
     )
-    assert losing_rules(table, "any", [found(5000, 1.3, 1.1), second]) == [table.rules[1]] * lost
+    assert losing_parts(table, "any", [found(5000, 1.3, 1.1), second]) == [table.rules[1]] * lost
+
+
+@pytest.mark.parametrize(
+    ("lost", "won", "ranges"),
+    [
+        ([3000], [12_000], [(1000, 5000)]),  # from the start of the rule to the next accepted size
+        ([12_000], [3000, 30_000], [(9001, 20_000)]),
+        ([30_000], [3000], [(20_001, 60_000)]),
+        ([12_000], [3000], [(9001, 60_000)]),  # nothing won again beyond the gap
+        ([7000, 30_000], [3000, 12_000], [(5001, 9000), (20_001, 60_000)]),
+        ([3000, 12_000], [7000, 30_000], [(1000, 5000), (9001, 20_000)]),
+        ([9000], [3000, 30_000], [(5001, 20_000)]),  # on both sides of a size
+        ([55_000], [3000], [(1000, 60_000)]),  # beyond what was accepted
+    ],
+)
+def test_a_rule_is_lost_from_one_accepted_size_to_the_next(
+    lost: list[int], won: list[int], ranges: list[tuple[int, int]]
+) -> None:
+    sizes = (1000, 5000, 9000, 20_000, 50_000)
+    table = table_of(
+        {(ALLREDUCE, 4): [(0, AlgorithmChoice()), (1000, RING), (60_000, AlgorithmChoice())]}
+    )
+    known = replace(table.rules[1].evidence, nbytes=sizes, default_s=sizes, chosen_s=(1e3,) * 5)
+    rules = (table.rules[0], replace(table.rules[1], evidence=known), table.rules[2])
+    table = TuningTable(table.cluster, table.library, rules, table.provenance)
+    results = [found(n, 0.9, 0.9, low=0.8) for n in lost] + [found(n, 1.3, 1.1) for n in won]
+    parts = losing_parts(table, "any", results)
+    assert [(part.start_bytes, part.stop_bytes) for part in parts] == ranges
+    left = [r for r in withdraw_rules(table, parts).rules if not r.choice.is_default]
+    assert losing_parts(withdraw_rules(table, parts), "any", results) == []
+    assert all(
+        rule.start_bytes <= nbytes < rule.stop_bytes
+        for rule in left
+        for nbytes in rule.evidence.nbytes
+    )
+    assert losing_parts(table, "any", results, {ALLREDUCE}) == [table.rules[1]]
+
+
+def test_a_part_of_a_rule_has_the_gain_of_its_sizes() -> None:
+    whole = replace(
+        rule(1000, 9000),
+        evidence=Evidence(
+            "measured", (1000, 4000, 8000), (2.0, 3.0, 8.0), (1.0, 2.0, 4.0), (), 1.8, (1.2, 2.7)
+        ),
+    )
+    evidence = part_of_rule(whole, 2000, 9000).evidence
+    assert evidence.nbytes == (4000, 8000)
+    assert evidence.gain == pytest.approx(math.sqrt(1.5 * 2.0))
+    assert evidence.gain_ci95 == pytest.approx([b * evidence.gain / 1.8 for b in (1.2, 2.7)])
 
 
 def test_the_default_stands_where_a_rule_was_withdrawn() -> None:
