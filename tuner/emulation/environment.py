@@ -26,7 +26,10 @@ def host_environment(directory: Path, program_directory: Path) -> dict[str, str]
 
 
 def openmpi_variables(remote_shell: str) -> dict[str, str]:
-    """Return the variables for Open MPI 5 (OMPI_MCA_...) and its launcher (PRTE_MCA_...)."""
+    """Return the variables for Open MPI (OMPI_MCA_...) and PRRTE, its launcher since 5 (PRTE_MCA_...).
+
+    Those for the launcher of Open MPI 4 have no effect on PRRTE.
+    """
     return {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -34,8 +37,13 @@ def openmpi_variables(remote_shell: str) -> dict[str, str]:
         "PRTE_MCA_prte_if_include": "eth0",
         "PRTE_MCA_prte_tmpdir_base": "/dev/shm",  # the host's own, gone with the cluster
         "PRTE_MCA_hwloc_default_binding_policy": "none",  # the hosts share the cores
+        "OMPI_MCA_plm_rsh_agent": remote_shell,
+        "OMPI_MCA_oob_tcp_if_include": "eth0",
+        "OMPI_MCA_orte_tmpdir_base": "/dev/shm",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
         "OMPI_MCA_pml": "ob1",
-        "OMPI_MCA_btl": "tcp,sm,self",
+        # Leaves tcp, self and shared memory, which is `vader` in Open MPI 4 and `sm` in Open MPI 5.
+        "OMPI_MCA_btl": "^ofi,openib,portals4,smcuda,uct,ugni,usnic",
         "OMPI_MCA_btl_tcp_if_include": "eth0",
         "OMPI_MCA_mpi_yield_when_idle": "1",  # netns_hold.c turns this into a sleep
     }

@@ -95,7 +95,11 @@ def _own_zombie(process: subprocess.Popen[bytes]) -> set[int]:
 
 def _hosts_files(cluster: EmulatedCluster, ppn: int) -> dict[str, str]:
     """Write hosts files with `ppn` slots per host; return variables that name them to launchers."""
-    forms = {"PRTE_MCA_prte_default_hostfile": "{} slots={}", "HYDRA_HOST_FILE": "{}:{}"}
+    forms = {
+        "PRTE_MCA_prte_default_hostfile": "{} slots={}",
+        "OMPI_MCA_orte_default_hostfile": "{} slots={}",  # Open MPI 4
+        "HYDRA_HOST_FILE": "{}:{}",
+    }
     named = {}
     for variable, form in forms.items():
         path = cluster.directory / f"{variable.lower()}.{ppn}"
