@@ -26,7 +26,7 @@ def host_environment(directory: Path, program_directory: Path) -> dict[str, str]
 
 
 def openmpi_variables(remote_shell: str) -> dict[str, str]:
-    """Return the variables for Open MPI (OMPI_MCA_...) and PRRTE, its launcher since 5 (PRTE_MCA_...).
+    """Return the variables for Open MPI (OMPI_MCA_...) and PRRTE, its launcher since 5 (PRTE_...).
 
     Those for the launcher of Open MPI 4 have no effect on PRRTE.
     """

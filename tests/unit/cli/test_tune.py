@@ -117,7 +117,8 @@ def test_a_profile_says_what_to_measure(tmp_path: Path) -> None:
         ProfiledCall("reduce", 2, 1, 1020, 2),
         ProfiledCall("allreduce", 2, 2, 1 << 20, 1),
     )
-    write_call_profile(profile, CallProfile("made up", calls))
+    alone = ProfiledCall("bcast", 1, 1, 64, 1000)  # as on MPI_COMM_SELF
+    write_call_profile(profile, CallProfile("made up", (*calls, alone)))
     options = parsed(*HOSTS, "--ppn", "2", "--profile", str(profile))
     found = host_options.probe_spec_of(options, options.hosts)
     assert found.collectives == (Collective.REDUCE, Collective.ALLREDUCE)
@@ -154,9 +155,10 @@ def test_what_there_was_no_time_for_is_told() -> None:
 
 
 def test_a_profile_without_calls_is_refused(tmp_path: Path) -> None:
-    write_call_profile(tmp_path / "none.json", CallProfile("made up", ()))
-    with pytest.raises(InputError, match="has no calls of collectives"):
-        host_options.calls_to_measure(parsed(*HOSTS, "--profile", str(tmp_path / "none.json")))
+    for calls in ((), (ProfiledCall("bcast", 1, 1, 64, 1000),)):
+        write_call_profile(tmp_path / "none.json", CallProfile("made up", calls))
+        with pytest.raises(InputError, match="has no calls of collectives on two or more ranks"):
+            host_options.calls_to_measure(parsed(*HOSTS, "--profile", str(tmp_path / "none.json")))
 
 
 def test_what_is_asked_where_nothing_is_said() -> None:

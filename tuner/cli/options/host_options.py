@@ -258,15 +258,20 @@ class CallsToMeasure(NamedTuple):
 def calls_to_measure(options: argparse.Namespace) -> CallsToMeasure:
     """Return the calls of the options, and of their profile where they leave them open.
 
+    Calls of a profile on one rank, such as on MPI_COMM_SELF, are left out: they send nothing.
+
     Raises InputError for a profile that cannot be read.
     """
     sizes = options.sizes or COLLECTIVE_SIZES
     given = CallsToMeasure(options.collectives, sizes, options.shapes)
     if options.profile is None:
         return given
-    calls = read_call_profile(options.profile).calls
+    recorded = read_call_profile(options.profile).calls
+    calls = tuple(one for one in recorded if (one.nodes, one.ppn) != (1, 1))
     if not calls:
-        raise InputError(f"{options.profile}: the profile has no calls of collectives")
+        raise InputError(
+            f"{options.profile}: the profile has no calls of collectives on two or more ranks"
+        )
     named = tuple(dict.fromkeys(Collective(one.collective) for one in calls))
     shapes = sorted({(one.nodes, one.ppn) for one in calls})
     return CallsToMeasure(
