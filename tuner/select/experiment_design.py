@@ -292,9 +292,32 @@ class ExperimentDesign:
 
     def _experiment(self, point: CallPoint, indices: Sequence[int]) -> Experiment:
         """Return the experiment with the candidates of these indices."""
-        belief = self._estimates[point].posterior
-        seconds = sum(self._measurement_cost(float(np.exp(belief.mean[n]))) for n in indices)
-        return Experiment(point, tuple(belief.choices[n] for n in indices), seconds)
+        choices = self._estimates[point].posterior.choices
+        seconds = sum(self._measurement_cost(float(self._seconds(point)[n])) for n in indices)
+        return Experiment(point, tuple(choices[n] for n in indices), seconds)
+
+    def _seconds(self, point: CallPoint) -> FloatArray:
+        """Return the seconds to expect of a call with each candidate, (choices,).
+
+        A choice that is neither simulated nor measured there takes at least as long as those that
+        are do in the middle: what it costs by byte may be known of faster networks alone.
+        """
+        if point not in self._expected_seconds:
+            belief = self._estimates[point].posterior
+            seconds = np.exp(belief.mean)
+            known = np.array([self._is_known(point, one) for one in belief.choices])
+            if known.any():
+                floor = np.where(known, 0.0, np.median(seconds[known]))
+                seconds = np.maximum(seconds, floor)
+            self._expected_seconds[point] = seconds
+        return self._expected_seconds[point]
+
+    def _is_known(self, point: CallPoint, choice: AlgorithmChoice) -> bool:
+        """Return whether a call with a choice was measured or simulated."""
+        runs = self._default_runs(point) if choice.is_default else choice
+        return (point, choice) in self._observations or (
+            runs is not None and math.isfinite(self._simulate(point, runs))
+        )
 
     def _update_estimates(self) -> None:
         points = list(self._candidates)
@@ -303,6 +326,7 @@ class ExperimentDesign:
             points, [n for n, p in enumerate(points) if p in known]
         )
         self._estimates = {point: self._estimate(point) for point in points}
+        self._expected_seconds = dict[CallPoint, FloatArray]()
 
     def _estimate(self, point: CallPoint) -> RegretEstimate:
         model = self._model(point)

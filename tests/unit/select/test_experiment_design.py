@@ -107,6 +107,29 @@ def test_the_calls_of_a_program_count_by_their_time_and_no_others() -> None:
     assert by_time.default == pytest.approx(alone.default, rel=0.2)
 
 
+def test_choices_that_are_not_simulated_are_no_cheaper_than_others_of_a_slow_network() -> None:
+    """At 100 Mbit/s, as simulations say; small calls then do not speak for large ones."""
+    places = [CallPoint("allreduce", 8, 1, "host", 4**k) for k in (3, 5, 7, 9)]
+    opaque = AlgorithmChoice("nonoverlapping")
+
+    def slow(point: CallPoint, choice: AlgorithmChoice) -> float:
+        return 1e-3 + point.nbytes / 6e6 if choice in (RING, TREE) else math.nan
+
+    design = ExperimentDesign(dict.fromkeys(places, (RING, TREE, opaque)), slow)
+    seen = [
+        Observation(place, choice, {}, 1.5e-3, 1.4e-3, 1.6e-3)
+        for place in places[:2]
+        for choice in (DEFAULT, opaque)
+    ]
+    for known in ((), seen):
+        design.update(known)
+        large = [task for task in design.next_batch(math.inf) if task.point in places[2:]]
+        assert large
+        for task in large:
+            least = len(task.choices) * measurement_cost(slow(task.point, RING))
+            assert task.seconds > 0.7 * least
+
+
 def test_a_design_that_knows_nothing_begins_with_calls_that_cost_little() -> None:
     """Measuring a call of a gibibyte alone would take more than the second that a batch has."""
     sizes = (64, 4096, 2**18, 2**24, 2**30)
