@@ -126,7 +126,7 @@ def test_settings_of_the_user_are_kept(
     monkeypatch: pytest.MonkeyPatch,
     started: Launcher,
 ) -> None:
-    """Open MPI to 4.1.4 gets the one that lets algorithms be forced unless the user sets any."""
+    """Some releases of Open MPI get the one for forcing algorithms unless the user sets any."""
     words = ["run", "--print", "--table", str(table), "--", *command]
     forces = bool(started.profile.start_settings(started.version()))
     assert ("use_dynamic_rules" in tuner(tmp_path, *words).stdout) is forces

@@ -60,6 +60,6 @@ def preload_environment(
         "LD_PRELOAD": str(build_library(compiler).path),
         "TUNER_FLAT_TABLE": str(folder / "flat"),
         "TUNER_REPORT": str(folder / "report"),
-        "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+        **launcher.profile.environment(launcher.profile.start_settings(launcher.version())),
         **others,
     }

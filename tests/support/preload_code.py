@@ -127,7 +127,7 @@ class Situation:
                 "LD_PRELOAD": preload,
                 "TUNER_FLAT_TABLE": str(folder / "flat") if self.write_table else "",
                 "TUNER_REPORT": str(folder / "report"),
-                "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+                **launcher.profile.environment(launcher.profile.start_settings(launcher.version())),
                 "TUNER_TUNE_AFTER_US": "0",
                 **{name: filled(value) for name, value in self.environment.items()},
             },

@@ -16,7 +16,7 @@ from tuner.base.spelling import did_you_mean
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import DEFAULT, LIBRARY, AlgorithmChoice
 from tuner.mpi_libraries.capabilities import Capabilities, Guard
-from tuner.mpi_libraries.products import OPENMPI, release_of
+from tuner.mpi_libraries.products import OPENMPI, has_since, release_of
 
 
 @dataclass(frozen=True)
@@ -311,9 +311,7 @@ def max_algorithm_numbers(library: str) -> Mapping[int, int]:
 def reads_requests(library: str) -> bool:
     """Return whether rules files of this library may limit the requests in flight."""
     name, release = library.partition(" ")[0], release_of(library)
-    series = [first for first in FIRST_WITH_REQUESTS if first[:1] == release[:1]]
-    later = not release or release >= FIRST_WITH_REQUESTS[0]
-    return name in ("", OPENMPI) and later and all(release >= first for first in series)
+    return name in ("", OPENMPI) and (not release or has_since(release, FIRST_WITH_REQUESTS))
 
 
 def is_expressible(collective: Collective, choice: AlgorithmChoice, library: str = "") -> bool:
@@ -515,8 +513,8 @@ def _choices_of_algorithm(
 def startup_settings(capabilities: Capabilities) -> Mapping[str, str]:
     """Return the settings that a program must be started with for algorithms to be forced.
 
-    Up to 4.1.4 Open MPI takes `coll_tuned_use_dynamic_rules` from the environment alone. With it,
-    and no algorithm forced, the library decides as without.
+    Up to 4.1.6 and from 5.0.0 to 5.0.5 Open MPI takes `coll_tuned_use_dynamic_rules` from the
+    environment alone. With it, and no algorithm forced, the library decides as without.
     """
     return (
         {DYNAMIC_RULES_VARIABLE: "1"} if capabilities.startup_only([DYNAMIC_RULES_VARIABLE]) else {}

@@ -7,6 +7,7 @@ of MPI.jl: Cray MPICH 8.1.28 and 8.1.33, MVAPICH2 2.3.5, Spectrum MPI 10.3.1.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError, shortened_repr
@@ -81,6 +82,15 @@ def release_of(library: str) -> tuple[int, ...]:
     """Return the numbers of a release such as `openmpi 4.1.4`; () without any."""
     version = library.partition(" ")[2]
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def has_since(release: tuple[int, ...], firsts: Sequence[tuple[int, ...]]) -> bool:
+    """Return whether a release is one from which on, in its series, something holds.
+
+    firsts      the first such release of each series, ascending; later series all have it
+    """
+    same = (first for first in firsts if first[:1] == release[:1])
+    return any(release >= first for first in (*same, *firsts[-1:]))
 
 
 def identify(said: str) -> ProductVersion:

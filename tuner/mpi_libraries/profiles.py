@@ -14,7 +14,15 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.launcher_options import HYDRA_OPTIONS, OPENMPI_OPTIONS, LauncherOptions
-from tuner.mpi_libraries.products import INTELMPI, MPICH, OPENMPI, TITLES, base_of, release_of
+from tuner.mpi_libraries.products import (
+    INTELMPI,
+    MPICH,
+    OPENMPI,
+    TITLES,
+    base_of,
+    has_since,
+    release_of,
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class LibraryProfile:
                             created
     variables_read_at_call  variables that are read at each call all the same
     forcing_settings        settings without which algorithms cannot be forced
-    last_forcing_at_start   last release that reads these settings only while MPI starts
+    first_forcing_later     first release of each series in which they can be set after the start
     duplicate_hints         info for a duplicate whose algorithms are forced
     tells_operators_apart   whether its tuning file has rules of their own for commutative operators
     unsplittable            collectives whose rules may not depend on the size: ranks may see
@@ -77,7 +85,7 @@ class LibraryProfile:
     forces_each_call: bool = False
     variables_read_at_call: frozenset[str] = frozenset()
     forcing_settings: Mapping[str, int] = field(default_factory=dict)
-    last_forcing_at_start: tuple[int, ...] = ()
+    first_forcing_later: tuple[tuple[int, ...], ...] = ()
     duplicate_hints: Mapping[str, str] = field(default_factory=dict)
     tells_operators_apart: bool = False
     unsplittable: tuple[Collective, ...] = ()
@@ -100,10 +108,10 @@ class LibraryProfile:
     def start_settings(self, library: str) -> Mapping[str, int]:
         """Return the settings with which MPI must start for algorithms to be forced later.
 
-        library     `openmpi 4.1.4`; a product built on one of unknown release gets all of them
+        library     `openmpi 4.1.4`; products built on it, whose base is unknown, get all of them
         """
         is_own = library.partition(" ")[0] == self.name
-        is_later = is_own and release_of(library) > self.last_forcing_at_start
+        is_later = is_own and has_since(release_of(library), self.first_forcing_later)
         return {} if is_later else self.forcing_settings
 
     def setting_words(self, settings: Mapping[str, str]) -> list[str]:
@@ -130,10 +138,9 @@ _PROFILES = (
         # Measured over 8 hosts by the bytes that each sends: the value at the creation has no
         # effect.
         variables_read_at_call=frozenset({"coll_tuned_bcast_algorithm_knomial_radix"}),
-        # Calls that are left to the library then take its dynamic decision functions, too, and a
-        # communicator takes a tenth longer to create (tests/bench/preload.py).
         forcing_settings={"coll_tuned_use_dynamic_rules": 1},
-        last_forcing_at_start=(4, 1, 4),
+        # MCA_BASE_VAR_SCOPE_ALL instead of READONLY in coll_tuned_component.c.
+        first_forcing_later=((4, 1, 7), (5, 0, 6)),
         # On several nodes the hierarchical component would take precedence over the algorithm.
         duplicate_hints={"ompi_comm_coll_preference": "^han"},
         root_option=("--allow-run-as-root",),

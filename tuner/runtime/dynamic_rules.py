@@ -17,7 +17,8 @@ FORCING_VARIABLES_PATTERN = re.compile(
 def enable_dynamic_rules() -> Iterator[None]:
     """Set the variable that lets Open MPI's algorithms be forced while MPI starts.
 
-    Open MPI up to 4.1.4 reads it only from the environment. The library default does not change.
+    Open MPI up to 4.1.6 and from 5.0.0 to 5.0.5 reads it only from the environment. The library
+    default does not change.
     """
     if DYNAMIC_RULES_VARIABLE in os.environ or any(
         map(FORCING_VARIABLES_PATTERN.fullmatch, os.environ)

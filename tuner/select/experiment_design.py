@@ -299,8 +299,8 @@ class ExperimentDesign:
     def _seconds(self, point: CallPoint) -> FloatArray:
         """Return the seconds to expect of a call with each candidate, (choices,).
 
-        A choice that is neither simulated nor measured there takes at least as long as those that
-        are do in the middle: what it costs by byte may be known of faster networks alone.
+        A choice that is neither simulated nor measured there takes at least as long as the median
+        of those that are: what it costs by byte may be known of faster networks alone.
         """
         if point not in self._expected_seconds:
             belief = self._estimates[point].posterior
@@ -314,10 +314,8 @@ class ExperimentDesign:
 
     def _is_known(self, point: CallPoint, choice: AlgorithmChoice) -> bool:
         """Return whether a call with a choice was measured or simulated."""
-        runs = self._default_runs(point) if choice.is_default else choice
-        return (point, choice) in self._observations or (
-            runs is not None and math.isfinite(self._simulate(point, runs))
-        )
+        is_measured = (point, choice) in self._observations
+        return is_measured or self._model(point).is_simulated(point, choice)
 
     def _update_estimates(self) -> None:
         points = list(self._candidates)

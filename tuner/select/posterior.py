@@ -229,6 +229,11 @@ class PosteriorModel:
             math.log(simulated) if known else cost.log_seconds,
         ]
 
+    def is_simulated(self, point: CallPoint, choice: AlgorithmChoice) -> bool:
+        """Return whether a choice is simulated at a call, itself or by its best reference."""
+        run = self._run(point, choice)
+        return math.isfinite(self._model_at(point)._simulated_seconds(point, run))
+
     def prior_seconds(self, point: CallPoint, choice: AlgorithmChoice) -> float:
         """Return the simulated seconds, or those of the most probable costs."""
         model, run = self._model_at(point), self._run(point, choice)

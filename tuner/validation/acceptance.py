@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import compress, groupby
 from pathlib import Path
 
 from tuner.base.progress import ProgressCallback, no_progress
@@ -232,27 +232,15 @@ def _without(rule: Rule, withdrawn: Collection[Rule]) -> Iterator[Rule]:
 
 
 def part_of_rule(rule: Rule, start: int, stop: float) -> Rule:
-    """Return a rule for some of its sizes, with what is known of these.
-
-    The gain is that of these sizes; its interval is as wide as that of the whole rule.
-    """
+    """Return a rule for some of its sizes, with the evidence from these and the gain of all."""
     known = rule.evidence
-    own = [n for n, nbytes in enumerate(known.nbytes) if start <= nbytes < stop]
-    if len(own) == len(known.nbytes) or len(known.default_s) != len(known.nbytes):
-        return replace(rule, start_bytes=start, stop_bytes=stop)
-    default_s, chosen_s = (
-        tuple(column[n] for n in own) for column in (known.default_s, known.chosen_s)
-    )
-    gain = _geometric_mean([d / c for d, c in zip(default_s, chosen_s, strict=True)] or [1.0])
-    low, high = (bound * gain / known.gain for bound in known.gain_ci95)
+    kept = [start <= nbytes < stop for nbytes in known.nbytes]
     evidence = replace(
         known,
-        nbytes=tuple(known.nbytes[n] for n in own),
-        default_s=default_s,
-        chosen_s=chosen_s,
-        predicted_s=(),
-        gain=gain,
-        gain_ci95=(low, high),
+        nbytes=tuple(compress(known.nbytes, kept)),
+        default_s=tuple(compress(known.default_s, kept)),
+        chosen_s=tuple(compress(known.chosen_s, kept)),
+        predicted_s=tuple(compress(known.predicted_s, kept)),
     )
     return replace(rule, start_bytes=start, stop_bytes=stop, evidence=evidence)
 

@@ -6,7 +6,7 @@ timed like those that it changes: they run the same code on both sides, apart fr
 the file itself.
 
 A machine may behave differently from when a rule was accepted: where a rule does not win again it
-is withdrawn, from the next smaller to the next larger size at which it was accepted.
+is withdrawn, between the next smaller and the next larger size at which it was accepted.
 """
 
 from __future__ import annotations
@@ -278,20 +278,15 @@ def _parts_around_losses(rule: Rule, results: Sequence[HeldoutResult]) -> Iterat
 
 def _winning_ranges(rule: Rule, results: Sequence[HeldoutResult]) -> Iterator[tuple[int, float]]:
     """Yield the first byte of each range in which a rule stays, and the one behind the last."""
-    known = rule.evidence.nbytes
     lost = [one.nbytes for one in results if not one.is_win]
-    if not known or not known[0] <= min(lost) <= max(lost) <= known[-1]:
-        return
+    edges = (rule.start_bytes, *rule.evidence.nbytes, rule.stop_bytes)
     for stays, group in groupby(
-        pairwise(known), key=lambda gap: not any(gap[0] <= nbytes <= gap[1] for nbytes in lost)
+        pairwise(edges), key=lambda gap: not any(gap[0] <= nbytes <= gap[1] for nbytes in lost)
     ):
         gaps = list(group)
-        low, high = gaps[0][0], gaps[-1][1]
+        low, high = int(gaps[0][0]), gaps[-1][1]
         if stays and any(one.is_win and low <= one.nbytes <= high for one in results):
-            yield (
-                rule.start_bytes if low == known[0] else low,
-                rule.stop_bytes if high == known[-1] else high + 1,
-            )
+            yield low, high if high == rule.stop_bytes else high + 1
 
 
 def _results_of(rule: Rule, found: Sequence[HeldoutResult]) -> Iterator[HeldoutResult]:

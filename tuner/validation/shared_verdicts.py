@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import compress, pairwise
+from itertools import pairwise
 
 from tuner.core.collective import Collective
-from tuner.core.table import OPERATORS, AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable
-from tuner.validation.acceptance import merge_neighbours
+from tuner.core.table import OPERATORS, AlgorithmChoice, Rule, RuleKey, TuningTable
+from tuner.validation.acceptance import merge_neighbours, part_of_rule
 
 ANY = OPERATORS[0]
 
@@ -82,17 +82,4 @@ def _cut(rules: Sequence[Rule], low: int, high: float) -> Iterator[Rule]:
     for rule in rules:
         start, stop = max(rule.start_bytes, low), min(rule.stop_bytes, high)
         if start < stop:
-            evidence = _evidence_within(rule.evidence, start, stop)
-            yield replace(rule, start_bytes=start, stop_bytes=stop, evidence=evidence)
-
-
-def _evidence_within(evidence: Evidence, low: int, high: float) -> Evidence:
-    """Return the evidence from sizes within a range."""
-    kept = [low <= nbytes < high for nbytes in evidence.nbytes]
-    return replace(
-        evidence,
-        nbytes=tuple(compress(evidence.nbytes, kept)),
-        default_s=tuple(compress(evidence.default_s, kept)),
-        chosen_s=tuple(compress(evidence.chosen_s, kept)),
-        predicted_s=tuple(compress(evidence.predicted_s, kept)),
-    )
+            yield part_of_rule(rule, start, stop)

@@ -109,7 +109,7 @@ def withdraw_losing_rules(
     The gains, one record per call, are measured at sizes that decided nothing; there are none where
     every rule is withdrawn.
 
-    on_note     called with the rules that are withdrawn, and whatever makes the times less certain
+    on_note     called with how much is withdrawn, and whatever makes the times less certain
     budget      seconds after which the times so far decide and are reported, if there are enough
 
     Raises the same errors as `compare_with_default`.

@@ -690,9 +690,12 @@ def test_published_numbers_of_the_baselines_come_out(shared: Path) -> None:
 
 
 @pytest.mark.weekly
-def test_on_public_tables_no_choice_is_worse_than_nearest_winner_and_default(shared: Path) -> None:
-    """Two sets of small regrets, 2 to 4 %, are between the two or within noise of both."""
-    for name in ("pico/leonardo.csv", "pico/lumi.csv", "pico/mn5_h100_nccl.csv"):
+def test_on_public_tables_the_selector_is_no_worse_than_nearest_winner_and_default(
+    shared: Path,
+) -> None:
+    """Regrets of 2 to 4 % are worse by little: the nearest winner's on LUMI, both with NCCL."""
+    excess = {"pico/leonardo.csv": 0.002, "pico/lumi.csv": 0.025, "pico/mn5_h100_nccl.csv": 0.005}
+    for name, allowed in excess.items():
         path = shared / "data" / name
         if not path.is_file():
             pytest.skip(f"{path} is not there")
@@ -702,6 +705,6 @@ def test_on_public_tables_no_choice_is_worse_than_nearest_winner_and_default(sha
             )
             if TUNER in scores and DEFAULT_LABEL in scores:
                 ours = scores[TUNER].regret.mean
-                others = [scores[name].regret.mean for name in ("nearest", DEFAULT_LABEL)]
-                assert ours <= max(others) + 0.005
+                assert ours <= scores["nearest"].regret.mean + allowed
+                assert ours <= scores[DEFAULT_LABEL].regret.mean + min(allowed, 0.005)
                 assert scores[TUNER_GUARDED].slower_fraction <= 0.04

@@ -26,7 +26,6 @@ from tuner.validation.acceptance import (
     Acceptance,
     RuleCall,
     accepted_table,
-    part_of_rule,
     rule_calls,
     timed_sizes,
     withdraw_rules,
@@ -271,14 +270,16 @@ def test_a_rule_that_does_not_win_at_every_size_is_lost(second: HeldoutResult, l
 @pytest.mark.parametrize(
     ("lost", "won", "ranges"),
     [
-        ([3000], [12_000], [(1000, 5000)]),  # from the start of the rule to the next accepted size
+        ([3000], [12_000], [(900, 5000)]),  # from the start of the rule to the next accepted size
         ([12_000], [3000, 30_000], [(9001, 20_000)]),
         ([30_000], [3000], [(20_001, 60_000)]),
         ([12_000], [3000], [(9001, 60_000)]),  # nothing won again beyond the gap
         ([7000, 30_000], [3000, 12_000], [(5001, 9000), (20_001, 60_000)]),
-        ([3000, 12_000], [7000, 30_000], [(1000, 5000), (9001, 20_000)]),
+        ([3000, 12_000], [7000, 30_000], [(900, 5000), (9001, 20_000)]),
         ([9000], [3000, 30_000], [(5001, 20_000)]),  # on both sides of a size
-        ([55_000], [3000], [(1000, 60_000)]),  # beyond what was accepted
+        ([55_000], [3000], [(50_001, 60_000)]),  # beyond the largest accepted size
+        ([950], [3000], [(900, 1000)]),  # before the smallest
+        ([3000], [950, 12_000], [(1001, 5000)]),
     ],
 )
 def test_a_rule_is_lost_from_one_accepted_size_to_the_next(
@@ -286,7 +287,7 @@ def test_a_rule_is_lost_from_one_accepted_size_to_the_next(
 ) -> None:
     sizes = (1000, 5000, 9000, 20_000, 50_000)
     table = table_of(
-        {(ALLREDUCE, 4): [(0, AlgorithmChoice()), (1000, RING), (60_000, AlgorithmChoice())]}
+        {(ALLREDUCE, 4): [(0, AlgorithmChoice()), (900, RING), (60_000, AlgorithmChoice())]}
     )
     known = replace(table.rules[1].evidence, nbytes=sizes, default_s=sizes, chosen_s=(1e3,) * 5)
     rules = (table.rules[0], replace(table.rules[1], evidence=known), table.rules[2])
@@ -301,20 +302,22 @@ def test_a_rule_is_lost_from_one_accepted_size_to_the_next(
         for rule in left
         for nbytes in rule.evidence.nbytes
     )
+    wrong = [*results, found(30_001, 1.3, 1.1, wrong=True)]
+    assert losing_parts(table, "any", wrong) == [table.rules[1]]
     assert losing_parts(table, "any", results, {ALLREDUCE}) == [table.rules[1]]
 
 
-def test_a_part_of_a_rule_has_the_gain_of_its_sizes() -> None:
-    whole = replace(
-        rule(1000, 9000),
-        evidence=Evidence(
-            "measured", (1000, 4000, 8000), (2.0, 3.0, 8.0), (1.0, 2.0, 4.0), (), 1.8, (1.2, 2.7)
-        ),
-    )
-    evidence = part_of_rule(whole, 2000, 9000).evidence
-    assert evidence.nbytes == (4000, 8000)
-    assert evidence.gain == pytest.approx(math.sqrt(1.5 * 2.0))
-    assert evidence.gain_ci95 == pytest.approx([b * evidence.gain / 1.8 for b in (1.2, 2.7)])
+def test_a_rule_without_an_upper_bound_is_lost_beyond_what_won_again() -> None:
+    table = table_of({(ALLREDUCE, 4): [(0, RING)]}, probed=(4000, 40_000))
+    results = [found(9000, 1.3, 1.1), found(60_000, 0.9, 0.9, low=0.8)]
+    (part,) = losing_parts(table, "any", results)
+    assert (part.start_bytes, part.stop_bytes) == (40_001, math.inf)
+
+
+def test_a_rule_for_calls_without_data_is_lost_as_a_whole() -> None:
+    table = table_of({(Collective.BARRIER, 4): [(0, RING)]}, probed=(4,))
+    result = replace(found(4, 0.9, 0.9, low=0.8), collective=Collective.BARRIER)
+    assert losing_parts(table, "any", [result]) == list(table.rules)
 
 
 def test_the_default_stands_where_a_rule_was_withdrawn() -> None:
