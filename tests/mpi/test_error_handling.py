@@ -20,7 +20,8 @@ from tuner.formats.mpich.branches import merge_into_generic
 from tuner.formats.mpich.emitter import FAULT_LEAF, leaf_for_rule
 from tuner.formats.openmpi.rules import RuleLine, render
 from tuner.launch import Launcher
-from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVES
+from tuner.mpi_libraries.openmpi import ALGORITHMS
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVES
 from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
 from tuner.validation.validation import ValidationCall, run_calls
 

@@ -11,7 +11,7 @@ from tests.support.waiting import patience
 from tuner import mpi_libraries
 from tuner.core.collective import Collective
 from tuner.launch import Launcher
-from tuner.mpi_libraries.openmpi import canonical_choice
+from tuner.mpi_libraries.openmpi_rule_numbers import canonical_choice
 from tuner.validation import openmpi_trace
 from tuner.validation.validation import CallOutcome
 

@@ -22,7 +22,9 @@ from tuner.core.table import AlgorithmChoice, TuningTable, write_table
 from tuner.formats import mpich, openmpi
 from tuner.formats.mpich import GenericTrees
 from tuner.launch import Launcher
-from tuner.mpi_libraries.openmpi import ALGORITHMS, canonical_choice
+from tuner.mpi_libraries.openmpi import ALGORITHMS
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVES
+from tuner.mpi_libraries.openmpi_rule_numbers import canonical_choice
 from tuner.probe.probed_machine import local_cluster
 from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
 from tuner.validation.validate_openmpi import activation
@@ -280,9 +282,8 @@ def test_operators_that_do_not_commute_are_tried_too(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rule for any operator whose algorithm hands some of them to another one."""
-    known = mpi_libraries.openmpi.COLLECTIVES
-    changed = replace(known[ALLREDUCE], commutative_only=())
-    monkeypatch.setattr(mpi_libraries.openmpi, "COLLECTIVES", {**known, ALLREDUCE: changed})
+    changed = replace(COLLECTIVES[ALLREDUCE], commutative_only=())
+    monkeypatch.setattr(mpi_libraries.openmpi, "COLLECTIVES", {**COLLECTIVES, ALLREDUCE: changed})
     table = table_of({(ALLREDUCE, 3): [(0, AlgorithmChoice("rabenseifner"))]}, (64,))
     file = tmp_path / "r"
     file.write_text(openmpi.emit(table))

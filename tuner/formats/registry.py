@@ -16,11 +16,11 @@ from tuner.core.table import TuningTable
 from tuner.formats import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
 from tuner.formats.file_rules import FileRules
 from tuner.launch import Installation
-from tuner.mpi_libraries.openmpi import NEWEST_CLASSIC
+from tuner.mpi_libraries.openmpi_collectives import NEWEST_CLASSIC
 
 
 def _no_generic(library: str, _layer: mpich.Layer) -> mpich.Tree:
-    raise InputError(f"there is no {library} whose own rules could complete the file")
+    raise InputError(f"expected an installed {library}, whose own rules complete the file")
 
 
 @dataclass(frozen=True)
@@ -413,7 +413,7 @@ def detect_format(table: TuningTable, text: str) -> Format:
     library = _library_name(table)
     offered = [form for form in _FORMATS if library in form.libraries]
     if not offered:
-        raise InputError(f"there is no format for tables of {table.library}")
+        raise InputError(f"expected a table for {', '.join(LIBRARIES)}, not for {table.library}")
     is_json = text.lstrip().startswith("{")
     if all(form.is_json != is_json for form in offered):
         raise InputError(

@@ -15,7 +15,8 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmChoice, RuleKey
 from tuner.launch.rank_program import rank_arguments
-from tuner.mpi_libraries.openmpi import COLLECTIVES, effective_algorithm
+from tuner.mpi_libraries.openmpi import effective_algorithm
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVES
 from tuner.topology import CUDA
 from tuner.validation.openmpi_trace import TRACED_COLLECTIVES, build_tracer, executed_algorithm
 from tuner.validation.validation import CallOutcome, RankStarter

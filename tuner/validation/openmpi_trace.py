@@ -9,7 +9,8 @@ from pathlib import Path
 from tuner.base import c_compiler
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice
-from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, COLLECTIVES, choice_of
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVE_OF, COLLECTIVES
+from tuner.mpi_libraries.openmpi_rule_numbers import choice_of
 from tuner.validation.validation import CallOutcome
 
 SOURCE = Path(__file__).with_name("openmpi_trace.c")

@@ -21,14 +21,9 @@ from tuner.launch import Launcher, MultiHostLauncher
 from tuner.launch.shared_directory import shared_directory
 from tuner.mpi_libraries import require_no_override
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, PlacedCollective
-from tuner.mpi_libraries.openmpi import (
-    COLLECTIVES,
-    FIRST_OF_DECISIONS,
-    FIRST_WITH_HAN,
-    OVERRIDING_PATTERN,
-    canonical_choice,
-    substitution_reason,
-)
+from tuner.mpi_libraries.openmpi import OVERRIDING_PATTERN, substitution_reason
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVES, FIRST_OF_DECISIONS, FIRST_WITH_HAN
+from tuner.mpi_libraries.openmpi_rule_numbers import canonical_choice
 from tuner.mpi_libraries.products import OPENMPI, release_of
 from tuner.mpi_libraries.profiles import PROFILES
 from tuner.validation.openmpi_default_algorithms import find_default_algorithms

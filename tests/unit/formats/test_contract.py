@@ -34,6 +34,7 @@ from tuner.mpi_libraries.intelmpi import MAX_PRESETS, PER_RANK_COLLECTIVES, choi
 from tuner.mpi_libraries.mvapich2 import ALGORITHMS as MVAPICH2
 from tuner.mpi_libraries.nccl.names import algo_protos_of
 from tuner.mpi_libraries.nccl.names import choice_of as nccl_choice
+from tuner.mpi_libraries.openmpi_rule_numbers import canonical_choice
 from tuner.mpi_libraries.ucc import ALGORITHMS as UCC
 from tuner.mpi_libraries.ucc import UNSPLITTABLE_COLLECTIVES
 
@@ -132,7 +133,7 @@ def openmpi_expected(rule: Rule | None, key: RuleKey, nbytes: int) -> AlgorithmC
     blind = key.collective in (ALLGATHER, ALLTOALL)
     if nbytes == 0 and (blind or "segment" in rule.choice.params):
         return DEFAULT
-    return mpi_libraries.openmpi.canonical_choice(key.collective, rule.choice)
+    return canonical_choice(key.collective, rule.choice)
 
 
 def classic(text: str) -> Decide:

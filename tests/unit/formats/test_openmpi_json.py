@@ -260,7 +260,7 @@ def changed(**message: Any) -> str:
                     },
                 }
             ),
-            "nothing is from 4 to 3",
+            "4 is above",
         ),
         (
             json.dumps(
@@ -271,7 +271,7 @@ def changed(**message: Any) -> str:
         (changed(msg_size_max="4k"), "msg_size_max cannot be '4k'; Open MPI would drop the file"),
         (changed(msg_size_min="inf"), "msg_size_min cannot be 'inf'"),
         (changed(msg_size_min=-1), "msg_size_min cannot be -1"),
-        (changed(msg_size_min=9, msg_size_max=8), "nothing is from 9 to 8"),
+        (changed(msg_size_min=9, msg_size_max=8), "msg_size_min 9 is above msg_size_max 8"),
         (changed(alg=10), "algorithm 10 of bcast is not known; Open MPI leaves out"),
         (changed(alg=0), "algorithm 0 of bcast"),
         (changed(alg="default"), "algorithm default of bcast is not known"),

@@ -32,14 +32,9 @@ from tuner.formats.rules_by_ranks import (
     rules_by_rank_count,
     rules_by_shape_and_ranks,
 )
-from tuner.mpi_libraries.openmpi import (
-    COLLECTIVE_OF,
-    COLLECTIVES,
-    preserves_operand_order,
-    reads_requests,
-    rule_parameters,
-    unsupported_reason,
-)
+from tuner.mpi_libraries.openmpi import preserves_operand_order, unsupported_reason
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVE_OF, COLLECTIVES
+from tuner.mpi_libraries.openmpi_rule_numbers import reads_requests, rule_parameters
 from tuner.mpi_libraries.products import OPENMPI
 from tuner.mpi_libraries.profiles import PROFILES
 

@@ -22,7 +22,7 @@ from tuner.core.table import Rule, RuleKey, TuningTable
 from tuner.formats.file_rules import Report
 from tuner.formats.openmpi.rules import min_decided_bytes
 from tuner.formats.rules_by_ranks import boundary_sizes, neighbours, rules_by_rank_count
-from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, COLLECTIVES, OTHER_COLLECTIVES
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVE_OF, COLLECTIVES, OTHER_COLLECTIVES
 
 HAN, TUNED = COMPONENTS = ("han", "tuned")
 OTHER_COMPONENTS = ("self", "basic", "libnbc", "sm", "adapt")  # that a user's file may name

@@ -28,15 +28,14 @@ from tuner.formats.rules_by_ranks import (
     rules_by_shape_and_ranks,
 )
 from tuner.mpi_libraries import require_safe_size
-from tuner.mpi_libraries.openmpi import (
+from tuner.mpi_libraries.openmpi_collectives import (
     COLLECTIVE_OF,
     COLLECTIVES,
     NEW_NAMES,
     OTHER_COLLECTIVES,
-    choice_of,
     max_algorithm_numbers,
-    rule_parameters,
 )
+from tuner.mpi_libraries.openmpi_rule_numbers import choice_of, rule_parameters
 
 FIRST_MAJOR_VERSION = 6  # first major version that reads JSON rules
 ANY_DISTRIBUTION, SINGLE_NODE, ONE_PER_NODE = DISTRIBUTIONS = ("any", "single-node", "one-per-node")
@@ -316,7 +315,7 @@ def _bounds(where: str, told: Mapping[str, Any], name: str, most: int) -> tuple[
     first = _parse_int(where, f"{name}_min", low, most)
     last = math.inf if high == "inf" else _parse_int(where, f"{name}_max", high, most)
     if first > last:
-        raise InputError(f"JSON rules: {where}: nothing is from {first} to {last:g}")
+        raise InputError(f"JSON rules: {where}: {name}_min {first} is above {name}_max {last:g}")
     return first, last
 
 

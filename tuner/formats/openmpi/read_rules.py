@@ -34,16 +34,15 @@ from tuner.formats.file_rules import (
 from tuner.formats.openmpi import han, json_rules
 from tuner.formats.openmpi.rules import LIMITED_HEADER, RuleLine
 from tuner.formats.openmpi.rules_parser import parse
-from tuner.mpi_libraries.openmpi import (
+from tuner.mpi_libraries.openmpi import preserves_operand_order, unsupported_reason
+from tuner.mpi_libraries.openmpi_collectives import (
     COLLECTIVE_OF,
     COLLECTIVES,
     FIRST_WITH_HAN,
     OTHER_COLLECTIVES,
     max_algorithm_numbers,
-    preserves_operand_order,
-    reads_requests,
-    unsupported_reason,
 )
+from tuner.mpi_libraries.openmpi_rule_numbers import reads_requests
 from tuner.mpi_libraries.products import OPENMPI, release_of, title_of
 from tuner.mpi_libraries.profiles import PROFILES
 

@@ -18,13 +18,9 @@ from dataclasses import dataclass, field
 
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice, Rule
-from tuner.mpi_libraries.openmpi import (
-    COLLECTIVE_OF,
-    COLLECTIVES,
-    canonical_choice,
-    choice_of,
-    min_call_bytes,
-)
+from tuner.mpi_libraries.openmpi import min_call_bytes
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVE_OF, COLLECTIVES
+from tuner.mpi_libraries.openmpi_rule_numbers import canonical_choice, choice_of
 
 LIMITED_HEADER = "rule-file-version-2"  # the first line of files with a column of requests
 

@@ -19,7 +19,7 @@ from tuner.formats import strict_parsing
 from tuner.formats.file_rules import Report
 from tuner.formats.openmpi.rules import ClassicRules, RuleLine
 from tuner.mpi_libraries import require_safe_size
-from tuner.mpi_libraries.openmpi import COLLECTIVE_OF, max_algorithm_numbers
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVE_OF, max_algorithm_numbers
 
 _HEADER = re.compile(rf"rule-file-version-({strict_parsing.INTEGER_PATTERN})\s")
 MIN_COLUMNS = 4  # of a row in version 1; version 2 adds the most requests in flight
