@@ -23,8 +23,9 @@ from tuner import algorithms
 from tuner.cli.terminal.output import print_table
 from tuner.core.collective import Collective
 from tuner.prediction.call_candidates import NCCL_ALGORITHMS, is_in_network
+from tuner.whatif.checked_study import Study
 from tuner.whatif.study_runner import run_study
-from tuner.whatif.study_spec import FileResolver, Study, study_from_record
+from tuner.whatif.study_spec import FileResolver, study_from_record
 
 KIB = 1 << 10
 MIB = 1 << 20

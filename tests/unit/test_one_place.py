@@ -38,7 +38,7 @@ EXCEPTIONS = {  # module -> what it needs a certain collective for
     "tuner/training/recorded.py": "a barrier counts as an allreduce",
     "tuner/training/live_training.py": "the algorithms of gradients",
     "tuner/training/groups.py": "a name for schedules that are no collective",
-    "tuner/whatif/study_spec.py": "a schedule whose cost is known, to try a placement",
+    "tuner/whatif/study_checks.py": "a schedule whose cost is known, to try a placement",
     "tuner/cli/commands/nccl.py": "the default of an option",
 }
 ADVICE = (

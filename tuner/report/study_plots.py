@@ -23,8 +23,8 @@ from tuner.report.study_map import crossover_maps, draw_map, fill_styles, map_si
 from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown, figure_width
 from tuner.sim.critical_paths import Explanation
 from tuner.whatif.axes import AXIS_FORMATTERS
+from tuner.whatif.checked_study import Study
 from tuner.whatif.study_result import StudyPoint, StudyResult
-from tuner.whatif.study_spec import Study
 from tuner.whatif.study_tasks import TaskEvaluator
 
 MAX_FIGURES = 64

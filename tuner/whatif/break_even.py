@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.whatif.axes import BANDWIDTH_AXES, place_ranks
+from tuner.whatif.checked_study import Study
 from tuner.whatif.study_result import AxisStep, StudyPoint
-from tuner.whatif.study_spec import Study
 
 STEPS = 13  # of the bisection between two rates: less than SAME_TIME where one is twice the other
 SAME_TIME = 1e-4  # relative difference of times that are not told apart

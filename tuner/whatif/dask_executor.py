@@ -13,8 +13,8 @@ from distributed import Client, Future
 
 from tuner.base.errors import InputError, TunerError, shortened_repr
 from tuner.sim.process_pool import POLL_INTERVAL_S
+from tuner.whatif.checked_study import Study
 from tuner.whatif.executors import Executor, TaskResults, batch_tasks
-from tuner.whatif.study_spec import Study
 from tuner.whatif.study_tasks import StudyTask, TaskEvaluator
 
 ADDRESS_PATTERN = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?[^\s/]+:([0-9]{1,5})")

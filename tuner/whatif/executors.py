@@ -12,7 +12,7 @@ from contextlib import closing
 
 from tuner.base.errors import TunerError
 from tuner.base.processes import available_cores
-from tuner.whatif.study_spec import Study
+from tuner.whatif.checked_study import Study
 from tuner.whatif.study_tasks import StudyTask, TaskEvaluator, TaskTimes
 
 TaskResults = list[tuple[int, TaskTimes]]

@@ -30,6 +30,7 @@ from tuner.prediction.nccl_times import nccl_note
 from tuner.topology import CUDA
 from tuner.whatif.axes import narrow_uplinks_warning
 from tuner.whatif.best_calls import BestCalls, BestTimedCall, PricedTask
+from tuner.whatif.checked_study import Study
 from tuner.whatif.library_default import title_of_default
 from tuner.whatif.machine_resources import (
     IMPROVEMENT,
@@ -40,7 +41,7 @@ from tuner.whatif.machine_resources import (
     studied_resources,
 )
 from tuner.whatif.study_runner import OTHER_MACHINES
-from tuner.whatif.study_spec import Study, study_from_record
+from tuner.whatif.study_spec import study_from_record
 from tuner.whatif.study_tasks import (
     BestCall,
     PlannedPoint,

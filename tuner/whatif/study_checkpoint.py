@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from tuner.base.code_digest import code_version
 from tuner.base.errors import InputError
-from tuner.whatif.study_spec import Study
+from tuner.whatif.checked_study import Study
 from tuner.whatif.study_tasks import StudyTask, TaskTimes
 
 CODE_VERSION = code_version()

@@ -15,6 +15,7 @@ from tuner.prediction.call_candidates import is_run_by_nccl
 from tuner.prediction.ordering import rounded_seconds
 from tuner.whatif.axes import MACHINE_AXES, MACHINE_AXIS, NODE_LINK_AXES, UPLINK_AXES
 from tuner.whatif.break_even import with_break_even
+from tuner.whatif.checked_study import Study
 from tuner.whatif.executors import Executor, run_serial
 from tuner.whatif.library_default import title_of_default
 from tuner.whatif.machine_resources import (
@@ -36,7 +37,6 @@ from tuner.whatif.study_result import (
     machine_values,
     summarise_table_regret,
 )
-from tuner.whatif.study_spec import Study
 from tuner.whatif.study_summary import summarise
 from tuner.whatif.study_tasks import (
     BestCall,
@@ -85,15 +85,7 @@ def run_study(
     evaluator = TaskEvaluator(study)
     points = tuple(_point(study, evaluator, planned, times) for planned in todo.points)
     if study.limits:
-        best = [_best_call(*pair) for pair in zip(todo.points, points, strict=True)]
-        changed = plan_sensitivities(todo, best, IMPROVEMENT)
-        changed += plan_sensitivities(todo, _simulated(best, points), SLOWING)
-        times = run.evaluate([one.task for one in changed], (share, 1.0), "limits")
-        limited = _times_by_call(changed, times)
-        points = tuple(
-            _with_limits(planned, point, limited[call[1:]], evaluator)
-            for planned, point, call in zip(todo.points, points, best, strict=True)
-        )
+        points = tuple(_limited_points(run, todo, points, evaluator, share))
     steps = tuple(with_break_even(study, one, points) for one in axis_steps(points, study.axes))
     values = tuple(_machine_values(study, points))
     return StudyResult(
@@ -110,6 +102,22 @@ def run_study(
         _accuracy(study, points),
         title_of_default(study.table) if study.table else "",
     )
+
+
+def _limited_points(
+    run: _Run, todo: StudyPlan, points: Sequence[StudyPoint], evaluator: TaskEvaluator, begin: float
+) -> Iterator[StudyPoint]:
+    """Yield the points with what limits their best candidates.
+
+    begin   fraction of the progress at which that begins
+    """
+    best = [_best_call(*pair) for pair in zip(todo.points, points, strict=True)]
+    changed = plan_sensitivities(todo, best, IMPROVEMENT)
+    changed += plan_sensitivities(todo, _simulated(best, points), SLOWING)
+    times = run.evaluate([one.task for one in changed], (begin, 1.0), "limits")
+    limited = _times_by_call(changed, times)
+    for planned, point, call in zip(todo.points, points, best, strict=True):
+        yield _with_limits(planned, point, limited[call[1:]], evaluator)
 
 
 def _accuracy(study: Study, points: Sequence[StudyPoint]) -> str:

@@ -32,6 +32,7 @@ from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim.rounds import MAX_CALL_TRANSFERS
 from tuner.topology import CUDA
 from tuner.whatif.axes import UPLINK_AXES, GridPoint, place_ranks
+from tuner.whatif.checked_study import Study
 from tuner.whatif.machine_resources import (
     IMPROVEMENT,
     RESOURCE_NAMES,
@@ -39,7 +40,6 @@ from tuner.whatif.machine_resources import (
     studied_resources,
     with_faster,
 )
-from tuner.whatif.study_spec import Study
 from tuner.whatif.table_regret import TableLookup, look_up_exported
 
 MAX_CACHED_MACHINES = 4  # per process, with their routes; tasks are ordered by machine

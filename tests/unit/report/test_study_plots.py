@@ -30,9 +30,10 @@ from tuner.report.palette import FillStyle, colour_of
 from tuner.report.study_map import CrossoverMap, crossover_maps, draw_map, fill_styles, map_size
 from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown
 from tuner.sim.critical_paths import TIME_COMPONENTS
+from tuner.whatif.checked_study import Study
 from tuner.whatif.study_result import StudyPoint, StudyResult, TimedCandidate
 from tuner.whatif.study_runner import run_study
-from tuner.whatif.study_spec import FileResolver, Study, study_from_record
+from tuner.whatif.study_spec import FileResolver, study_from_record
 
 pytestmark = pytest.mark.slow
 

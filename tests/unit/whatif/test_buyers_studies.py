@@ -17,6 +17,7 @@ from tuner.base.errors import InputError
 from tuner.cli.views.study_view import print_study
 from tuner.machines import Machine, preset, with_fabric, with_nvlink_domain, with_pcie
 from tuner.topology import CPU, GPU, NIC, PCIE
+from tuner.whatif.checked_study import study_record
 from tuner.whatif.machine_resources import (
     LATENCY,
     NCCL_RATES,
@@ -27,7 +28,7 @@ from tuner.whatif.machine_resources import (
 )
 from tuner.whatif.study_result import StudyResult
 from tuner.whatif.study_runner import run_study
-from tuner.whatif.study_spec import FileResolver, read_study, study_from_record, study_record
+from tuner.whatif.study_spec import FileResolver, read_study, study_from_record
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples/studies"
 GIB = 1 << 30
@@ -480,7 +481,7 @@ def test_each_pcie_link_changes_from_its_own_generation() -> None:
 @pytest.mark.parametrize(
     ("vary", "sentence"),
     [
-        ({"fabric": ["ring"]}, "vary: fabric: there is no fabric 'ring'"),
+        ({"fabric": ["ring"]}, "vary: fabric: unknown fabric 'ring'"),
         ({"fabric": ["torus:0"]}, "the taper of torus must be a number from 1 to 64"),
         ({"fabric": ["torus:x"]}, "the taper of torus must be a number from 1 to 64"),
         ({"pcie": [7]}, "vary: pcie must be a whole number from 3 to 6"),

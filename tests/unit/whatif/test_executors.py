@@ -23,12 +23,13 @@ from tuner.core.collective import Collective
 from tuner.sim import process_pool
 from tuner.whatif import executors
 from tuner.whatif.axes import LineRate
+from tuner.whatif.checked_study import Study
 from tuner.whatif.dask_executor import make_dask_executor
 from tuner.whatif.executors import make_parallel_executor
 from tuner.whatif.study_checkpoint import checkpoint_file
 from tuner.whatif.study_result import StudyResult, result_record
 from tuner.whatif.study_runner import CancelledError, run_study
-from tuner.whatif.study_spec import FileResolver, Study, study_from_record
+from tuner.whatif.study_spec import FileResolver, study_from_record
 from tuner.whatif.study_tasks import StudyTask, TaskTimes, plan_study
 
 pytestmark = pytest.mark.slow

@@ -23,6 +23,7 @@ from tuner.mpi_libraries.nccl.fabric import FabricBound
 from tuner.topology import Placement
 from tuner.whatif import study_tasks
 from tuner.whatif.axes import AXES
+from tuner.whatif.checked_study import study_record
 from tuner.whatif.machine_resources import (
     LATENCY,
     NCCL_RATES,
@@ -36,7 +37,7 @@ from tuner.whatif.machine_resources import (
 from tuner.whatif.prices import count_parts
 from tuner.whatif.study_result import StudyResult, result_record
 from tuner.whatif.study_runner import run_study
-from tuner.whatif.study_spec import FileResolver, study_from_record, study_record
+from tuner.whatif.study_spec import FileResolver, study_from_record
 from tuner.whatif.study_summary import limits_by_size
 
 ALPHA = 4e-6

@@ -49,7 +49,8 @@ class StudyWithResult(StudyJob):
 @router.post("", status_code=202, openapi_extra=request_body_docs({"application/json": EXAMPLE}))
 def create_study(service: ServiceDep, body: RawBody, client: ClientDep) -> StudyJob:
     """Queue a study. Topology, calibration and table may be given whole or by id."""
-    from tuner.whatif.study_spec import study_from_record, study_record
+    from tuner.whatif.checked_study import study_record
+    from tuner.whatif.study_spec import study_from_record
 
     spec = parse_json_body(body)
     with db.read_session(service.engine) as session:
@@ -81,7 +82,7 @@ def get_study(service: ServiceDep, study_id: PathId) -> Response:
     with db.read_session(service.engine) as session:
         job = db.describe_job(session, study_id)
         if job.kind != JOB_KIND:
-            raise Problem(404, f"job {study_id} is not a study")
+            raise Problem(404, f"expected a study: job {study_id} is of the kind {job.kind}")
         spec, result = db.load_job_json(session, study_id)
     shown = StudyJob.model_construct(id=study_id, job=job).model_dump_json()
     return Response(f'{shown[:-1]},"spec":{spec},"result":{result}}}', media_type=JSON_MEDIA_TYPE)

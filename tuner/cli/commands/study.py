@@ -19,6 +19,7 @@ from tuner.machines.loader import machine_warnings, missing_overhead_warning, sh
 from tuner.topology import CUDA
 from tuner.topology.readers.safe_yaml import read_yaml
 from tuner.whatif.axes import AXES, narrow_uplinks_warning
+from tuner.whatif.checked_study import Study
 from tuner.whatif.executors import Executor, make_parallel_executor
 from tuner.whatif.prices import missing_prices_warning
 from tuner.whatif.study_checkpoint import (
@@ -30,7 +31,7 @@ from tuner.whatif.study_checkpoint import (
 )
 from tuner.whatif.study_result import StudyResult, result_record
 from tuner.whatif.study_runner import run_study
-from tuner.whatif.study_spec import Study, read_study
+from tuner.whatif.study_spec import read_study
 from tuner.whatif.study_tasks import StudyTask
 
 EXAMPLES = f"""examples:
