@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tuner.formats.file_rules import join_lines
 from tuner.formats.registry import Format, recognise_format
 from tuner.importers import INSPECTOR, UserMetadata, detect_results
 from tuner.importers.inspector_files import is_inspector_file
+from tuner.machines import Machine
 from tuner.machines.loader import load_machine, machine_from_text, machine_warnings
 from tuner.machines.topology_files import (
     FORMAT_PATTERNS,
@@ -79,7 +80,7 @@ def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
     except (OSError, ValueError):
-        raise InputError(f"{shortened_repr(str(path))}: no name of a file") from None
+        raise InputError(f"{shortened_repr(str(path))}: expected the name of a file") from None
 
 
 def _open_binary(path: Path, *, is_packed: bool) -> Overview:
@@ -90,8 +91,8 @@ def _open_binary(path: Path, *, is_packed: bool) -> Overview:
         if SUFFIX in path.suffixes:
             raise
         if is_packed:
-            raise InputError(f"{path}: a compressed file, but no trace: unpack it") from reason
-        raise InputError(f"{path}: neither text in UTF-8 nor a trace of Chakra") from reason
+            raise InputError(f"{path}: only traces are read compressed: unpack it") from reason
+        raise InputError(f"{path}: expected text in UTF-8 or a trace of Chakra") from reason
 
 
 def _open_text(path: Path, text: str, told: UserMetadata, is_trusted: bool) -> Overview:
@@ -201,28 +202,10 @@ def machine_overview(path: Path, text: str = "") -> Overview:
     text    text of the file if it must not name other files
     """
     machine = machine_from_text(text) if text else load_machine(str(path))
-    topology = machine.topology
-    inside = topology.nodes[0].node_topology
-    devices = Counter((one.kind, one.product) for one in inside.devices) if inside else Counter()
-    parts = [
-        f"{count} x {product or kind}"
-        for (kind, product), count in devices.items()
-        if kind in (GPU, NIC)
-    ]
-    rates = sorted({link.capacity / link.count for link in topology.links})
-    facts = [
-        f"{machine.name}: {plural(len(topology.nodes), 'node')} of"
-        f" {plural(topology.nodes[0].cores, 'core')}" + "".join(f", {part}" for part in parts),
-        *(
-            f"cables of {' and '.join(f'{rate / 1e9:.4g} GB/s' for rate in rates)}"
-            for _ in rates[:1]
-        ),
-        *filter(None, machine_warnings(machine)),
-    ]
     return Overview(
         str(path),
         "a machine",
-        facts,
+        [*_machine_facts(machine)],
         commands=[
             command("show it:", "tuner", "topology", "show", path),
             command(
@@ -240,6 +223,24 @@ def machine_overview(path: Path, text: str = "") -> Overview:
         ],
         machine=machine,
     )
+
+
+def _machine_facts(machine: Machine) -> Iterator[str]:
+    """Yield sentences on nodes, cables and costs."""
+    topology = machine.topology
+    inside = topology.nodes[0].node_topology
+    devices = Counter((one.kind, one.product) for one in inside.devices) if inside else Counter()
+    parts = [
+        f", {count} x {product or kind}"
+        for (kind, product), count in devices.items()
+        if kind in (GPU, NIC)
+    ]
+    nodes, cores = plural(len(topology.nodes), "node"), plural(topology.nodes[0].cores, "core")
+    yield f"{machine.name}: {nodes} of {cores}{''.join(parts)}"
+    rates = sorted({link.capacity / link.count for link in topology.links})
+    if rates:
+        yield f"cables of {' and '.join(f'{rate / 1e9:.4g} GB/s' for rate in rates)}"
+    yield from filter(None, machine_warnings(machine))
 
 
 def trace_overview(path: Path) -> Overview:

@@ -54,30 +54,7 @@ def _draw(
     )
     far = np.isin(curve.sizes, curve.outlier_sizes())
     shown = np.maximum(curve.sizes, 1)  # an empty message is drawn at the left edge
-    times, off = curve.times[0], curve.relative_residuals()
-    low, high = np.quantile(curve.times[1:], [0.025, 0.975], axis=0)
-    bars = [np.maximum(times - low, 0), np.maximum(high - times, 0)]
-    upper.errorbar(
-        shown,
-        times,
-        bars,
-        fmt="o",
-        color=POINT_COLOUR,
-        markersize=4,
-        linewidth=1,
-        label="measured, 95 %",
-        zorder=3,
-    )
-    if far.any():
-        upper.plot(
-            shown[far],
-            times[far],
-            "o",
-            color=OUTLIER_COLOUR,
-            markersize=6,
-            label="outlier",
-            zorder=4,
-        )
+    _draw_times(upper, curve, shown, far)
     _draw_lines(upper, curve, shown, cost, after)
     for axes in (upper, lower):
         for segment in cost.segments[1:]:
@@ -92,10 +69,37 @@ def _draw(
     upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
     upper.yaxis.set_minor_formatter(NullFormatter())
     upper.legend(frameon=False, loc="upper left")
-    _draw_residuals(lower, shown, off, far)
+    _draw_residuals(lower, shown, curve.relative_residuals(), far)
     ticks = 2.0 ** np.arange(0, np.log2(shown[-1]) + 1, 4)
     lower.set_xticks(ticks, [format_size(tick) for tick in ticks])
     lower.minorticks_off()
+
+
+def _draw_times(axes: Axes, curve: LatencyCurve, shown: FloatArray, far: BoolArray) -> None:
+    """Draw measured times with their intervals at the sizes `shown`, and which are outliers."""
+    times = curve.times[0]
+    low, high = np.quantile(curve.times[1:], [0.025, 0.975], axis=0)
+    axes.errorbar(
+        shown,
+        times,
+        [np.maximum(times - low, 0), np.maximum(high - times, 0)],
+        fmt="o",
+        color=POINT_COLOUR,
+        markersize=4,
+        linewidth=1,
+        label="measured, 95 %",
+        zorder=3,
+    )
+    if far.any():
+        axes.plot(
+            shown[far],
+            times[far],
+            "o",
+            color=OUTLIER_COLOUR,
+            markersize=6,
+            label="outlier",
+            zorder=4,
+        )
 
 
 def _draw_residuals(lower: Axes, shown: FloatArray, off: FloatArray, far: BoolArray) -> None:

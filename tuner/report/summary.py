@@ -50,25 +50,7 @@ def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
         r.name: [*cautions.table_cautions(r.table), *cautions.measurement_cautions(r.measurements)]
         for r in results
     }
-    libraries = {
-        r.name: _figures(
-            validations_per_rule(r.table, r.validations),
-            r.heldout,
-            noticed[r.name],
-            describe_gain(r.table, r.heldout),
-        )
-        for r in results
-    }
-    for result in results:
-        libraries[result.name]["library"] = result.table.library
-        libraries[result.name]["cluster"] = result.table.cluster.name
-        libraries[result.name]["use"] = result.launch_settings
-        gains = measured_gains(result.table.rules)
-        libraries[result.name]["measured"] = {
-            "calls": len(gains),
-            "geomean_speedup": mean_gain(gains),
-        }
-        libraries[result.name]["acceptance"] = result.table.provenance.get("acceptance", {})
+    libraries = {r.name: _library_record(r, noticed[r.name]) for r in results}
     validations = [
         {"library": r.name, **validation}
         for r in results
@@ -85,6 +67,20 @@ def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
         **_figures(validations, heldout, every, gain),
         "verdict": verdict,
         "libraries": libraries,
+    }
+
+
+def _library_record(result: LibraryResult, noticed: Sequence[str]) -> dict[str, Any]:
+    """Return the figures of one library, where and how it is used, and its measured gains."""
+    table, gains = result.table, measured_gains(result.table.rules)
+    validations = validations_per_rule(table, result.validations)
+    return {
+        **_figures(validations, result.heldout, noticed, describe_gain(table, result.heldout)),
+        "library": table.library,
+        "cluster": table.cluster.name,
+        "use": result.launch_settings,
+        "measured": {"calls": len(gains), "geomean_speedup": mean_gain(gains)},
+        "acceptance": table.provenance.get("acceptance", {}),
     }
 
 

@@ -78,6 +78,30 @@ def _senders(cost: PathCost | None) -> Iterator[str]:
 
 def print_calibration(calibration: Calibration) -> None:
     """Print paths, reductions and capacities with their intervals, and what is not determined."""
+    _print_paths(calibration)
+    if calibration.reduction:
+        print_table(
+            "reduction",
+            ("memory", "launch", "1/gamma"),
+            [(m, _time(c.launch), _rate(c.gamma)) for m, c in calibration.reduction.items()],
+            wrappable=("launch", "1/gamma"),
+        )
+    if calibration.capacities:
+        print_table(
+            "shared",
+            ("what", "capacity"),
+            [
+                (name, format_estimate("capacity", one))
+                for name, one in calibration.capacities.items()
+            ],
+            wrappable=("what", "capacity"),
+        )
+    print_cautions([*_far_off(calibration), *calibration.borrowed_costs.values()])
+    _print_gaps(calibration.provenance.get("undetermined", []))
+
+
+def _print_paths(calibration: Calibration) -> None:
+    """Print the costs of paths, the links between hosts, and what senders wait for."""
     rows = [
         (
             _path(path, memory),
@@ -107,25 +131,6 @@ def print_calibration(calibration: Calibration) -> None:
         )
     for sentence in _senders(calibration.paths.get((NETWORK, HOST))):
         print_text(sentence)
-    if calibration.reduction:
-        print_table(
-            "reduction",
-            ("memory", "launch", "1/gamma"),
-            [(m, _time(c.launch), _rate(c.gamma)) for m, c in calibration.reduction.items()],
-            wrappable=("launch", "1/gamma"),
-        )
-    if calibration.capacities:
-        print_table(
-            "shared",
-            ("what", "capacity"),
-            [
-                (name, format_estimate("capacity", one))
-                for name, one in calibration.capacities.items()
-            ],
-            wrappable=("what", "capacity"),
-        )
-    print_cautions([*_far_off(calibration), *calibration.borrowed_costs.values()])
-    _print_gaps(calibration.provenance.get("undetermined", []))
 
 
 def _print_gaps(gaps: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
 from tuner.core.peer_faults import describe_peer_faults
 from tuner.core.table import Rule, RuleKey, TuningTable
-from tuner.select.table_diff import TableDiff
+from tuner.select.table_diff import RuleChange, TableDiff
 
 
 def print_rules(table: TuningTable) -> None:
@@ -68,34 +68,31 @@ def print_changes(old: TuningTable, new: TuningTable, found: TableDiff) -> None:
         f"decided otherwise at some size: {len(found.keys) - found.n_unchanged} of"
         f" {plural(len(found.keys), 'call')}, in {plural(len(found.changes), 'range')} of sizes"
     )
-    rows = [
-        (
-            str(c.key.collective),
-            c.key.shape,
-            _operators(c.key),
-            format_range(c.start_bytes, c.stop_bytes),
-            _bytes(c.start_bytes, c.stop_bytes),
-            humanize(str(c.before.choice)),
-            humanize(str(c.after.choice)),
-            *(
-                (f"{c.gain:.2f}", "{:.2f} to {:.2f}".format(*c.interval))
-                if c.has_gain
-                else ("", "")
-            ),
-        )
-        for c in found.changes
-    ]
     columns = ("call", "shape", "operators", "sizes", "bytes", "before", "after", "gain", "95 %")
     print_table(
         "",
         columns,
-        rows,
+        [*map(_change_row, found.changes)],
         right=("gain",),
         droppable=("bytes", "95 %"),
         wrappable=("before", "after"),
     )
     _print_reasons(found)
     _print_evidence_changes(found)
+
+
+def _change_row(change: RuleChange) -> tuple[str, ...]:
+    gain = (f"{change.gain:.2f}", "{:.2f} to {:.2f}".format(*change.interval))
+    return (
+        str(change.key.collective),
+        change.key.shape,
+        _operators(change.key),
+        format_range(change.start_bytes, change.stop_bytes),
+        _bytes(change.start_bytes, change.stop_bytes),
+        humanize(str(change.before.choice)),
+        humanize(str(change.after.choice)),
+        *(gain if change.has_gain else ("", "")),
+    )
 
 
 def _print_evidence_changes(found: TableDiff) -> None:

@@ -32,6 +32,20 @@ def estimate_times(
     Raises InputError for an unknown version, a collective that NCCL lacks, a single rank, or less
     than one byte.
     """
+    _require_estimated(system, collective, nbytes, version)
+    found = cost_models(system, collective, version)
+    return {
+        way: (fitted_models or {})
+        .get(way, line)
+        .seconds(nbytes, size_factors(system, collective, way, nbytes, version))
+        for way, line in found.items()
+    }
+
+
+def _require_estimated(
+    system: NcclSystem, collective: Collective, nbytes: int, version: str
+) -> None:
+    """Raise InputError for a call of which this version of NCCL makes no estimate."""
     if version not in VERSIONS:
         raise InputError(f"NCCL's choice is known of {', '.join(VERSIONS)}, not of {version!r}")
     if system.architecture and version != CURRENT_VERSION:
@@ -51,13 +65,6 @@ def estimate_times(
             f"NCCL chooses for two ranks or more and at least one byte, not for {system.p} and"
             f" {nbytes}"
         )
-    found = cost_models(system, collective, version)
-    return {
-        way: (fitted_models or {})
-        .get(way, line)
-        .seconds(nbytes, size_factors(system, collective, way, nbytes, version))
-        for way, line in found.items()
-    }
 
 
 def cost_models(
