@@ -79,14 +79,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = reader.parse_args(argv)
     program = options.program if options.module is None else options.module
     if not program or (options.module is not None and options.program):
-        reader.error("no program was given")
+        reader.error("expected a program")
     if options.module is None:
         if not Path(program[0]).exists():
-            reader.error(f"{program[0]} does not exist")
+            reader.error(f"{program[0]} does not exist: give the path of a program")
         if is_import_path_entry(program[0]) and not has_main_module(program[0]):
-            reader.error(f"{program[0]} contains no __main__.py")
+            reader.error(f"{program[0]}: expected a __main__.py in it")
     elif not _is_module(program[0]):
-        reader.error(f"module {program[0]} was not found")
+        reader.error(f"module {program[0]} was not found: install it, or mend its name")
     try:
         from tuner.runtime.thread_level import started_at
 

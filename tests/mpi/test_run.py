@@ -198,11 +198,11 @@ if MPI.COMM_WORLD.rank == 0:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "no program was given"),
-        (["--table", "t.json"], "no program was given"),
-        (["-m"], "no program was given"),
+        ([], "expected a program"),
+        (["--table", "t.json"], "expected a program"),
+        (["-m"], "expected a program"),
         (["nowhere.py"], "nowhere.py does not exist"),
-        (["."], ". contains no __main__.py"),
+        (["."], ".: expected a __main__.py in it"),
         (["-m", "nowhere.at.all"], "module nowhere.at.all was not found"),
         (["--dance", "x.py"], "unrecognized arguments: --dance"),
         (["--table", "a", "--service", "b", "x.py"], "not allowed with argument --table"),

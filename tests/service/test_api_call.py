@@ -64,7 +64,7 @@ def test_a_stored_topology_is_named_by_its_id(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"topology": "preset:none"}, "there is no preset 'none'"),
+        ({"topology": "preset:none"}, "unknown preset 'none'"),
         ({"topology": "/etc/passwd"}, "is not an id"),
         ({"axes": {"nodes": 0}}, "greater than 0"),
         ({"axes": {"colour": "red"}}, "colour"),

@@ -396,7 +396,7 @@ def test_what_is_no_question_is_one_sentence(
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"topology": "preset:none"}, "there is no preset 'none'"),
+        ({"topology": "preset:none"}, "unknown preset 'none'"),
         ({"axes": {"colour": "red"}}, "colour"),
         ({"axes": {"taper": 4}, "topology": "preset:piz-daint"}, "taper"),
         ({"algorithms": ["none"]}, "none"),

@@ -119,11 +119,11 @@ def test_measures_of_a_published_result_may_be_null() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"topology": "preset:none"}, "there is no preset 'none'"),
+        ({"topology": "preset:none"}, "unknown preset 'none'"),
         ({"topology": "7"}, "7"),
         ({"topology": "/etc/passwd"}, "is not an id"),
         ({"topology": "published:../x"}, "expected one of published:"),
-        ({"model": "none"}, "there is no model 'none'"),
+        ({"model": "none"}, "unknown model 'none'"),
         ({"model": {"file": "/etc/passwd"}}, "body.model"),
         ({"model": {"table": f"layer,{HEADER}0,a,1,1,4\n2,b,1,1,4"}}, "line 3: layer"),
         ({"model": {"table": f"{HEADER}a,-1,1,4"}}, "line 2: forward_ms"),
@@ -131,7 +131,7 @@ def test_measures_of_a_published_result_may_be_null() -> None:
         ({"framework": "none"}, "framework: 'none' is none of"),
         ({"framework": {"name": "horovod", "colour": 1}}, "colour"),
         ({"algorithms": "/etc/passwd"}, "body.algorithms"),
-        ({"algorithms": ["none"]}, "there is no algorithm 'none'"),
+        ({"algorithms": ["none"]}, "unknown algorithm 'none'"),
         ({"axes": {"latency": "-1us"}}, "latency"),
         ({"axes": {"placement": "cyclic"}}, "placement cannot vary"),
         ({"axes": {"nodes": 4}}, "not both"),

@@ -231,10 +231,7 @@ def test_publishing_and_rolling_back_step_by_step(engine: Engine) -> None:
 
 
 def test_nothing_published_cannot_be_rolled_back(engine: Engine) -> None:
-    with (
-        pytest.raises(ConflictError, match="nothing is published"),
-        db.transaction(engine) as session,
-    ):
+    with pytest.raises(ConflictError, match="none is published"), db.transaction(engine) as session:
         db.roll_back(session, "ares", LIBRARY)
     with pytest.raises(NotFoundError), db.transaction(engine) as session:
         db.publish(session, 99)

@@ -166,12 +166,12 @@ def test_a_change_of_the_call_asks_anew(page: Any, address: str) -> None:
 
 def test_an_unknown_machine_leaves_the_controls(page: Any, address: str) -> None:
     page.goto(f"{address}/studio/call?topology=preset:none&nodes=2")
-    page.get_by_role("alert").filter(has_text="there is no preset 'none'").wait_for()
+    page.get_by_role("alert").filter(has_text="unknown preset 'none'").wait_for()
     page.get_by_label("Machine", exact=True).select_option("preset:comet")
     page.wait_for_selector(COMPLETE)
     assert query(page)["topology"] == ["preset:comet"]
     page.go_back()
-    page.get_by_role("alert").filter(has_text="there is no preset 'none'").wait_for()
+    page.get_by_role("alert").filter(has_text="unknown preset 'none'").wait_for()
 
 
 def test_a_call_that_is_too_large_is_refused(page: Any, address: str) -> None:

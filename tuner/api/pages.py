@@ -126,7 +126,7 @@ async def get_asset(service: ServiceDep, request: Request, name: str) -> Respons
         headers = CALL_PAGE_HEADERS if path == CALL_PAGE else PAGE_HEADERS
         return _asset_response(request, service.assets[path], headers)
     if not name.startswith(FILES) or name not in service.assets:
-        raise Problem(404, "the studio has no such page")
+        raise Problem(404, f"expected a page of the studio: {STUDIO} leads to all")
     return _asset_response(request, service.assets[name], PAGE_HEADERS)
 
 

@@ -57,7 +57,7 @@ class ProblemDetails(BaseModel):
     type: str = Field(examples=["about:blank"])
     title: str = Field(examples=["Not Found"])
     status: int = Field(examples=[404])
-    detail: str = Field(examples=["the database has no tuning table, version 7"])
+    detail: str = Field(examples=["the database has no job 7: choose one that it lists"])
     instance: str = Field(examples=["/v1/tables/7"])
     errors: list[FieldError] = Field(default=[], description="every fault of a request")
 

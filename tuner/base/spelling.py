@@ -19,12 +19,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
-    """Return the sentence for a name that no `kind` has, such as `collective`, with the known ones.
+    """Return the sentence for a name that no `kind` has, such as `collective`, with its choices.
 
     name    what was given as a name, which need not be a text
     """
     names = list(map(str, known))
     similar = did_you_mean(name, names) if isinstance(name, str) else ""
-    return (
-        f"there is no {kind} {shortened_repr(name)}{similar}; known: {', '.join(names) or 'none'}"
-    )
+    return f"unknown {kind} {shortened_repr(name)}{similar}: choose one of {', '.join(names)}"

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from tuner.base.atomic_io import encode_infinities
 from tuner.core.calibration import Calibration, calibration_from_record, calibration_record
-from tuner.db.db_errors import NotFoundError
+from tuner.db.db_errors import not_found
 from tuner.db.deduplication import InsertResult, content_digest, insert_if_absent
 from tuner.db.measurements import require_measurements
 from tuner.db.models import CalibrationRow
@@ -62,7 +62,7 @@ def load_calibration(session: Session, calibration_id: int) -> Calibration:
     """Return a calibration by its id; raise NotFoundError if there is none."""
     row = session.get(CalibrationRow, calibration_id)
     if row is None:
-        raise NotFoundError(f"the database has no calibration {calibration_id}")
+        raise not_found(f"calibration {calibration_id}")
     return calibration_from_record(row.content)
 
 

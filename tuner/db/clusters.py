@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.core.measurement import Cluster
-from tuner.db.db_errors import NotFoundError
+from tuner.db.db_errors import not_found
 from tuner.db.deduplication import InsertResult, insert_if_absent
 from tuner.db.models import ClusterRow
 from tuner.db.pagination import PAGE_SIZE, Page, fetch_page
@@ -31,7 +31,7 @@ def load_cluster(session: Session, cluster_id: int) -> Cluster:
     """Return a cluster by its id; raise NotFoundError if there is none."""
     row = session.get(ClusterRow, cluster_id)
     if row is None:
-        raise NotFoundError(f"the database has no cluster {cluster_id}")
+        raise not_found(f"cluster {cluster_id}")
     return cluster_from_row(row)
 
 

@@ -45,6 +45,11 @@ class LostLeaseError(TunerError):
     """The error where a job does not, or no longer, belong to this runner, which must drop it."""
 
 
+def not_found(what: str) -> NotFoundError:
+    """Return the error for what the database does not have, such as `job 7`."""
+    return NotFoundError(f"the database has no {what}: choose one that it lists")
+
+
 _ENCODE = JSONEncoder(allow_nan=False).encode
 _PRIMARY_CODE = 0xFF  # of the result codes of SQLite; the other bits are details
 _READ_ONLY_STATE = "25006"  # SQLSTATE of a write to a standby server or in a read-only session

@@ -15,7 +15,7 @@ from sqlalchemy import Row, Text, case, cast, func, select, update
 from sqlalchemy.orm import Session
 
 from tuner.base.units import plural
-from tuner.db.db_errors import ConflictError, NotFoundError, QueueFullError
+from tuner.db.db_errors import ConflictError, QueueFullError, not_found
 from tuner.db.models import JobLogRow, JobRow
 from tuner.db.pagination import PAGE_SIZE, Page, equals_if_given, fetch_page
 from tuner.db.transactions import advisory_lock, database_now
@@ -199,5 +199,5 @@ def _check_queue_limit(session: Session, by: str, limit: int) -> None:
 def _load_columns(session: Session, columns: Sequence[Any], job_id: int) -> Row[*tuple[Any, ...]]:
     found = session.execute(select(*columns).where(JobRow.id == job_id)).one_or_none()
     if found is None:
-        raise NotFoundError(f"the database has no job {job_id}")
+        raise not_found(f"job {job_id}")
     return found

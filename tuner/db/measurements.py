@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from tuner.core.measurement import Measurement, Measurements, end_line, header_line, series_line
 from tuner.db.clusters import cluster_from_row, store_cluster
-from tuner.db.db_errors import NotFoundError, UnavailableError
+from tuner.db.db_errors import UnavailableError, not_found
 from tuner.db.deduplication import InsertResult, insert_if_absent
 from tuner.db.models import ClusterRow, ProbeRow, SeriesRow
 from tuner.db.pagination import PAGE_SIZE, Page, equals_if_given, fetch_page
@@ -122,7 +122,7 @@ def describe_measurements(session: Session, measurements_id: int) -> StoredMeasu
     """Return the metadata of measurements; raise NotFoundError if there are none."""
     found = session.execute(_summaries().where(ProbeRow.id == measurements_id)).one_or_none()
     if found is None:
-        raise _not_found(measurements_id)
+        raise not_found(f"measurements {measurements_id}")
     return StoredMeasurements(*found)
 
 
@@ -209,12 +209,8 @@ def _summaries() -> Select[*tuple[Any, ...]]:
 def _load_complete(session: Session, measurements_id: int) -> ProbeRow:
     row = session.get(ProbeRow, measurements_id)
     if row is None or row.author is not None:
-        raise _not_found(measurements_id)
+        raise not_found(f"measurements {measurements_id}")
     return row
-
-
-def _not_found(measurements_id: int) -> NotFoundError:
-    return NotFoundError(f"the database has no measurements {measurements_id}")
 
 
 def _measurement(

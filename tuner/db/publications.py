@@ -63,7 +63,7 @@ def roll_back(session: Session, cluster: str, library: str, by: str = "") -> Pub
     advisory_lock(session.connection(), "publications")
     current = current_publication(session, cluster, library)
     if current is None:
-        raise ConflictError(f"nothing is published for {cluster} and {library}")
+        raise ConflictError(f"publish a table for {cluster} and {library} first: none is published")
     first = current.id if current.restores is None else current.restores
     before = _last(session, _of(cluster, library).where(PublicationRow.id < first))
     if before is None:

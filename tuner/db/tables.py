@@ -15,7 +15,7 @@ from tuner.base.errors import shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice, Evidence, Rule, RuleKey, TuningTable, table_record
 from tuner.db.clusters import cluster_from_row, store_cluster
-from tuner.db.db_errors import NewerVersionError, NotFoundError
+from tuner.db.db_errors import NewerVersionError, not_found
 from tuner.db.deduplication import InsertResult, content_digest, insert_if_absent
 from tuner.db.measurements import require_measurements
 from tuner.db.models import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
@@ -70,7 +70,7 @@ def store_table(
     require_usable(table)
     require_measurements(session, measurements_id)
     if calibration_id is not None and session.get(CalibrationRow, calibration_id) is None:
-        raise NotFoundError(f"the database has no calibration {calibration_id}")
+        raise not_found(f"calibration {calibration_id}")
     record = {**table_record(table), "provenance": encode_infinities(table.provenance)}
     values = {
         "cluster_id": store_cluster(session, table.cluster).id,
@@ -98,7 +98,7 @@ def load_table(session: Session, version: int) -> TuningTable:
     """
     row = session.get(TableRow, version)
     if row is None:
-        raise _not_found(version)
+        raise not_found(f"tuning table, version {version}")
     query = select(*_RULE).where(RuleRow.version == version).order_by(RuleRow.ordinal)
     stored = session.execute(query.execution_options(yield_per=_RULES_PER_FETCH))
     try:
@@ -115,7 +115,7 @@ def describe_table(session: Session, version: int) -> StoredTable:
     """Return the metadata of a version; raise NotFoundError if there is none."""
     found = session.execute(_summaries().where(TableRow.version == version)).one_or_none()
     if found is None:
-        raise _not_found(version)
+        raise not_found(f"tuning table, version {version}")
     return StoredTable(*found)
 
 
@@ -150,10 +150,6 @@ def _summaries() -> Select[*tuple[Any, ...]]:
         count,
         TableRow.stored_at,
     ).join(ClusterRow)
-
-
-def _not_found(version: int) -> NotFoundError:
-    return NotFoundError(f"the database has no tuning table, version {version}")
 
 
 def _rule_values(version: int, ordinal: int, rule: Rule, evidence: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from tuner.base.errors import InputError
 from tuner.base.units import format_timestamp
-from tuner.db.db_errors import ConflictError, NotFoundError, UnavailableError
+from tuner.db.db_errors import ConflictError, UnavailableError, not_found
 from tuner.db.models import TokenRow
 from tuner.db.transactions import database_now, read_session, transaction
 
@@ -97,7 +97,7 @@ def revoke_token(session: Session, name: str) -> None:
     """Revoke a token at the end of this transaction; raise NotFoundError if there is none."""
     row = session.scalar(select(TokenRow).where(TokenRow.name == name))
     if row is None:
-        raise NotFoundError(f"there is no token {name}")
+        raise not_found(f"token {name}")
     row.revoked_at = row.revoked_at or database_now(session)
 
 

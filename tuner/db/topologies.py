@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tuner.db.db_errors import NotFoundError
+from tuner.db.db_errors import not_found
 from tuner.db.deduplication import InsertResult, content_digest, insert_if_absent
 from tuner.db.models import TopologyRow
 from tuner.db.pagination import PAGE_SIZE, Page, fetch_page
@@ -69,7 +69,7 @@ def load_topology(session: Session, topology_id: int) -> TopologyFile:
     query = select(*_SUMMARY, TopologyRow.record, TopologyRow.source)
     found = session.execute(query.where(TopologyRow.id == topology_id)).one_or_none()
     if found is None:
-        raise NotFoundError(f"the database has no topology {topology_id}")
+        raise not_found(f"topology {topology_id}")
     return TopologyFile(*found)
 
 

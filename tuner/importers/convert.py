@@ -53,7 +53,7 @@ def as_measurements(
     )
     if not kept:
         reasons = "; ".join(f"{count} of {reason}" for reason, count in excluded.items())
-        raise InputError(f"no reading is a measurement: {reasons or 'there are none'}")
+        raise InputError(f"expected measurements in the readings: {reasons or 'there are none'}")
     shapes = [reading.rank_counts for reading in kept if reading.rank_counts]
     most = max(shape.ppn for shape in shapes)
     return Measurements(
@@ -99,7 +99,7 @@ def _select_one(
         )
         raise InputError(f"{many}: {'choose one' if named else 'name it'} with --{what}")
     if wanted and named and wanted not in named:
-        raise InputError(f"no reading is of the {what} {shortened_repr(wanted)}, but of {options}")
+        raise InputError(f"the {what} must be one of {options}, not {shortened_repr(wanted)}")
     name = wanted or named[0]
     return [reading for reading in readings if of(reading) in ("", name)], name
 

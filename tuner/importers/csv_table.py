@@ -125,7 +125,7 @@ def parse_csv(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRes
         row = {name: field.strip() for name, field in zip(header.column_names, fields, strict=True)}
         yield _reading(lines.source, line, row, header, metadata)
     if not rows:
-        raise InputError(f"line {header.line}: no row follows the header")
+        raise InputError(f"line {header.line}: expected rows below the header")
 
 
 def _note_unused_columns(lines: TextLines, header: CsvHeader) -> None:

@@ -182,7 +182,7 @@ def _reading(
     row = dict(zip(table.columns, words, strict=True))
     column = next((name for name in _TIMES if name in row), None)
     if column is None:
-        raise InputError(f"line {line}: the header names neither t_max[usec] nor t[usec]")
+        raise InputError(f"line {line}: expected t_max[usec] or t[usec] in the header")
     low, high = (
         parse_optional(row, name, text.parse_microseconds, line)
         for name in ("t_min[usec]", "t_max[usec]")

@@ -278,7 +278,7 @@ def _algorithm(number: int, call: Mapping[str, Any]) -> str:
     words = [call.get(name, UNKNOWN_ALGORITHM) for name in ("coll_algo", "coll_proto")]
     for word in words:
         if type(word) is not str or not re.fullmatch(r"[A-Za-z0-9_]{1,40}", word):
-            raise InputError(f"line {number}: no algorithm or protocol is {shortened_repr(word)}")
+            raise InputError(f"line {number}: expected a name like LL, not {shortened_repr(word)}")
     return "" if UNKNOWN_ALGORITHM in words else algo_proto_name(*words)
 
 

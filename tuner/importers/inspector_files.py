@@ -17,7 +17,7 @@ from tuner.importers.streaming import HEAD_BYTES, RawLine, iter_files, read_head
 from tuner.importers.text import TextLines
 
 _HEAD_LINES = 100  # lines of a text that are used to detect its format
-_NO_COLLECTIVE = "line 1: there is no collective in it"
+_NO_COLLECTIVE = "line 1: expected collectives in the file"
 
 
 def parse_inspector(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:

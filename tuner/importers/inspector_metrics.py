@@ -93,7 +93,7 @@ def _record(number: int, labels: Mapping[str, str], value: str) -> InspectorReco
         )
     rank = _label(number, labels, 0, "rank")
     if rank >= p:
-        raise InputError(f"line {number}: there is no rank {rank} among {p}")
+        raise InputError(f"line {number}: the rank must be below {p}, not {rank}")
     communicator = Communicator(labels.get("comm_id", ""), p, nodes)
     return InspectorRecord(
         number,

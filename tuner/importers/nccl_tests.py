@@ -171,7 +171,7 @@ def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
             f" that began on line {begun} did not finish; measure again"
         )
     if not count:
-        raise InputError("line 1: there is no table below `# size count type redop root time ...`")
+        raise InputError("line 1: expected a table below `# size count type redop root time ...`")
 
 
 def _columns(lines: TextLines, number: int, line: str) -> list[str]:
@@ -182,7 +182,7 @@ def _columns(lines: TextLines, number: int, line: str) -> list[str]:
     names = line.replace("#", "", 1).split()
     lines.note_unused_columns(number, [name for name in names if name not in _COLUMN_UNITS])
     if not any(name in _TIMES for name in names):
-        raise InputError(f"line {number}: the header names no time")
+        raise InputError(f"line {number}: expected {' or '.join(_TIMES)} in the header")
     below = "".join(lines.lines[number : number + 1]).lstrip("# \t")
     units = below.split() if below.startswith("(") else []
     known = [_COLUMN_UNITS[name] for name in names if _COLUMN_UNITS.get(name)]

@@ -169,7 +169,7 @@ def _seconds(
             return text.parse_microseconds(row[column], "the latency", line), statistic
     named = next((name for name in _RATES if name in row), None)
     if named is None:
-        raise InputError(f"line {line}: the header names no latency and no bandwidth")
+        raise InputError(f"line {line}: expected a latency or a bandwidth in the header")
     rate = text.parse_float(row[named], "the bandwidth", line) * 1e6
     if rate == 0 or table.window == 0:
         return None, "mean"

@@ -99,5 +99,5 @@ def _samples(lines: TextLines, begin: int, names: list[str]) -> list[float]:
         times = [text.parse_seconds(field.strip(), "the time", number, 1e9) for field in fields]
         samples.append(times[0])
     if not samples:
-        raise InputError(f"line {begin}: no iteration follows the header")
+        raise InputError(f"line {begin}: expected iterations below the header")
     return samples

@@ -57,7 +57,7 @@ def file_size(path: Path) -> int:
     """Return the size of a file in bytes; raise InputError where there is none or no permission."""
     try:
         if not path.is_file():
-            raise InputError(f"there is no file {path}")
+            raise InputError(f"{path}: expected the path of a file")
         return path.stat().st_size
     except OSError as reason:
         raise InputError(f"{path}: {_unreadable(reason)}") from None

@@ -127,7 +127,7 @@ def read_lines(path: Path) -> TextLines:
         if path.is_dir():
             raise InputError(f"{path} is a folder: name the files in it")
         if not path.is_file():
-            raise InputError(f"there is no file {path}")
+            raise InputError(f"{path}: expected the path of a file")
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as reason:

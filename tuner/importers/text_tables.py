@@ -72,7 +72,7 @@ def iter_rows(
         elif not table.read_line(number, line) and table.columns:
             lines.skipped.append(number)
     if table is None:
-        raise InputError(f"line 1: there is no title such as `{missing}`")
+        raise InputError(f"line 1: expected a title such as `{missing}`")
     table.check_not_empty()
 
 

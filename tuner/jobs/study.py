@@ -37,11 +37,11 @@ class _NoResources:
     def machine(self, name: str) -> Machine:
         """Return a machine preset; raise InputError for any other name."""
         if not name.startswith(PRESET_PREFIX):
-            raise InputError(f"there is no topology {name} here")
+            raise InputError(f"topology: expected a preset or a whole one, not the name {name}")
         return load_machine(name)
 
     def calibration(self, name: str) -> Calibration:
-        raise InputError(f"there is no calibration {name} here")
+        raise InputError(f"calibration: expected a whole calibration, not the name {name}")
 
     def table(self, name: str) -> TuningTable:
-        raise InputError(f"there is no table {name} here")
+        raise InputError(f"table: expected a whole table, not the name {name}")

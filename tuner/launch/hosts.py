@@ -147,7 +147,7 @@ def _parse_counts(text: str) -> list[int]:
 
 def _parse_count(text: str) -> int:
     if not text.isdigit():
-        raise InputError(f"{text!r} is not a number of ranks for a host")
+        raise InputError(f"expected a number of ranks for a host, not {text!r}")
     return int(text)
 
 

@@ -77,7 +77,7 @@ def with_nics(machine_: Machine, nics: int) -> Machine:
         raise InputError(f"a node has 1 to {MAX_NICS} NICs, not {nics}")
     own = len(design.node_spec.device_names(NIC))
     if not own:
-        raise InputError(f"{design.name} has no NICs whose places others could take")
+        raise InputError(f"{design.name} has no NICs whose number could change: choose another")
     if nics == own:
         return machine_
     inside = with_nics_in_places(design.node_spec, nics)
@@ -146,7 +146,7 @@ def with_pcie(machine_: Machine, generation: int) -> Machine:
     """
     design = _require_spec(machine_)
     if design.gpu is None:
-        raise InputError(f"{design.name} has no GPUs whose PCIe could have another generation")
+        raise InputError(f"{design.name} has no GPUs whose PCIe could change: choose another")
     links = tuple(_with_generation(edge, generation) for edge in design.node_spec.device_links)
     if links == design.node_spec.device_links:
         return machine_
@@ -188,7 +188,7 @@ def with_gpu(machine_: Machine, product: str) -> Machine:
     design = _require_spec(machine_)
     new, old = find_gpu(product, {**known_gpus(), **design.own_gpus}), design.gpu
     if old is None:
-        raise InputError(f"{design.name} has no GPUs that could be replaced")
+        raise InputError(f"{design.name} has no GPUs that could be replaced: choose another")
     kinds = {edge.link_type.kind for edge in design.node_spec.device_links} - {new.link_kind}
     for missing in kinds & GPU_LINK_KINDS.keys():
         raise InputError(

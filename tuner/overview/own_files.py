@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner.base.errors import InputError
+from tuner.base.spelling import unknown_name
 from tuner.base.units import format_size, plural
 from tuner.core.call_profile import read_call_profile
 from tuner.core.measurement import Measurement, Measurements, read_measurements
@@ -25,7 +26,7 @@ def own_overview(path: Path, kind: str) -> Overview:
     if kind in KINDS:
         return KINDS[kind](path)
     if kind not in KIND_NAMES:
-        raise InputError(f"{path}: tuner writes no files of kind {kind!r}")
+        raise InputError(f"{path}: {unknown_name('kind of files', kind, KIND_NAMES)}")
     return Overview(str(path), KIND_NAMES[kind], ["its contents are not checked here"])
 
 

@@ -140,7 +140,7 @@ def _read_counts(path: Path, n_rows: int, p: int) -> BlockCounts:
         np.int64,
     )
     if not counts.any():
-        raise InputError(f"{path}: all counts are 0: nothing is exchanged")
+        raise InputError(f"{path}: expected a count above 0")
     counts = counts.reshape(n_rows, p)
     return BlockCounts(_of_mean_one(counts.astype(np.float64)), counts)
 

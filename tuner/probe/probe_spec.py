@@ -11,7 +11,7 @@ from typing import Any
 
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
-from tuner.base.spelling import did_you_mean
+from tuner.base.spelling import unknown_name
 from tuner.base.thread_levels import THREAD_SINGLE
 from tuner.base.units import plural
 from tuner.core.call_profile import ProfiledCall
@@ -139,16 +139,14 @@ def check_parts(parts: Collection[str]) -> None:
     """Raise InputError for an unknown part, and for none at all."""
     unknown = [part for part in parts if part not in PARTS]
     if unknown or not parts:
-        raise InputError(f"there is no part {[*unknown, ''][0]!r}: choose from {', '.join(PARTS)}")
+        raise InputError(unknown_name("part", [*unknown, ""][0], PARTS))
 
 
 def check_placements(placements: Collection[str]) -> None:
     """Raise InputError for an unknown placement, and for none at all."""
     unknown = [kind for kind in placements if kind not in PLACEMENTS]
     if unknown or not placements:
-        raise InputError(
-            f"there is no placement {[*unknown, ''][0]!r}: choose from {', '.join(PLACEMENTS)}"
-        )
+        raise InputError(unknown_name("placement", [*unknown, ""][0], PLACEMENTS))
 
 
 def check_sizes(sizes: Collection[int]) -> None:
@@ -197,10 +195,7 @@ def _check_collectives(spec: ProbeSpec) -> None:
     }
     unknown = [name for name in spec.schedules if name not in known]
     if unknown:
-        raise InputError(
-            f"no collective that is probed has an algorithm {unknown[0]!r}"
-            f"{did_you_mean(unknown[0], known)}; known: {', '.join(sorted(known))}"
-        )
+        raise InputError(unknown_name("algorithm", unknown[0], sorted(known)))
     reduces = [
         one for one in spec.collectives if one.is_reduction and (one.is_rooted or one.has_blocks)
     ]

@@ -60,7 +60,7 @@ def run_main_module(program: str) -> None:
     """Run the `__main__` of a directory or zip file, where `use_place_of_program` has put it."""
     spec = PathFinder.find_spec("__main__", sys.path[:1])
     if spec is None or spec.loader is None:
-        raise SystemExit(f"there is no __main__.py in {program}")
+        raise SystemExit(f"{program}: expected a __main__.py in it")
     module = sys.modules["__main__"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 

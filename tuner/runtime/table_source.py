@@ -145,7 +145,7 @@ def _path(table: TuningTable | Path | str | None, directory: Path) -> Path | Non
     if table is None or isinstance(table, TuningTable):
         return None
     if not isinstance(table, str | Path):
-        raise InputError(f"{shortened_repr(table)} is neither a table nor the path of one")
+        raise InputError(f"expected a table or the path of one, not {shortened_repr(table)}")
     try:
         return (directory / table).absolute()
     except OSError as reason:

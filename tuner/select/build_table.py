@@ -247,7 +247,7 @@ def _requested_calls(measurements: Measurements) -> list[CallPoint]:
             if min(point.nodes, point.ppn) < 1 or not (
                 point.p < 2**31 and 0 <= point.nbytes < 2**63
             ):
-                raise ValueError(f"there is no {point}")
+                raise ValueError(f"expected 1 to 2^31 - 1 ranks, 0 to 2^63 - 1 bytes, not {point}")
         return told
     except (ValueError, TypeError, InputError) as reason:
         raise InputError(

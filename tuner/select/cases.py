@@ -78,7 +78,7 @@ def cases_from_readings(
         choice = AlgorithmChoice(name, reading.params)
         times[group, reading.run, _point(reading), library][choice] += reading.samples
     if not times:
-        raise InputError("no reading is of a collective with its nodes, size and time")
+        raise InputError("expected readings of collectives with their nodes, sizes and times")
     return [
         EvaluationCase(
             group,

@@ -86,7 +86,7 @@ class TrainingTable:
         columns do not hold placements.
         """
         if not cases:
-            raise InputError("there are no calls of consecutive ranks to train a selector on")
+            raise InputError("expected calls of consecutive ranks to train a selector on")
         if any(case.point.placement != BLOCK for case in cases):
             raise InputError("a selector is trained on calls of consecutive ranks and no others")
         rows = [

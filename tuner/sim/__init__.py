@@ -12,6 +12,7 @@ import numpy as np
 
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError, MissingCostError
+from tuner.base.spelling import unknown_name
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
 from tuner.sim import fast_engine
@@ -40,7 +41,7 @@ def finish_times(
     Raises InputError for an unknown engine and for what `build_transfers` refuses.
     """
     if engine not in ENGINES:
-        raise InputError(f"there is no engine {engine!r}; known: {', '.join(ENGINES)}")
+        raise InputError(unknown_name("engine", engine, ENGINES))
     if engine == "fast":
         with block_signals():
             times = fast_engine.finish_times(

@@ -118,7 +118,7 @@ def predict_recorded(training: RecordedTraining, ranks: int) -> PredictedIterati
     seconds = timeline.end_of(COMPUTE)
     compute = sum(float(one.end[0] - one.start[0]) for one in done if one.phase == COMPUTATION)
     if not seconds:
-        raise InputError(f"{training.recorded.name}: no step takes any time")
+        raise InputError(f"{training.recorded.name}: at least one step must take time")
     samples = training.samples(ranks)
     return PredictedIteration(
         ranks,

@@ -83,7 +83,7 @@ class Model:
 
     def __post_init__(self) -> None:
         if not self.elements:
-            raise InputError(f"model {self.name} has no layer with a trained tensor")
+            raise InputError(f"model {self.name} needs a layer with a trained tensor")
         for layer in self.layers:
             if not (layer.forward >= 0 and layer.backward >= 0):
                 raise InputError(
@@ -95,7 +95,7 @@ class Model:
                         f"model {self.name}: tensor {tensor.name} has {tensor.elements} elements"
                     )
         if not self.forward + self.backward > 0:
-            raise InputError(f"model {self.name}: no layer has any work")
+            raise InputError(f"model {self.name} needs a layer with work")
 
     @cached_property
     def elements(self) -> int:

@@ -87,7 +87,7 @@ class RecordedWorkload:
 
     def __post_init__(self) -> None:
         if not self.steps:
-            raise InputError(f"workload {self.name} has no steps")
+            raise InputError(f"workload {self.name} needs one step or more")
         for number, step in enumerate(self.steps):
             if not (step.seconds >= 0 and step.nbytes >= 0):
                 raise InputError(

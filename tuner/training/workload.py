@@ -340,7 +340,7 @@ def _known_algorithm(name: Any) -> str:
     }
     if name not in known:
         raise InputError(
-            f"algorithms: there is no algorithm {shortened_repr(name)}"
+            f"algorithms: unknown algorithm {shortened_repr(name)}"
             f"{did_you_mean(str(name), known)}; see `tuner algorithms`"
         )
     return str(name)

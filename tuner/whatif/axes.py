@@ -200,13 +200,13 @@ def _with_links(topology: Topology, at: GridPoint) -> Topology:
     inner = {link for link in topology.links if not {link.source, link.target} & ports}
     if not inner and set(UPLINK_AXES) & at.keys():
         raise InputError(
-            f"topology {topology.name} has no links between switches: there is no"
-            " uplink_latency or uplink_bandwidth to vary"
+            "uplink_latency and uplink_bandwidth are of links between switches: choose a topology"
+            f" that has some, not {topology.name}"
         )
     if len(topology.links) == len(inner) and set(NODE_LINK_AXES) & at.keys():
         raise InputError(
-            f"topology {topology.name} has no links at its nodes: there is no latency or bandwidth"
-            " to vary"
+            "latency and bandwidth are of links at nodes: choose a topology that has some, not"
+            f" {topology.name}"
         )
     changed = []
     for link in topology.links:

@@ -175,7 +175,7 @@ def test_segments_become_chunks() -> None:
 @pytest.mark.parametrize(
     ("name", "p", "root", "params", "sentence"),
     [
-        ("quantum", 4, 0, {}, "there is no bcast algorithm 'quantum'; known: linear, chain"),
+        ("quantum", 4, 0, {}, "unknown bcast algorithm 'quantum': choose one of linear, chain"),
         ("chain", 4, 0, {"radix": 3}, "has no parameter 'radix'; it has: chains, segment"),
         ("chain", 4, 0, {"segment": -1}, "segment must be at least 0, not -1"),
         ("knomial", 4, 0, {"radix": 1}, "radix must be at least 2, not 1"),

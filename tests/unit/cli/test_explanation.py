@@ -187,10 +187,10 @@ def test_what_was_assumed_of_a_call_is_said(rules: str, capsys: pytest.CaptureFi
     ("words", "message"),
     [
         (("--ranks", "8"), "of which collective? give --collective, too"),
-        (("--library", "openmp@5"), "there is no library 'openmp' (did you mean 'openmpi'?)"),
+        (("--library", "openmp@5"), "unknown library 'openmp' (did you mean 'openmpi'?)"),
         (("--library", "openmpi@5..0"), "expected a version as in openmpi@4.1.4, got '5..0'"),
         (("--library", "openmpi@"), "expected a version as in openmpi@4.1.4, got ''"),
-        (("--library", "@5.0"), "there is no library ''"),
+        (("--library", "@5.0"), "unknown library ''"),
         (("--library", "openmpi@new"), "expected a version as in openmpi@4.1.4, got 'new'"),
         (
             ("--library", "mpich"),

@@ -277,7 +277,7 @@ def test_a_name_like_no_other_suggests_none(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         main(["xylophone"])
     said = capsys.readouterr().err
-    assert "there is no command 'xylophone'; `tuner --help` explains" in said
+    assert "unknown command 'xylophone'; `tuner --help` explains" in said
     assert len(said.splitlines()) == 2  # a short usage before it
 
 
@@ -346,7 +346,7 @@ def test_a_signal_is_the_exit_status(
         ("probe plan --hosts a,,b", 2, "'a,,b' is not a list of names"),
         ("probe plan --launcher x", 2, "it needs the word {program}"),
         ("probe plan --hostfile none", 1, "none: cannot be read as a list of hosts"),
-        ("select none.json --collective shout --ranks 4 --size 1", 2, "no collective 'shout'"),
+        ("select none.json --collective shout --ranks 4 --size 1", 2, "unknown collective 'shout'"),
         (
             "select none.json --collective bcast --ranks -4 --size 1",
             2,

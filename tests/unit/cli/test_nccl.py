@@ -163,8 +163,8 @@ def test_backends_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     [
         (["--tp", "3"], 1, "--tp 3: measured were 2, 4, 8 GPUs"),
         (["--out", "here"], 2, "--out needs --gpu, whose limits it writes"),
-        (["--gpu", "H10"], 1, "there is no GPU 'H10'; known: A100"),
-        (["none.csv"], 1, "there is no file none.csv"),
+        (["--gpu", "H10"], 1, "unknown GPU 'H10': choose one of A100"),
+        (["none.csv"], 1, "none.csv: expected the path of a file"),
     ],
 )
 def test_backends_refuses_in_a_sentence(

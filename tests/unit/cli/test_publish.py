@@ -24,7 +24,7 @@ NOWHERE = "http://127.0.0.1:9"  # the port of a service that throws everything a
         (
             "openmpi 5.0.11",
             AlgorithmChoice("shout", runner="schedule"),
-            "there is no bcast algorithm 'shout'",
+            "unknown bcast algorithm 'shout'",
         ),
     ],
 )

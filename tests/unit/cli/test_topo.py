@@ -143,8 +143,8 @@ def test_rates_of_a_file_have_a_source(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     meant = "'summti' (did you mean 'summit'?)"
-    assert f"there is no preset and no file {meant}" in complaint(capsys, "show", "summti")
-    assert f"there is no preset {meant}" in complaint(capsys, "show", "preset:summti:4")
+    assert f"unknown preset or file {meant}" in complaint(capsys, "show", "summti")
+    assert f"unknown preset {meant}" in complaint(capsys, "show", "preset:summti:4")
     twice = complaint(capsys, "show", "preset:summit:4", "--nodes", "3")
     assert "with costs, not for 'preset:summit:4'" in twice
     assert "absent.yaml: cannot be read" in complaint(capsys, "show", "absent.yaml")

@@ -136,7 +136,7 @@ def test_plots_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ("changed", "reason"),
     [
         ({"model": None}, "the workload lacks 'model'"),
-        ({"model": "resnet51"}, "there is no model 'resnet51' (did you mean 'resnet50'?)"),
+        ({"model": "resnet51"}, "unknown model 'resnet51' (did you mean 'resnet50'?)"),
         ({"colour": 1}, "the workload has an unknown key"),
         ({"batch": -1}, "batch must be a whole number from 1"),
         ({"framework": "keras"}, "framework: 'keras' is none of horovod"),
@@ -267,6 +267,7 @@ def test_errors_of_predictions_name_the_file(
 ) -> None:
     path = written(tmp_path, framework={"name": "megatron", "tensor": 2}, ranks=4)
     assert main(["training", action, path]) != 0
-    assert f"{path}: megatron: alexnet is not a transformer" in capsys.readouterr().err.replace(
-        "\n", " "
+    assert (
+        f"{path}: megatron: the model must be a transformer, not alexnet"
+        in capsys.readouterr().err.replace("\n", " ")
     )

@@ -355,7 +355,9 @@ def test_rounds_of_chosen_calls_are_of_either_kind() -> None:
 
 @pytest.mark.parametrize("wrong", [("block",), ()])
 def test_a_placement_that_there_is_not_cannot_be_asked_for(wrong: tuple[str, ...]) -> None:
-    with pytest.raises(InputError, match=r"no placement .*: choose from consecutive, cyclic"):
+    with pytest.raises(
+        InputError, match=r"unknown placement .*: choose one of consecutive, cyclic"
+    ):
         plan_cluster(replace(REQUEST, placements=wrong))
 
 
@@ -374,7 +376,7 @@ def test_the_command_line_plans_both(capsys: pytest.CaptureFixture[str]) -> None
     assert not any("cyclic" in row["point"] for row in usual["points"])
     assert all(row["seconds"] > 0 for row in both["points"])
     assert main([*words, "--placements", "block"]) == 2
-    assert "choose from consecutive, cyclic" in capsys.readouterr().err
+    assert "choose one of consecutive, cyclic" in capsys.readouterr().err
 
 
 OF = {"openmpi": "openmpi 5.0.11", "openmpi-han": "openmpi 5.0.11", "openmpi-json": "openmpi 6.0.0"}

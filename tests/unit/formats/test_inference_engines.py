@@ -94,7 +94,7 @@ def test_the_nearest_gpu_stands_for_others(known: tuple[str, ...], product: str,
     ("known", "product", "sentence"),
     [
         (("h100_sxm", "h100_pcie"), "H100", "H100 is ambiguous: name one of h100_pcie, h100_sxm"),
-        (("H100",), "H10", "there is no GPU 'H10'"),
+        (("H100",), "H10", "unknown GPU 'H10'"),
         (("mine", "other"), "H100", "H100 was not measured: name one of mine, other"),
     ],
 )

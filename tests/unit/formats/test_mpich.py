@@ -305,7 +305,7 @@ BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BI
     ("tree", "message"),
     [
         ({"bcast": SMP}, "'bcast' is not a collective"),
-        ({"collective=bcast": {}}, "nothing follows 'collective=bcast'"),
+        ({"collective=bcast": {}}, "expected an object after 'collective=bcast'"),
         ({"collective=bcast": {"$schema": SMP}}, r"'\$schema' is not a condition"),
         ({"collective=bcast": {"avg_msg_size<=8": SMP}}, "not with =any"),
         ({"collective=bcast": {"avg_msg_size<=2147483648": SMP}}, "largest bound is 2147483647"),

@@ -322,7 +322,7 @@ def test_a_service_needs_a_library(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_rules_of_the_host(tmp_path: Path) -> None:
     host = table_of({(ALLREDUCE, 8): [(0, AlgorithmChoice("ring_ll"))]}, library="nccl 2.30.7")
-    with pytest.raises(InputError, match="no collectives of host memory"):
+    with pytest.raises(InputError, match="NCCL's collectives are of GPU memory"):
         install(host, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

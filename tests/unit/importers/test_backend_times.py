@@ -97,5 +97,5 @@ def test_what_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="expected the path of a file"):
         read_backend_times([tmp_path / "none.csv"])

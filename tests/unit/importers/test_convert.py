@@ -135,7 +135,7 @@ def test_of_several_libraries_one_is_chosen() -> None:
         "the readings are of 2 library names: 'openmpi 4.1.6', 'openmpi 5.0.7': choose one with"
         " --library"
     )
-    assert "no reading is of the library 'mpich'" in complaint(both, library="mpich")
+    assert "the library must be one of" in complaint(both, library="mpich")
     assert len(as_measurements(both, library="OMPI 5.0.7").series) == 1
 
 
@@ -155,8 +155,8 @@ def test_names_that_no_file_says_are_demanded() -> None:
 
 def test_nothing_left_is_refused_with_the_reasons() -> None:
     assert complaint(rows(ROWS[0].replace("bcast", "scan"))) == (
-        "no reading is a measurement: 1 of scan: neither a collective that is known here nor"
-        " messages of pairs"
+        "expected measurements in the readings: 1 of scan: neither a collective that is known here"
+        " nor messages of pairs"
     )
     assert "there are none" in complaint([], library="x", cluster="y")
 
@@ -315,10 +315,14 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
             2,
             'no version of mine: add it, as in --library "mine 5.0.11"',
         ),
-        ([str(tmp_path / "nothing")], 1, "there is no file"),
+        ([str(tmp_path / "nothing")], 1, "expected the path of a file"),
         ([str(tmp_path)], 1, "is a folder without files of NCCL's Inspector: name the files in it"),
-        ([str(tmp_path / "b.out"), "--collective", "x"], 2, "there is no collective 'x'"),
-        ([str(tmp_path / "b.out"), "--format", "imb"], 1, "no title such as `# Benchmarking"),
+        ([str(tmp_path / "b.out"), "--collective", "x"], 2, "unknown collective 'x'"),
+        (
+            [str(tmp_path / "b.out"), "--format", "imb"],
+            1,
+            "expected a title such as `# Benchmarking",
+        ),
     ):
         assert main(["import-results", *words, "--out", str(out)]) == status
         error = capsys.readouterr().err
@@ -342,5 +346,5 @@ def test_the_user_adds_the_version_that_a_file_lacks() -> None:
     ]
     assert as_measurements(results, cluster="here").library == "nccl"
     assert as_measurements(results, "nccl 2.18.5", "here").library == "nccl 2.18.5"
-    with pytest.raises(InputError, match=r"no reading is of the library 'rccl 2\.22'"):
+    with pytest.raises(InputError, match=r"the library must be one of .*, not 'rccl 2\.22'"):
         as_measurements(results, "rccl 2.22", "here")

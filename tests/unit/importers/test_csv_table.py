@@ -70,7 +70,7 @@ def test_what_no_column_says_is_told_or_demanded() -> None:
     )
     assert (reading.benchmark.subject, reading.algorithm) == ("bcast", "chain")
     assert (reading.memory, reading.rank_counts) == ("cuda", RankCounts(4, 2, 2))
-    assert "there is no collective 'sing'" in complaint(text, UserMetadata(collective="sing"))
+    assert "unknown collective 'sing'" in complaint(text, UserMetadata(collective="sing"))
 
 
 def test_where_there_are_no_options_a_column_is_asked_for() -> None:
@@ -135,7 +135,7 @@ def test_unknown_collectives_and_empty_times_are_read_all_the_same() -> None:
         (",2,4,", ",0,4,", "line 2: nodes cannot be '0'"),
         (",4,64", ",64", "line 2: 4 fields"),
         ("bcast,", '"bcast,', "line 2: not a row of a table"),
-        ("bcast,2,4,64,5.25\n", "", "line 1: no row follows the header"),
+        ("bcast,2,4,64,5.25\n", "", "line 1: expected rows below the header"),
         ("size_bytes", "weight", "line 1: no column says the size"),
         ("time_us", "cost", "line 1: no column says the time"),
         ("5.25\n", "5.25", "line 2: cut off"),
@@ -415,7 +415,7 @@ def test_iterations_of_the_slowest_rank_alone() -> None:
         (ITERATIONS.replace("3000,1", "3x00,1"), NAME, "line 4: the time cannot be '3x00'"),
         (ITERATIONS.replace("3000,1", "3000,?"), NAME, "line 4: the time cannot be '?'"),
         (ITERATIONS[:-1], NAME, "line 6: cut off"),
-        ("highest\n", NAME, "line 1: no iteration follows"),
+        ("highest\n", NAME, "line 1: expected iterations below"),
     ],
 )
 def test_damaged_iterations_are_refused(text: str, source: str, said: str) -> None:

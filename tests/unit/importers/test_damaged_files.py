@@ -106,7 +106,10 @@ BOMBS = [
     (r"""b'{"header":1}\n' + b'x' * (2 << 20)""", "line 1: none of coll_perf"),
     ("""b'{"header":{"id":"' + b'x' * (2 << 20)""", "line 1: longer than 1048576 characters"),
     ("""b'{"coll_perf":{"coll_sn":' + b'9' * 1_000_000 + b'}}'""", "line 1: "),
-    (r"b'nccl_bus_bandwidth_gbs{' + b'a' * 900_000 + b'\n' * 2", "there is no collective in it"),
+    (
+        r"b'nccl_bus_bandwidth_gbs{' + b'a' * 900_000 + b'\n' * 2",
+        "expected collectives in the file",
+    ),
     (
         r"(b'nccl_collective_exec_time_microseconds{' + b'a=\"' * 1_000 + b'\n') * 20",
         "line 1: damaged: no metric",
@@ -147,7 +150,7 @@ def test_an_empty_file_is_refused(tmp_path: Path, content: str) -> None:
 
 def test_a_pipe_that_nobody_fills_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="expected the path of a file"):
         read_results(tmp_path / "pipe")
 
 

@@ -145,7 +145,7 @@ def test_what_the_file_does_not_say_is_demanded() -> None:
         ("           16 ", "           1_6 ", "line 9: the size cannot be '1_6'"),
         ("         1.75", "", "line 9: 4 fields where the header names 5"),
         ("#processes = 2", "#processes = 0", "line 9: a row before"),
-        ("t_max[usec]", "t_most", "line 9: the header names neither"),
+        ("t_max[usec]", "t_most", "line 9: expected t_max[usec] or t[usec]"),
         ("# #processes = 2 \n", "", "line 8: a row before"),
         (ROW + "\n", "", "line 5: no row follows `Benchmarking Bcast`"),
         (END, "\n", "line 10: it ends without `# All processes entering MPI_Finalize`"),

@@ -181,8 +181,8 @@ DAMAGE = [
     ("coll", 7, "coll cannot be 7"),
     ("coll", "", "coll cannot be ''"),
     ("coll", "All\x1bReduce", "coll cannot be"),
-    ("coll_algo", "\x1b[2J", "no algorithm or"),
-    ("coll_proto", 1, "no algorithm or protocol is 1"),
+    ("coll_algo", "\x1b[2J", "expected a name like LL"),
+    ("coll_proto", 1, "expected a name like LL, not 1"),
 ]
 
 
@@ -282,8 +282,8 @@ def test_a_damaged_line_with_its_line_break_is_no_killed_job(tmp_path: Path) -> 
 
 
 def test_nothing_in_it_is_said(tmp_path: Path) -> None:
-    assert complaint(dump([], p2p=1)) == "results: line 1: there is no collective in it"
-    with pytest.raises(InputError, match=r"pid0.log: line 1: there is no collective in it"):
+    assert complaint(dump([], p2p=1)) == "results: line 1: expected collectives in the file"
+    with pytest.raises(InputError, match=r"pid0.log: line 1: expected collectives in the file"):
         read_all([job(tmp_path / "job", dump([], p2p=1))])
     assert "line 1" in complaint(own(coll_perf=call())[:40])
 
@@ -543,7 +543,7 @@ def test_other_metrics_of_a_node_pass_by() -> None:
         (metric("NaN"), "the time cannot be 'NaN'"),
         (metric(coll_sn="-1"), "coll_sn cannot be '-1'"),
         (metric(rank=""), "rank cannot be ''"),
-        (metric(rank="4"), "line 2: there is no rank 4 among 4"),
+        (metric(rank="4"), "line 2: the rank must be below 4, not 4"),
         (metric().replace("} 61", "}61"), "line 2: damaged: no metric"),
         (metric().replace('"4"', '4"'), "line 2: damaged: no metric"),
     ],

@@ -178,7 +178,7 @@ def test_what_the_file_does_not_say_is_demanded() -> None:
         ("    20.50    0.05    0.09      0", "    20.50    0.05    0.09", "line 13: 12 fields"),
         ("      0    21.50", "", "line 13: 11 fields"),
         (ROW, f"{ROW} 7", "line 13: 14 fields where the header names 13"),
-        (ROW + "\n", "", "line 1: there is no table below"),
+        (ROW + "\n", "", "line 1: expected a table below"),
         (FOOT, "", "line 13: it ends without `# Avg bus bandwidth`: the run that began on line 3"),
         ("\n" + FOOT, "", "line 13: cut off"),
     ],
@@ -324,4 +324,4 @@ def test_ranks_whose_lines_are_missing_are_refused() -> None:
 
 def test_a_header_without_a_time_is_refused() -> None:
     said = complaint(table(ROW, columns=COLUMNS.replace("time", "took")))
-    assert said.endswith("line 11: the header names no time")
+    assert said.endswith("line 11: expected time or cputime in the header")

@@ -260,7 +260,7 @@ def test_options_out_of_range_are_refused(value: int) -> None:
         ("20.25", "", "line 5: 1 fields where the header names 2"),
         ("20.25", "20.25 7", "line 5: 3 fields where the header names 2"),
         ("# Size         Avg Latency(us)\n", "", "line 3: a row before the header"),
-        ("Avg Latency(us)", "Cost(EUR)", "line 4: the header names no latency and no bandwidth"),
+        ("Avg Latency(us)", "Cost(EUR)", "line 4: expected a latency or a bandwidth in the header"),
     ],
 )
 def test_damage_is_refused_with_its_line(before: str, after: str, said: str) -> None:
@@ -289,7 +289,7 @@ def test_every_prefix_gives_the_first_rows_or_a_sentence() -> None:
 
 def test_a_form_that_it_is_not_is_refused() -> None:
     assert "title" in complaint("collective,nodes,size_bytes,time_us\n", form="osu")
-    assert "there is no format of results 'hpl'" in complaint(ALLREDUCE, form="hpl")
+    assert "unknown format of results 'hpl'" in complaint(ALLREDUCE, form="hpl")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_the_file_of_a_bad_preset_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_all_presets_are_known() -> None:
     assert set(PRESETS) == set(STRUCTURE)
-    with pytest.raises(InputError, match=r"there is no preset 'dgx-3' .*; known: alps, comet, "):
+    with pytest.raises(InputError, match=r"unknown preset 'dgx-3' .*: choose one of alps, comet, "):
         preset("dgx-3")
     with pytest.raises(InputError, match="a machine has 1 to 65536 nodes, not 0"):
         preset("summit", 0)
@@ -446,7 +446,7 @@ def test_what_cannot_be_changed_is_said() -> None:
         with_gpu(preset("dgx-h100", 1), "MI300X")
     with pytest.raises(InputError, match="H100 has no xGMI, which mi300x needs"):
         with_gpu(preset("mi300x", 1), "H100")
-    with pytest.raises(InputError, match="there is no GPU 'TPU'; known: K80, P100"):
+    with pytest.raises(InputError, match="unknown GPU 'TPU': choose one of K80, P100"):
         with_gpu(preset("summit", 8), "TPU")
     with pytest.raises(InputError, match="1 to 128 NICs, not 0"):
         with_nics(preset("summit", 8), 0)

@@ -83,7 +83,7 @@ def test_a_known_format_is_believed() -> None:
     with pytest.raises(InputError, match="line 1: not XML that can be read: syntax error"):
         parse_topology(FLAT, "hwloc")
     with pytest.raises(
-        InputError, match=r"no topology format 'ini'; known: yaml, hwloc, nvidia-smi"
+        InputError, match=r"unknown topology format 'ini': choose one of yaml, hwloc, nvidia-smi"
     ):
         parse_topology(FLAT, "ini")
 
@@ -94,7 +94,7 @@ def test_a_known_format_is_believed() -> None:
         ("<sys version='1'/>", "line 1, element <sys>: hwloc XML begins with <topology>"),
         ("<topology/>", r"element <topology>: version '1\.x' of hwloc's XML is not read"),
         (hwloc(package(0, 2), "9.1"), r"line 3, element <topology>: version '9\.1'"),
-        (hwloc(""), "line 4, element <object>: the machine has no object of type Core or PU"),
+        (hwloc(""), "line 4, element <object>: expected objects of type Core or PU"),
         (hwloc("<object/>"), "line 7, element <object>: an object of hwloc has a type"),
         (hwloc('<object type="Machine"/>'), "one object of type Machine round all others"),
         ("<topology version='2.0'/>", "one object of type Machine round all others"),

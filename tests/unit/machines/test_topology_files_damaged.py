@@ -365,7 +365,7 @@ MACHINES = [
         "segments must be a list of 1 to 256",
     ),
     ("'preset: dgx-h100\\nnodes: 65536\\nfabric: {kind: torus}'", "fabric lacks 'bandwidth'"),
-    ("'preset: ../../../etc/passwd'", "there is no preset"),
+    ("'preset: ../../../etc/passwd'", "unknown preset"),
 ]
 
 

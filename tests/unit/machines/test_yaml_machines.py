@@ -124,7 +124,10 @@ def test_a_preset_with_changes() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("preset: summti", r"there is no preset 'summti' \(did you mean 'summit'\?\); known: alps"),
+        (
+            "preset: summti",
+            r"unknown preset 'summti' \(did you mean 'summit'\?\): choose one of alps",
+        ),
         ("preset: summit\nnodes: 0", "nodes must be a whole number from 1"),
         ("preset: summit\nlinks: []", "unknown key 'links'; known: accuracy, fabric, gpu, gpus"),
         ("preset: summit\ntaper: two", "taper must be a number above 0, not 'two'"),
@@ -220,7 +223,7 @@ def test_machines_from_files(tmp_path: Path) -> None:
     assert len(machine.topology.nodes) == 5
     assert not machine.calibration.nominal
     (tmp_path / "wrong.yaml").write_text("preset: siera\n")
-    with pytest.raises(InputError, match=r"wrong\.yaml: there is no preset 'siera'"):
+    with pytest.raises(InputError, match=r"wrong\.yaml: unknown preset 'siera'"):
         load_machine(tmp_path / "wrong.yaml")
     with pytest.raises(InputError, match=r"absent\.yaml: cannot be read"):
         load_machine("absent.yaml", tmp_path)

@@ -222,7 +222,7 @@ def test_the_summary_says_what_it_compares_with(
 
 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"gone.txt: there is no such file"):
+    with pytest.raises(InputError, match=r"gone.txt: expected the path of a file"):
         open_file(str(tmp_path / "gone.txt"), UserMetadata())
 
 
@@ -443,9 +443,9 @@ def test_one_bad_file_leaves_the_others(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (OSU.encode("utf-16"), "neither text in UTF-8 nor a trace of Chakra"),
-        (gzip.compress(FLAT.encode(), mtime=0), "a compressed file, but no trace: unpack it"),
-        (b'{"kind": "letter"}', "tuner writes no files of kind 'letter'"),
+        (OSU.encode("utf-16"), "expected text in UTF-8 or a trace of Chakra"),
+        (gzip.compress(FLAT.encode(), mtime=0), "only traces are read compressed: unpack it"),
+        (b'{"kind": "letter"}', "unknown kind of files 'letter'"),
     ],
     ids=["UTF-16", "compressed", "unknown kind"],
 )

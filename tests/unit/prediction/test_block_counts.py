@@ -105,7 +105,7 @@ def test_too_many_ranks_are_refused_before_their_counts_are_made() -> None:
         ("", r"0 rows of no counts: 2 ranks need 2 rows of 2"),
         ("1 2\n3 x\n", r"row 2, column 2: 'x' is not a number of whole bytes"),
         ("1 2\n3 -4\n", r"row 2, column 2: '-4' is not a number of whole"),
-        ("0 0\n0 0\n", r"all counts are 0: nothing is exchanged"),
+        ("0 0\n0 0\n", r"expected a count above 0"),
         ("1 2\n3 99999999999999999999\n", r"row 2, column 2: a block has at most 2147483647 bytes"),
     ],
 )

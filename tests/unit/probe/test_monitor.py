@@ -125,7 +125,7 @@ def test_a_layout_finds_the_ranks_of_a_place_however_ranks_are_numbered() -> Non
         ({"hosts": Hosts(("a",)), "ppn": 1}, "one rank exchanges no messages"),
         ({"shapes": (ProbeShape(9, 1),)}, "9x1 does not fit"),
         ({"sizes": (6,)}, "multiples of 4"),
-        ({"parts": ("gpus",)}, "no part 'gpus'"),
+        ({"parts": ("gpus",)}, "unknown part 'gpus'"),
     ],
 )
 def test_requests_that_cannot_be_measured(change: dict[str, Any], sentence: str) -> None:

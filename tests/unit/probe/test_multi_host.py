@@ -94,7 +94,7 @@ def test_small_shapes_of_a_round_are_measured_side_by_side() -> None:
         ({"choices": (AlgorithmChoice("nonsense"),)}, "no allreduce algorithm 'nonsense'"),
         (
             {"choices": (AlgorithmChoice("nonsense", runner=SCHEDULE),)},
-            "no allreduce algorithm 'nonsense'",
+            "unknown allreduce algorithm 'nonsense'",
         ),
     ],
 )
@@ -244,7 +244,7 @@ def test_other_collectives_and_our_schedules_are_planned() -> None:
     [
         ({"collectives": ()}, "name one"),
         ({"collectives": (Collective.REDUCE_SCATTER,)}, "no candidates for reduce_scatter"),
-        ({"schedules": ("nonsense",)}, "an algorithm 'nonsense'; known: all, "),
+        ({"schedules": ("nonsense",)}, "unknown algorithm 'nonsense': choose one of all, "),
     ],
 )
 def test_collectives_that_cannot_be_measured(change: dict[str, Any], sentence: str) -> None:

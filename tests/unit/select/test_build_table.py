@@ -255,12 +255,12 @@ def test_single_calls_complete_the_ladder_of_a_measured_shape(topology: Topology
     ("wrong", "said"),
     [
         ({"collective": "gossip"}, "'gossip' is not a valid Collective"),
-        ({"nodes": -3}, "there is no bcast of 8 bytes on -3x1 ranks"),
-        ({"nodes": 0}, "there is no bcast of 8 bytes on 0x1 ranks"),
-        ({"ppn": 0}, "there is no bcast of 8 bytes on 2x0 ranks"),
-        ({"nodes": 2**31}, "there is no bcast of 8 bytes"),
-        ({"nbytes": -1}, "there is no bcast of -1 bytes on 2x1 ranks"),
-        ({"nbytes": 2**63}, "there is no bcast of"),
+        ({"nodes": -3}, "expected 1 .*, not bcast of 8 bytes on -3x1 ranks"),
+        ({"nodes": 0}, "expected 1 .*, not bcast of 8 bytes on 0x1 ranks"),
+        ({"ppn": 0}, "expected 1 .*, not bcast of 8 bytes on 2x0 ranks"),
+        ({"nodes": 2**31}, "expected 1 .*, not bcast of 8 bytes"),
+        ({"nbytes": -1}, "expected 1 .*, not bcast of -1 bytes on 2x1 ranks"),
+        ({"nbytes": 2**63}, "expected 1 .*, not bcast of"),
     ],
 )
 def test_calls_that_nobody_can_make_are_no_wish(

@@ -337,7 +337,7 @@ def test_nothing_to_do_takes_no_time() -> None:
         (1, 1000, 0, "fast", "1000 bytes are not a whole number of 0-byte elements"),
         (1, -1, 1, "fast", "a message has 0 to 1152921504606846976 bytes, not -1"),
         (1, 2**61, 1, "fast", "a message has 0 to 1152921504606846976 bytes"),
-        (1, 1000, 1, "quick", "there is no engine 'quick'; known: fast, events"),
+        (1, 1000, 1, "quick", "unknown engine 'quick': choose one of fast, events"),
         (2, 1000, 1, "fast", "placement holds 4 ranks"),
     ],
 )

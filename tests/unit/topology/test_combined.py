@@ -268,7 +268,7 @@ def test_gpus_that_no_file_names_are_named(tmp_path: Path, gpu: str, rate: float
 @pytest.mark.parametrize(
     ("node", "gpu", "sentence"),
     [
-        (eight(12, "PXB"), "B201", "there is no GPU 'B201'; known: K80, P100"),
+        (eight(12, "PXB"), "B201", "unknown GPU 'B201': choose one of K80, P100"),
         (NODE, "H100", "computer says itself that its GPUs are sm80, not H100"),
         ("name: x\nnodes: 2\nlatency: 1us\nbandwidth: 1GB/s\n", "H100", "x has no GPUs that could"),
     ],

@@ -279,7 +279,7 @@ def test_the_only_topology_in_yaml_is_read() -> None:
         (("tree:", "flat: true\n  tree:"), "'main' names no switches, as tree or block would"),
         (("children", "parents"), "'main': tree: switches: 1 has an unknown key 'parents'"),
         (("children: 01,", "children: nowhere,"), "switches: 1: there is no switch 'nowhere'"),
-        (("nodes: 007", "nodes:"), "tree: switches: 3: switch 'leaf2' has neither Nodes nor"),
+        (("nodes: 007", "nodes:"), "tree: switches: 3: switch 'leaf2' needs Nodes or"),
         (("switch: leaf2", "switch: top"), "'main': tree: switches: 3: 'top' is already at topol"),
         (("nodes: 007", "nodes: *all"), "aliases"),
     ],
@@ -298,7 +298,7 @@ def test_bad_yaml_of_slurm_is_named(change: tuple[str, str], sentence: str) -> N
         (TREE + "SwitchName=x Nodes=y,y", "line 6: 'y' is already at line 6"),
         (TREE + "SwitchName=x Switches=top,nowhere", "line 6: there is no switch 'nowhere'"),
         (TREE + "SwitchName=x Switches=top,top", "line 6: 'top' is there twice"),
-        (TREE + "SwitchName=x", "line 6: switch 'x' has neither Nodes nor Switches"),
+        (TREE + "SwitchName=x", "line 6: switch 'x' needs Nodes or Switches"),
         (TREE + "SwitchName=x Nodes=a Colour=red", "line 6: the key 'colour' is unknown"),
         (TREE + "SwitchName=x Nodes=a and b", "line 6: a line is KEY=VALUE, each once"),
         (TREE + "SwitchName=x Nodes=a Nodes=b", "line 6: a line is KEY=VALUE, each once"),
@@ -310,8 +310,8 @@ def test_bad_yaml_of_slurm_is_named(change: tuple[str, str], sentence: str) -> N
             "SwitchName=a Switches=b\nSwitchName=b Switches=a\nSwitchName=c Nodes=n Switches=a",
             r"line \d: switch '[abc]' is below itself",
         ),
-        ("SwitchName=a Switches=a", "no switch or block names a node"),
-        ("BlockSizes=4", "no switch or block names a node"),
+        ("SwitchName=a Switches=a", "expected a switch or a block that names nodes"),
+        ("BlockSizes=4", "expected a switch or a block that names nodes"),
     ],
 )
 def test_bad_trees_are_named(text: str, sentence: str) -> None:

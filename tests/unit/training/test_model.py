@@ -15,15 +15,15 @@ LAYERS = (ModelLayer("a", 1.0, 2.0, (Tensor("a", 1000),)), ModelLayer("b", 3.0, 
 @pytest.mark.parametrize(
     ("layers", "said"),
     [
-        ((), "has no layer with a trained tensor"),
-        ((ModelLayer("a", 1.0, 1.0),), "has no layer with a trained tensor"),
+        ((), "needs a layer with a trained tensor"),
+        ((ModelLayer("a", 1.0, 1.0),), "needs a layer with a trained tensor"),
         ((ModelLayer("a", -1.0, 1.0, (Tensor("a", 1),)),), "layer a has a negative work or time"),
         ((ModelLayer("a", float("nan"), 1.0, (Tensor("a", 1),)),), "layer a has a negative work"),
         (
             (ModelLayer("a", 1.0, 1.0, (Tensor("a", 2), Tensor("b", -1))),),
             "tensor b has -1 elements",
         ),
-        ((ModelLayer("a", 0.0, 0.0, (Tensor("a", 1),)),), "no layer has any work"),
+        ((ModelLayer("a", 0.0, 0.0, (Tensor("a", 1),)),), "needs a layer with work"),
     ],
 )
 def test_models_that_cannot_be_trained_are_refused(

@@ -177,7 +177,7 @@ def test_groups_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     [
         ({"model": "resnet50"}, "unknown key 'model'"),
         ({"batch": -1}, "batch must be a number above 0"),
-        ({"recorded": "none.txt"}, r"none\.txt: there is no such file"),
+        ({"recorded": "none.txt"}, r"none\.txt: expected the path of a file"),
         ({"groups": [1]}, "groups is a mapping"),
         ({"groups": {"TP": {"stride": 1}}}, "group TP lacks 'size'"),
     ],

@@ -56,7 +56,7 @@ def workload(base: dict[str, Any], **changed: Any) -> Workload:
         ({"ranks": 17}, "17 ranks need 17 nodes of 1 rank, and flat has 16"),
         ({"calibration": 5}, "calibration is the name of a file, not 5"),
         ({"defaults": None}, "defaults is the name of a file, not None"),
-        ({"algorithms": ["ring", "foo"]}, "there is no algorithm 'foo'"),
+        ({"algorithms": ["ring", "foo"]}, "unknown algorithm 'foo'"),
         ({"topology": "preset:dgx-h100:2", "ppn": 16}, "which has 8 GPUs"),
         ({"batch": 0}, "batch must be a whole number from 1"),
         ({"passes": (1 << 12) + 1}, "passes must be a whole number from 1 to 4096"),
@@ -146,7 +146,7 @@ def test_what_is_left_out_has_defaults() -> None:
     assert workload(GPUS).memory == "cuda"
     times = {"file": "layers.csv"}
     assert isinstance(workload(FLAT, algorithms="best").policy, FastestKnown)
-    with pytest.raises(InputError, match=r"layers\.csv: there is no such file"):
+    with pytest.raises(InputError, match=r"layers\.csv: expected the path of a file"):
         workload(FLAT, model=times)
 
 

@@ -473,7 +473,7 @@ def test_nothing_to_read_is_said(tmp_path: Path) -> None:
     for text in ("", "step 1 loss 2.3\n", began()):
         with pytest.raises(InputError, match="NCCL_DEBUG_SUBSYS=INIT,TUNING"):
             read(text, tmp_path)
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="expected the path of a file"):
         validate_nccl.read_logs([tmp_path / "nothing"])
     with pytest.raises(InputError, match=r"train.log: line 1: longer than"):
         read("x" * (2 << 20), tmp_path)
@@ -733,7 +733,7 @@ def test_mistakes_are_one_sentence(
     write_table(table([(0, AlgorithmChoice())]), left)
     for words, status, sentence in (
         ((other, "--log", log), 1, "rules for openmpi are validated in the library itself"),
-        ((left, "--log", log), 1, "no rule of the table names an algorithm"),
+        ((left, "--log", log), 1, "expected a rule that names an algorithm"),
         ((written, "--log", log, "--hosts", "a,b"), 2, "leave --hosts out"),
         (
             (written, "--log", log, "--fallback-algorithm", "ring_ll"),
@@ -742,7 +742,7 @@ def test_mistakes_are_one_sentence(
         ),
         ((written, "--log", log, "--commutative-only"), 2, "leave --commutative-only out"),
         ((written, "--log", tmp_path / "empty"), 1, "is a folder without files"),
-        ((written, "--log", tmp_path / "no"), 1, "there is no file"),
+        ((written, "--log", tmp_path / "no"), 1, "expected the path of a file"),
         ((written, "--log", tmp_path / ("n" * 300)), 1, "cannot be read: File name too long"),
         ((written, "--log-shape", "2x8"), 2, "give them, too (--log FILE)"),
         ((written,), 1, "nothing is validated: "),

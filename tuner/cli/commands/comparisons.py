@@ -127,7 +127,7 @@ def open_table(
     if library not in TUNED_LIBRARIES:
         raise InputError(f"{path} is for {table.library}: expected Open MPI or MPICH")
     if not table.rules:
-        raise InputError(f"{path}: the table has no rules")
+        raise InputError(f"{path}: expected a table with rules")
     python = find_interpreter(library, given)
     warn(TUNED_LIBRARIES[library].limitation(python))
     warn(native_files.omitted_rules_note(asked).removeprefix("; "))

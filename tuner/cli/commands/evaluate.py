@@ -247,7 +247,7 @@ def _replayed(
                 runs.append([*replay_shares(rows, shares, 1 + seed, prior, default_runs)])
             found.append(ReplayedProbes(name, bool(prior), runs))
     if not found:
-        raise InputError("no set has the library's default, which tables are compared with")
+        raise InputError("expected times of the library's default, which tables are compared with")
     return found
 
 

@@ -84,7 +84,7 @@ def validate_from_logs(
     algorithm, and one per rule that the file does not hold.
     """
     if all(rule.choice.is_default for rule in table.rules):
-        raise InputError("no rule of the table names an algorithm, so no log can tell of any")
+        raise InputError("expected a rule that names an algorithm: logs tell of no others")
     named, found = _files(logs)
     files = [*named, *found]
     with reading("reading logs", sum(map(file_size, files))) as progress:

@@ -134,7 +134,7 @@ def _machine(name: str, nodes: int | None, node_topology: Path | None) -> Machin
     """Return the machine of a preset's name or of a file, with so many nodes if given."""
     is_reference = name.startswith(PRESET_PREFIX)
     if not (is_reference or name in PRESETS or "." in name or Path(name).exists()):
-        raise InputError(unknown_name("preset and no file", name, PRESETS))
+        raise InputError(unknown_name("preset or file", name, PRESETS))
     found = load_machine(
         f"{PRESET_PREFIX}{name}" if name in PRESETS else name, node_topology=node_topology
     )

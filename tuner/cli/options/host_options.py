@@ -270,7 +270,7 @@ def calls_to_measure(options: argparse.Namespace) -> CallsToMeasure:
     calls = tuple(one for one in recorded if (one.nodes, one.ppn) != (1, 1))
     if not calls:
         raise InputError(
-            f"{options.profile}: the profile has no calls of collectives on two or more ranks"
+            f"{options.profile}: expected a profile with calls of collectives on two or more ranks"
         )
     named = tuple(dict.fromkeys(Collective(one.collective) for one in calls))
     shapes = sorted({(one.nodes, one.ppn) for one in calls})

@@ -108,7 +108,7 @@ class Parser(argparse.ArgumentParser):
         similar = did_you_mean(str(value), map(str, action.choices))
         if isinstance(action, argparse._SubParsersAction):
             kind = str(action.metavar).lower()
-            raise argparse.ArgumentError(None, f"there is no {kind} {value!r}{similar}")
+            raise argparse.ArgumentError(None, f"unknown {kind} {value!r}{similar}")
         known = ", ".join(map(str, action.choices))
         raise argparse.ArgumentError(action, f"cannot be {value!r}{similar}: choose from {known}")
 

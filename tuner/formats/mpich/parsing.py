@@ -66,7 +66,7 @@ def parse(text: str, library: str = "mpich", layer: Layer = MPIR) -> Tree:
 def _parse_tree(text: str, library: str, layer: Layer) -> Tree:
     tree = strict_parsing.parse_strict_json(text, "MPICH tuning file")
     if not isinstance(tree, dict) or not tree:
-        raise InputError("MPICH tuning file: no collectives in it")
+        raise InputError("MPICH tuning file: expected collectives in it")
     for key, node in tree.items():
         if not key.startswith("collective="):
             raise InputError(
@@ -101,7 +101,7 @@ def introduced_after(library: str, key: str) -> str:
 
 def _require_well_formed(node: Any, where: str) -> None:
     if not isinstance(node, dict) or not node:
-        raise InputError(f"MPICH tuning file: nothing follows {shortened_repr(where)}")
+        raise InputError(f"MPICH tuning file: expected an object after {shortened_repr(where)}")
     if any(LEAF_KEY.fullmatch(key) for key in node):
         if len(node) > 1:
             raise InputError(

@@ -111,7 +111,7 @@ def parse(text: str, family: str = NCCL) -> tuple[CsvRule, ...]:
     """Return the rows of a file for `nccl` or `rccl`; raises InputError naming the line."""
     rows = _parse_rows(text, family, _refuse)
     if not rows and family == NCCL:
-        raise InputError("tuner file: no row in it: all calls would run on one channel")
+        raise InputError("tuner file: expected rows: without, all calls would run on one channel")
     _require_reachable(rows)
     return tuple(rows)
 
@@ -168,7 +168,7 @@ def _parse_row(line: str, family: str, report: Callable[[str], None]) -> CsvRule
     collective, way = _parse_algo_proto(fields, report)
     first, last, channels, *conditions = map(_parse_number, fields[1:3] + fields[5:])
     if first == ANY or not first <= last:
-        report(f"no size is from {first} to {last} bytes")
+        report(f"sizes must ascend from 0 or more, not {first} to {last} bytes")
         return None
     if channels > MAX_CHANNELS or (channels == ANY and family == NCCL):
         report(

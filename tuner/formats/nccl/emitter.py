@@ -136,7 +136,7 @@ def _rows(
     """
     for rule in rule_list:
         if key.memory == "host":
-            raise InputError(f"{describe_rule(rule)}: NCCL has no collectives of host memory")
+            raise InputError(f"{describe_rule(rule)}: NCCL's collectives are of GPU memory")
         last = MAX_SIZE_BYTES if rule.stop_bytes == math.inf else int(rule.stop_bytes) - 1
         found = default(rule) if rule.choice.is_default else _algo_proto_of_rule(rule)
         if found is not None:

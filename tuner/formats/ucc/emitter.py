@@ -76,7 +76,8 @@ def _require_expressible(library: str, rule: Rule) -> None:
     collective = rule.key.collective
     if rule.key.memory not in MEMORIES:
         raise InputError(
-            f"{describe_rule(rule)}: UCC knows no {shortened_repr(rule.key.memory)} memory"
+            f"{describe_rule(rule)}: the memory of UCC is one of {', '.join(MEMORIES)}, not"
+            f" {shortened_repr(rule.key.memory)}"
         )
     if rule.choice.is_default:
         return

@@ -155,7 +155,7 @@ def _parse_size_ranges(field: str) -> Iterator[IntRange]:
         first, _, last = part.partition("-")
         lo, hi = _parse_size(first, field), _parse_size(last, field)
         if lo >= hi:
-            raise InputError(f"no size is in the half-open range {shortened_repr(part)}")
+            raise InputError(f"the half-open range {shortened_repr(part)} must hold a size")
         yield lo, hi
 
 

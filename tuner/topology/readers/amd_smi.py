@@ -103,7 +103,7 @@ def _json_rows(record: list[dict[str, Any]]) -> Iterator[Row]:
             to = link.get("gpu") if isinstance(link, dict) else None
             if not GPU_NUMBER.fullmatch(str(to)):
                 raise InputError(
-                    f"a link of GPU {shortened_repr(gpu.get('gpu'))} names no other `gpu`"
+                    f"each link of GPU {shortened_repr(gpu.get('gpu'))} must name another `gpu`"
                 )
             cells += ((f"{key}_gpu_{to}", value) for key, value in link.items())
         for key in (key for key, value in gpu.items() if isinstance(value, dict)):

@@ -97,7 +97,7 @@ def with_gpu(topology: Topology, product: str) -> Topology:
     interiors = [inside for inside, _ in topology.node_topologies]
     named = {device.product for one in interiors for device in one.devices if device.kind == GPU}
     if not named:
-        raise InputError(f"{topology.name} has no GPUs that could be {product}")
+        raise InputError(f"{topology.name} has no GPUs that could be {product}: choose another")
     for known in sorted(named):
         if _link_bandwidth(known) is not None:
             raise InputError(

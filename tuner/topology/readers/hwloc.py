@@ -57,7 +57,7 @@ def parse_hwloc(text: str) -> Topology:
     machine = _machine(root)
     cores = _cores(machine)
     if cores == 0:
-        raise InputError(f"{machine}: the machine has no object of type Core or PU")
+        raise InputError(f"{machine}: expected objects of type Core or PU in the machine")
     drawn = _NodeGraph.from_xml(root, machine)
     _connect_matrices(root, drawn)
     name = _host(root)

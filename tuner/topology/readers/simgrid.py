@@ -120,7 +120,7 @@ def _only_zone(element: XmlElement) -> XmlElement:
         if element.name != "platform" and not any(child.name in ZONES for child in inner):
             return element
         if not inner:
-            raise InputError(f"{element}: there is neither a zone nor a cluster in it")
+            raise InputError(f"{element}: expected a zone or a cluster in it")
         if len(inner) > 1:
             raise InputError(
                 f"{inner[1]}: several zones with routes between them are not read: leave one zone"

@@ -83,7 +83,7 @@ def routed_topology(element: XmlElement, cautions: tuple[str, ...]) -> Topology:
         _add_route(zone, route)
     missing = next((pair for pair in permutations(zone.hosts, 2) if pair not in zone.routes), None)
     if missing:
-        raise InputError(f"{element}: there is no <route> from {missing[0]} to {missing[1]}")
+        raise InputError(f"{element}: expected a <route> from {missing[0]} to {missing[1]}")
     longest = max((len(channels) for _, channels in zone.routes.values()), default=0)
     if len(zone.routes) * longest > MAX_STEPS:
         raise InputError(
@@ -110,7 +110,7 @@ def _add_route(zone: _Zone, route: XmlElement) -> None:
     source, target = (route.attributes.get(key, "") for key in ("src", "dst"))
     for end in (source, target):
         if end not in zone.hosts:
-            raise InputError(f"{route}: there is no host {shortened_repr(end)} in its zone")
+            raise InputError(f"{route}: {shortened_repr(end)} must be a host of its zone")
     steps = [child for child in route.children if child.name == "link_ctn"]
     channels = [_channel(zone, step, source == target) for step in steps]
     if not channels:
@@ -134,7 +134,7 @@ def _add_route(zone: _Zone, route: XmlElement) -> None:
 def _channel(zone: _Zone, step: XmlElement, is_loopback: bool) -> Channel:
     link, way = (step.attributes.get(key, "") for key in ("id", "direction"))
     if link not in zone.links:
-        raise InputError(f"{step}: there is no link {shortened_repr(link)} in its zone")
+        raise InputError(f"{step}: {shortened_repr(link)} must be a link of its zone")
     policy = zone.links[link].attributes.get("sharing_policy", SHARED)
     known = (FAT_PIPE,) if is_loopback else (SHARED, *DUPLEX)
     if policy not in known:

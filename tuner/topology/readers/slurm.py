@@ -122,7 +122,7 @@ def _topology(topology_name: str, entries: Iterable[tuple[str, dict[str, str]]])
     switches = {switch.name: switch for switch in _switches(entries)}
     nodes = [name for switch in switches.values() for name in switch.nodes]
     if not nodes:
-        raise InputError("no switch or block names a node")
+        raise InputError("expected a switch or a block that names nodes")
     _connect_switches(switches)
     up = _cables_up(switches)
     links = [
@@ -224,7 +224,7 @@ def _switch(place: str, words: dict[str, str]) -> _Switch:
         for key in ("nodes", "switches")
     )
     if not nodes and not switches and "blockname" not in words:
-        raise InputError(f"switch {shortened_repr(name)} has neither Nodes nor Switches")
+        raise InputError(f"switch {shortened_repr(name)} needs Nodes or Switches")
     return _Switch(name, place, [] if switches and "level" in words else nodes, switches)
 
 

@@ -186,7 +186,7 @@ class ParallelSettings:
 def shape_of(model: Model) -> TransformerShape:
     """Return the shape of a transformer; raise InputError for another model."""
     if model.transformer is None:
-        raise InputError(f"megatron: {model.name} is not a transformer")
+        raise InputError(f"megatron: the model must be a transformer, not {model.name}")
     return model.transformer
 
 

@@ -216,7 +216,7 @@ def _ordered(nodes: dict[int, TraceNode]) -> list[TraceNode]:
     edges = [(other, node.number) for node in nodes.values() for other in node.dependencies]
     for other, number in edges:
         if other not in nodes:
-            raise InputError(f"node {number} depends on node {other}, which is missing")
+            raise InputError(f"node {number} depends on node {other}: expected that, too")
     ordered = dependency_order(nodes, edges)
     if len(ordered) < len(nodes):
         raise InputError("the dependencies of the nodes form a cycle")
@@ -235,7 +235,7 @@ def _step(node: TraceNode, after: tuple[int, ...]) -> RecordedStep:
         stream = HOST if node.numbers.get("is_cpu_op") else COMPUTE
         return RecordedStep(name, stream, node.duration, after=after)
     if node.kind not in (COMM_SEND, COMM_RECV, COMM_COLL):
-        raise InputError(f"node {node.number} is of the unknown type {node.kind}")
+        raise InputError(f"node {node.number}: the type must be 1 to {COMM_COLL}, not {node.kind}")
     nbytes = node.numbers.get("comm_size", node.numbers.get("tensor_size", 0))
     if not 0 <= nbytes <= MAX_NBYTES:
         raise InputError(f"node {node.number}: the size cannot be {shortened_repr(nbytes)}")
@@ -246,7 +246,7 @@ def _step(node: TraceNode, after: tuple[int, ...]) -> RecordedStep:
             group = f"{_PAIRS}{distance}"
         return RecordedStep(name, COMMUNICATION, 0.0, SEND, nbytes, group, after)
     if not 0 <= kind < len(COMM_TYPES):
-        raise InputError(f"node {node.number} has no comm_type of a collective")
+        raise InputError(f"node {node.number}: comm_type must be that of a collective")
     operation = _OPERATIONS[kind]
     if COMM_TYPES[kind] == "BARRIER":
         nbytes = BARRIER_BYTES

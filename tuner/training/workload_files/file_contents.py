@@ -19,7 +19,7 @@ def read_contents(path: Path) -> bytes:
     """
     try:
         if not path.is_file():
-            raise InputError("there is no such file")
+            raise InputError("expected the path of a file")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as reason:

@@ -19,6 +19,7 @@ import csv
 from collections.abc import Iterator, Mapping
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.spelling import unknown_name
 from tuner.importers.text import parse_float, parse_int, require_fields
 from tuner.training.model import FLOPS, SECONDS, Model, ModelLayer, Tensor
 
@@ -50,7 +51,7 @@ def parse_layer_table(lines: list[str], name: str) -> Model:
     unit, factor = UNITS[unit_name]
     rows = list(_rows(lines, columns))
     if not rows:
-        raise InputError("line 1: no layer follows the header")
+        raise InputError("line 1: expected layers below the header")
     batch = _batch(rows)
     seen: dict[str, int] = {}
     layers = []
@@ -73,10 +74,7 @@ def _columns(lines: list[str]) -> list[str]:
     known = _COLUMNS | {f"{way}_{unit}" for way in ("forward", "backward") for unit in UNITS}
     for name in columns:
         if name not in known:
-            raise InputError(
-                f"line 1: there is no column {shortened_repr(name)}; known:"
-                f" {', '.join(sorted(known))}"
-            )
+            raise InputError(f"line 1: {unknown_name('column', name, sorted(known))}")
         if columns.count(name) > 1:
             raise InputError(f"line 1: the column {name} is there twice")
     if ("elements" in columns) == ("bytes" in columns):
@@ -146,7 +144,7 @@ def _check_number(row: Mapping[str, str], first: Mapping[str, str], line: int, a
 
 def _check_new(seen: dict[str, int], name: str, line: int) -> None:
     if not name:
-        raise InputError(f"line {line}: the layer has no name")
+        raise InputError(f"line {line}: give the layer a name")
     if name in seen:
         raise InputError(
             f"line {line}: layer {shortened_repr(name)} is also in line {seen[name]}: give it"

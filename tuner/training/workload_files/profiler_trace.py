@@ -89,7 +89,7 @@ def parse_profiler_trace(data: bytes, name: str) -> RecordedWorkload:
     record = _parse_json(data)
     if not isinstance(record, dict) or not isinstance(record.get("traceEvents"), list):
         check_other_form(data)
-        raise InputError("not a trace of PyTorch's profiler: it has no list traceEvents")
+        raise InputError("expected a trace of PyTorch's profiler, with a list traceEvents")
     if len(record["traceEvents"]) > MAX_EVENTS:
         raise InputError(f"more than {MAX_EVENTS} events: record fewer iterations")
     events = list(_events(record["traceEvents"]))
@@ -201,7 +201,7 @@ def _iteration(events: Sequence[TraceEvent]) -> tuple[float, float]:
         last = max(steps, key=lambda one: one.start)
         return last.start, last.end
     if not events:
-        raise InputError("the trace has no events with a duration")
+        raise InputError("expected events with a duration in the trace")
     return min(one.start for one in events), max(one.end for one in events)
 
 

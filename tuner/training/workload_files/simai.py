@@ -147,7 +147,7 @@ def _degrees(text: str) -> ParallelDegrees:
 def _rows(lines: Sequence[str]) -> list[tuple[int, list[str]]]:
     """Return the lines of operations with their numbers."""
     if len(lines) < 2:
-        raise InputError("line 1: no number of operations follows")
+        raise InputError("line 1: expected the number of operations below")
     count = parse_int(lines[1].strip(), "the number of operations", 2, minimum=1)
     rows = [(line, text.split()) for line, text in enumerate(lines[2:], 3) if text.strip()]
     if len(rows) > MAX_OPERATIONS:
@@ -172,7 +172,7 @@ def _add(done: StepList, row: list[str], at: int, phase: str, group: str, line: 
         return
     if kind not in KINDS_OF_CALLS or suffix not in ("", "EP", "DP_EP"):
         raise InputError(
-            f"line {line}: there is no collective {shortened_repr(row[at + 1])}; known: NONE and"
+            f"line {line}: unknown collective {shortened_repr(row[at + 1])}; known: NONE and"
             f" {', '.join(KINDS_OF_CALLS)}, with _EP or _DP_EP"
         )
     nbytes = parse_int(row[at + 2], "the number of bytes", line)

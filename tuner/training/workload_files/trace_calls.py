@@ -21,6 +21,7 @@ from math import prod
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.spelling import unknown_name
 from tuner.core.collective import Collective, Held, plain_name
 from tuner.training.recorded import BARRIER, BARRIER_BYTES, WORLD, operation_of
 
@@ -185,5 +186,5 @@ def _type_bytes(name: str) -> int:
     """Return the bytes of an element; raise InputError for an unknown type."""
     plain = name.lower().removeprefix("c10::").removeprefix("torch.").partition("_")[0]
     if plain not in _BYTES_OF_TYPE:
-        raise InputError(f"there is no type of elements {shortened_repr(name)} that is known")
+        raise InputError(unknown_name("type of elements", name, _BYTES_OF_TYPE))
     return _BYTES_OF_TYPE[plain]

@@ -376,7 +376,7 @@ def test_images_and_unknown_orders_are_refused() -> None:
     model = build_model("resnet50")
     ones = np.ones(len(model.layers))
     job = TrainingJob(model, ones, ones, 0.0, cast(CallTimes, SameTimes(4)))
-    with pytest.raises(InputError, match="resnet50 is not a transformer"):
+    with pytest.raises(InputError, match="must be a transformer, not resnet50"):
         ModelParallel(tensor=2).add_iteration(job, Timeline(), [None] * len(model.layers))
 
 

@@ -86,5 +86,5 @@ def test_names_of_layers_and_tensors_are_unique(name: str) -> None:
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"there is no model 'resnet5' .*; known: .*resnet50"):
+    with pytest.raises(InputError, match=r"unknown model 'resnet5' .*: choose one of .*resnet50"):
         build_model("resnet5")

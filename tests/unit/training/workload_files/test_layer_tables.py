@@ -48,17 +48,17 @@ def test_operations_bytes_and_a_batch() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (HEAD, "line 1: no layer follows the header"),
+        (HEAD, "line 1: expected layers below the header"),
         (HEAD + "a,-1,2,3,\n", "line 2: forward_ms cannot be '-1'"),
         (HEAD + "a,nan,2,3,\n", "line 2: forward_ms cannot be 'nan'"),
         (HEAD + "a,1,,3,\n", "line 2: backward_ms cannot be ''"),
         (HEAD + "a,1,2,3,\nb,1,2,3,\na,1,2,3,\n", "line 4: layer 'a' is also in line 2"),
-        (HEAD + ",1,2,3,\n", "line 2: the layer has no name"),
+        (HEAD + ",1,2,3,\n", "line 2: give the layer a name"),
         (HEAD + "a,1,2\n", "line 2: 3 fields where the header names 5"),
         (HEAD + "a,1,2,3+0,\n", "line 2: elements cannot be '0'"),
         ("name,forward_ms,elements\na,1,2\n", "forward_ms and backward_ms, or .* are missing"),
         ("name,forward_ms,backward_ms\na,1,2\n", "one column has the sizes of tensors"),
-        ("name,speed\na,1\n", "there is no column 'speed'; known: activations,"),
+        ("name,speed\na,1\n", "unknown column 'speed': choose one of activations,"),
         ("name,forward_ms,backward_ms,bytes\na,1,2,6\n", "line 2: bytes cannot be 6"),
         (
             "layer,name,forward_ms,backward_ms,elements\n1,a,1,2,3\n3,c,1,2,3\n",
@@ -66,7 +66,7 @@ def test_operations_bytes_and_a_batch() -> None:
         ),
         ("name,forward_ms,backward_ms,elements,batch\na,1,2,3,8\nb,1,2,3,9\n", "line 3: batch"),
         (HEAD + 'a,"1,2,3,\n', "line 2: not a row of CSV"),
-        (HEAD + "a,0,0,3,\n", "no layer has any work"),
+        (HEAD + "a,0,0,3,\n", "needs a layer with work"),
         ("what is this\n", "none of the known formats"),
     ],
 )
@@ -79,7 +79,7 @@ def test_files_are_named_in_errors(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("\n\n")
     with pytest.raises(InputError, match=r"empty\.csv: the file is empty"):
         load_workload(tmp_path / "empty.csv")
-    with pytest.raises(InputError, match=r"none\.csv: there is no such file"):
+    with pytest.raises(InputError, match=r"none\.csv: expected the path of a file"):
         load_workload(tmp_path / "none.csv")
     (tmp_path / "own.csv").write_text(HEAD + "a,1,2,3,4\n")
     found = load_workload(tmp_path / "own.csv")
