@@ -159,7 +159,11 @@ def with_choice(library: str, **choice: Any) -> dict[str, Any]:
         ),
         ("mpich 5.0.2", {"algorithm": "chain"}, "MPICH has no bcast algorithm 'chain'"),
         ("openmpi 99", {"params": {"radix": 3}}, "takes no parameter 'radix'"),
-        ("craympi 9", {"algorithm": "shout", "runner": "schedule"}, "no bcast algorithm 'shout'"),
+        (
+            "craympi 9",
+            {"algorithm": "shout", "runner": "schedule"},
+            "unknown bcast algorithm 'shout'",
+        ),
     ],
 )
 def test_a_rule_with_an_algorithm_that_there_is_not_is_refused(
