@@ -187,6 +187,26 @@ def csv_text(points: Sequence[ExplainedIteration]) -> str:
 
 def print_tuned(workload: Workload, found: TunedTraining, lines: Iterable[str]) -> None:
     """Print predictions before and after the search, and the settings that were found."""
+    _print_gain(workload, found)
+    print_text(
+        f"An iteration becomes {found.speedup:.3f} times as fast;"
+        f" {found.tried} combinations of settings and algorithms were predicted.\n"
+    )
+    _print_calls("calls after tuning", found.after.calls)
+    if found.workload.policy is not workload.policy:
+        print_text(
+            "The algorithms are the fastest known: a tuning table makes the library use them"
+            " (`tuner training run --profile`, then `tuner tune --profile`).\n"
+        )
+    commands = list(lines)
+    if commands:
+        print_text("settings as the framework takes them:")
+        for line in commands:
+            print_text(f"  {line}")
+
+
+def _print_gain(workload: Workload, found: TunedTraining) -> None:
+    """Print the predictions with the given settings and with those that were found."""
     unit, per_sample = counted_unit(workload)
     columns = ("", "iteration", "exposed", f"{unit}/s", "efficiency", "calls", "settings")
     rows = [
@@ -212,21 +232,6 @@ def print_tuned(workload: Workload, found: TunedTraining, lines: Iterable[str]) 
         droppable=("calls",),
         wrappable=("settings",),
     )
-    print_text(
-        f"An iteration becomes {found.speedup:.3f} times as fast;"
-        f" {found.tried} combinations of settings and algorithms were predicted.\n"
-    )
-    _print_calls("calls after tuning", found.after.calls)
-    if found.workload.policy is not workload.policy:
-        print_text(
-            "The algorithms are the fastest known: a tuning table makes the library use them"
-            " (`tuner training run --profile`, then `tuner tune --profile`).\n"
-        )
-    commands = list(lines)
-    if commands:
-        print_text("settings as the framework takes them:")
-        for line in commands:
-            print_text(f"  {line}")
 
 
 def _given(workload: Workload, found: TunedTraining) -> dict[str, Any]:
