@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.base.errors import InputError
@@ -12,6 +12,7 @@ from tuner.core.collective import Collective
 from tuner.machines.gpus import GpuSpec
 from tuner.machines.model_accuracy import (
     PREDICTION_MODELS,
+    SIMULATION,
     Calls,
     ModelAccuracy,
     accuracy_sentence,
@@ -136,17 +137,22 @@ class Machine:
     spec: MachineSpec | None = None
     record: Mapping[str, Any] | None = field(default=None, compare=False)
 
-    def accuracy_sentence(
-        self, models: Collection[str], calls: Calls = (), *, changed: bool = False
-    ) -> str:
-        """Return a sentence on how far predictions of some `PREDICTION_MODELS` were off on it.
+    def accuracy_sentence(self, predicted: Mapping[str, Calls], *, changed: bool = False) -> str:
+        """Return a sentence on how far predictions were off on it.
 
-        calls       what was predicted; none: any calls
+        predicted   calls by the model that predicted their times; none of a model: any calls
         changed     the times are of machines that differ from it in costs
         """
         known = self.spec.accuracy if self.spec else {}
         name = f"{self.name} as it is," if changed else self.name
-        return accuracy_sentence(name, known, models, calls)
+        return accuracy_sentence(name, known, predicted)
+
+    def with_calibration(self, calibration: Calibration) -> Machine:
+        """Return the machine with costs of messages with which no simulation was compared."""
+        if self.spec is None:
+            return replace(self, calibration=calibration)
+        known = {name: one for name, one in self.spec.accuracy.items() if name != SIMULATION}
+        return replace(self, calibration=calibration, spec=replace(self.spec, accuracy=known))
 
     def median_errors(self, collective: Collective) -> dict[str, float]:
         """Return the median error, a fraction, of each model compared for a collective."""

@@ -140,15 +140,18 @@ def entry_of(model: str, collective: Collective) -> str:
 
 
 def accuracy_sentence(
-    name: str, accuracy: Mapping[str, ModelAccuracy], models: Collection[str], calls: Calls = ()
+    name: str, accuracy: Mapping[str, ModelAccuracy], predicted: Mapping[str, Calls]
 ) -> str:
-    """Return how far the models that predicted times of calls were off on the machine `name`."""
+    """Return how far the models that predicted times of calls were off on the machine `name`.
+
+    predicted   the calls that each of `PREDICTION_MODELS` predicted; none: any calls
+    """
     known = [
         f"{MODEL_NAMES[entry]} were"
         f" {accuracy[entry].of_calls(own) if entry in accuracy else NOT_COMPARED}"
         for model in PREDICTION_MODELS
-        if model in models
-        for entry, own in _entries(model, calls)
+        if model in predicted
+        for entry, own in _entries(model, predicted[model])
     ]
     return f"Accuracy: on {name} {'; '.join(known)}."
 

@@ -218,7 +218,7 @@ def _compare_with(one: Overview, machine: Machine, max_ranks: float) -> TimeComp
         calls = [call for series, sizes in few for call in _predicted(series, sizes, machine)]
     except InputError as reason:
         return TimeComparison(title, columns, (), f"not compared: {reason}")
-    note = assumed_costs_warning(machine) or machine.accuracy_sentence({SIMULATION})
+    note = assumed_costs_warning(machine) or machine.accuracy_sentence({SIMULATION: ()})
     if len(few) < len(asked):
         note = f"{len(few)} of {len(asked)} collectives and numbers of ranks are predicted. {note}"
     return TimeComparison(title, columns, calls, note if calls else NOTHING_PREDICTED)

@@ -17,6 +17,7 @@ from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING
 from tuner.core.table import AlgorithmChoice
+from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.prediction.block_counts import expert_counts
 from tuner.prediction.call_predictor import CallPredictor
 from tuner.prediction.nccl_times import NcclTimes, nccl_times
@@ -38,6 +39,11 @@ class TimedAlgorithm(NamedTuple):
     algorithm: str
     seconds: float
     choice: AlgorithmChoice | None = None
+
+    @property
+    def predicted_by(self) -> str:
+        """What predicts the time: NCCL or SIMULATION."""
+        return SIMULATION if self.choice else NCCL
 
 
 class AlgorithmPolicy(Protocol):

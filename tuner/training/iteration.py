@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tuner.base.errors import InputError
+from tuner.core.collective import Collective
+from tuner.machines.model_accuracy import SizedCall
 from tuner.training.call_times import CallTimes
 from tuner.training.compute import divide_over_layers
 from tuner.training.groups import Call
@@ -28,14 +30,16 @@ HOST_COPY_RATE = 8e9  # bytes per second of a core that copies host memory
 class PredictedCall:
     """A call of an iteration: how often it is made, what runs it, and its seconds.
 
-    nodes       number of nodes of one of its groups
-    ppn         largest number of ranks of this group on a node
+    predicted_by    what predicts the seconds: NCCL or SIMULATION
+    nodes           number of nodes of one of its groups
+    ppn             largest number of ranks of this group on a node
     """
 
     call: Call
     count: int
     algorithm: str
     seconds: float
+    predicted_by: str
     nodes: int = 1
     ppn: int = 1
 
@@ -171,5 +175,15 @@ def _calls(times: CallTimes, operations: Sequence[Operation]) -> Iterator[Predic
             made[one.call] += one.count
     for call in sorted(made, key=lambda call: (call.operation, -call.nbytes)):
         timed = times.timed(call)
-        nodes, ppn = times.shape(call.group)
-        yield PredictedCall(call, made[call], timed.algorithm, timed.seconds, nodes, ppn)
+        done = made[call], timed.algorithm, timed.seconds, timed.predicted_by
+        yield PredictedCall(call, *done, *times.shape(call.group))
+
+
+def calls_by_model(iterations: Iterable[PredictedIteration]) -> dict[str, list[SizedCall]]:
+    """Return the collective calls of iterations by what predicts their times."""
+    found = defaultdict[str, list[SizedCall]](list)
+    for one in (call for iteration in iterations for call in iteration.calls):
+        if one.seconds and one.call.own_algorithm is None:
+            sized = SizedCall(Collective(one.call.operation), one.nodes, one.call.nbytes)
+            found[one.predicted_by].append(sized)
+    return found

@@ -21,9 +21,9 @@ from tuner.base.errors import InputError, LimitExceededError, ScheduleError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.machines.loader import load_preset, machine_warnings
-from tuner.machines.model_accuracy import NCCL, SIMULATION
+from tuner.machines.model_accuracy import SIMULATION
 from tuner.training.call_times import AlgorithmPolicy
-from tuner.training.iteration import PredictedIteration, predict_iteration
+from tuner.training.iteration import PredictedIteration, calls_by_model, predict_iteration
 from tuner.training.memory_need import activation_warning, require_memory
 from tuner.training.perfetto_trace import trace_text
 from tuner.training.policies import FastestKnown, NcclChoice
@@ -85,12 +85,12 @@ class LiveTraining:
         )
 
     def outline(self) -> Line:
-        """Return what is known before anything is predicted; raise InputError without memory."""
+        """Return what the lines are about; raise InputError where the first cannot be predicted."""
         workload = self.workload
-        require_memory(workload, self.detail)
+        predicted = calls_by_model([self._detailed])
+        predicted.setdefault(SIMULATION, [])  # of variants
         unit, per_sample = counted_unit(workload)
         nodes = -(-self.detail // workload.ppn)
-        models = {NCCL, SIMULATION} if gpus_per_node(workload.machine.topology) else {SIMULATION}
         changed = len(self.sweep.axes) > 1
         return {
             "kind": "outline",
@@ -109,7 +109,7 @@ class LiveTraining:
             "setting": self._main_setting,
             "limits": dict(LIMIT_NAMES),
             "cautions": [text for text in self._cautions() if text],
-            "accuracy": workload.machine.accuracy_sentence(models, changed=changed),
+            "accuracy": workload.machine.accuracy_sentence(predicted, changed=changed),
         }
 
     @cached_property

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tuner.base.units import plural
-from tuner.training.iteration import PredictedIteration, predict_iteration, predict_recorded
+from tuner.training.iteration import (
+    PredictedIteration,
+    calls_by_model,
+    predict_iteration,
+    predict_recorded,
+)
 from tuner.training.memory_need import require_memory
 from tuner.training.published import PublishedResult
 from tuner.training.recorded_training import RecordedTraining
@@ -89,6 +94,12 @@ def published_at(training: Training, ranks: int) -> PublishedResult | None:
     return next((one for one in training.published if one.ranks == ranks), None)
 
 
+def scaling_accuracy(training: Training, points: Iterable[ExplainedIteration]) -> str:
+    """Return how far predictions of the calls were off on the machine; "" without any calls."""
+    predicted = calls_by_model(one.found for one in points)
+    return training.machine.accuracy_sentence(predicted) if predicted else ""
+
+
 def scaling_record(training: Training, points: tuple[ExplainedIteration, ...]) -> dict[str, Any]:
     """Return predictions as JSON has them, in seconds, bytes and samples per second."""
     unit, per_sample = counted_unit(training)
@@ -99,6 +110,7 @@ def scaling_record(training: Training, points: tuple[ExplainedIteration, ...]) -
         "unit": unit,
         "per_sample": per_sample,
         "points": [point_record(training, one) for one in points],
+        "accuracy": scaling_accuracy(training, points),
     }
 
 

@@ -261,7 +261,7 @@ def _machine(settings: PlacedSettings, directory: Path) -> Machine:
     )
     if settings.calibration is None:
         return machine
-    return replace(machine, calibration=read_calibration(directory / settings.calibration))
+    return machine.with_calibration(read_calibration(directory / settings.calibration))
 
 
 def _model(entry: Any, directory: Path) -> Model:

@@ -122,7 +122,9 @@ class LiveStudy:
             "notes": [nccl_note({(name, nodes) for name in of_nccl}, simulates=simulates)]
             if of_nccl
             else [],
-            "accuracy": study.machine.accuracy_sentence(models, calls, changed=changed),
+            "accuracy": study.machine.accuracy_sentence(
+                dict.fromkeys(models, calls), changed=changed
+            ),
             "median_errors": study.machine.median_errors(study.collectives[0]),
         }
 

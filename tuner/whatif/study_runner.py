@@ -142,7 +142,7 @@ def _accuracy_on(machine: Machine, study: Study, points: Sequence[StudyPoint]) -
         for point in own
     }
     changed = not OTHER_MACHINES.isdisjoint(study.axes)
-    return machine.accuracy_sentence(models, calls, changed=changed)
+    return machine.accuracy_sentence(dict.fromkeys(models, calls), changed=changed)
 
 
 def _machine_values(study: Study, points: Sequence[StudyPoint]) -> Iterator[MachineValue]:

@@ -48,6 +48,7 @@ def test_run_prints_what_a_user_asks(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "via schedule" not in text
     assert "One rank alone: 500 images/s (given: the workload)" in text
     assert "Published for 8 ranks: a poster" in text
+    assert "Accuracy: on flat simulated times were not compared" in " ".join(text.split())
 
 
 def test_run_writes_json_csv_and_a_trace(
@@ -58,6 +59,9 @@ def test_run_writes_json_csv_and_a_trace(
     assert main(["training", "run", written(tmp_path), *outputs]) == 0
     record = json.loads(capsys.readouterr().out)
     assert [point["ranks"] for point in record["points"]] == [1, 4, 8]
+    assert record["accuracy"] == (
+        "Accuracy: on flat simulated times were not compared with measured collectives."
+    )
     assert record["points"][2]["limits"]["computation"] > 1.0
     assert record["points"][2]["calls"][0]["nbytes"] > 0
     rows = list(csv.DictReader(table.open()))

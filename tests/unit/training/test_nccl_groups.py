@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tuner.base.errors import InputError
+from tuner.machines import preset, preset_spec
 from tuner.machines.loader import load_machine
+from tuner.machines.model_accuracy import SIMULATION
 from tuner.prediction.block_counts import Routing
 from tuner.topology import NVLINK, Placement
 from tuner.training.call_times import CallTimes
 from tuner.training.groups import Call, Group
 from tuner.training.iteration import predict_iteration
 from tuner.training.policies import FastestKnown, NcclChoice
+from tuner.training.scaling import predict_scaling, scaling_accuracy
 from tuner.training.training_limits import COMMUNICATION, COMPUTATION, training_limits
-from tuner.training.workload import workload_from_record
+from tuner.training.workload import Workload, workload_from_record
 from tuner.whatif.axes import apply_axes
 from tuner.whatif.machine_resources import LATENCY
 
@@ -26,6 +30,54 @@ def times_on(preset: str, nodes: int) -> CallTimes:
     machine = apply_axes(load_machine(f"preset:{preset}", Path()), {"nodes": nodes})
     placement = Placement.block(machine.topology, 8, 8 * nodes)
     return CallTimes(placement, machine.calibration, "cuda", NcclChoice())
+
+
+def experts(framework: dict[str, Any], **changed: Any) -> Workload:
+    """Return a workload of eight experts on one node of H100, with some keys changed."""
+    record = {
+        "name": "experts on one node",
+        "model": {"kind": "mixtral", "layers": 2, "width": 1024, "heads": 16, "sequence": 1024}
+        | {"vocabulary": 32000, "experts": 8, "active_experts": 2},
+        "batch": 4,
+        "rate": 500,
+        "precision": "amp",
+        "framework": framework,
+        "topology": "preset:dgx-h100",
+        "ranks": [8],
+    }
+    return workload_from_record({**record, **changed}, Path())
+
+
+def accuracy(asked: Workload) -> str:
+    """Return the accuracy that the report of a prediction states."""
+    return scaling_accuracy(asked, predict_scaling(asked, explains_limits=False))
+
+
+def test_a_report_tells_the_errors_of_all_to_alls_that_the_machine_records() -> None:
+    told = accuracy(experts({"name": "megatron", "expert": 8}))
+    known = preset_spec("dgx-h100").accuracy["nccl_alltoall"]
+    assert "; times of NCCL's all-to-all were off by" in told
+    assert told.endswith(f"against {known.results} measured results ({known.source}).")
+    assert "simulated" not in told
+
+
+def test_a_report_tells_no_errors_of_nccl_for_calls_that_are_simulated() -> None:
+    """Expert groups of one GPU on each node share its ports, so that NCCL's model does not hold."""
+    groups = {"name": "megatron", "tensor": 8, "expert": 2}
+    told = accuracy(experts(groups, ranks=[16]))
+    assert "times of NCCL's all-to-all" not in told
+    assert "simulated times were not compared" in told
+
+
+def test_a_report_of_one_rank_tells_no_accuracy() -> None:
+    assert accuracy(experts({"name": "ddp"}, ranks=[1])) == ""
+
+
+def test_simulations_with_measured_costs_have_not_the_errors_of_the_machine_s_own() -> None:
+    machine = preset("summit", 2)
+    assert "simulated times were off by" in machine.accuracy_sentence({SIMULATION: ()})
+    measured = machine.with_calibration(machine.calibration)
+    assert "simulated times were not compared" in measured.accuracy_sentence({SIMULATION: ()})
 
 
 def test_tokens_take_as_long_as_the_rank_with_the_most_wanted_experts() -> None:
@@ -41,18 +93,7 @@ def test_tokens_take_as_long_as_the_rank_with_the_most_wanted_experts() -> None:
 
 def test_a_faster_part_that_unevenly_wanted_experts_do_not_use_is_no_limit() -> None:
     """Twice the rate of NVLink alone helps on one node, at most as much as twice that of all."""
-    record = {
-        "name": "experts on one node",
-        "model": {"kind": "mixtral", "layers": 2, "width": 1024, "heads": 16, "sequence": 1024}
-        | {"vocabulary": 32000, "experts": 8, "active_experts": 2},
-        "batch": 4,
-        "rate": 500,
-        "precision": "amp",
-        "framework": {"name": "megatron", "expert": 8, "routing_exponent": 1.2},
-        "topology": "preset:dgx-h100",
-        "ranks": [8],
-    }
-    asked = workload_from_record(record, Path())
+    asked = experts({"name": "megatron", "expert": 8, "routing_exponent": 1.2})
     times = asked.call_times(8)
     limits = training_limits(asked, predict_iteration(asked, 8, times), times)
     assert {COMPUTATION, COMMUNICATION, LATENCY, NVLINK} == set(limits)

@@ -402,24 +402,24 @@ def test_an_all_to_all_of_nccl_has_an_accuracy_of_its_own() -> None:
     own = {**BY_SIZE, "by_size": apart, "results": 7, "collectives": ["alltoall"]}
     known = parse_accuracy({"nccl": {**BY_SIZE, "by_size": sizes}, "nccl_alltoall": own})
     asked = [SizedCall(one, 1, 8) for one in (Collective.ALLREDUCE, Collective.ALLTOALL)]
-    both = accuracy_sentence("x", known, {NCCL}, asked)
+    both = accuracy_sentence("x", known, {NCCL: asked})
     assert "times of NCCL were off by 5.0% to 16MiB" in both
     assert "; times of NCCL's all-to-all were off by 20.0% to 16MiB" in both
-    alone = accuracy_sentence("x", known, {NCCL}, asked[1:])
+    alone = accuracy_sentence("x", known, {NCCL: asked[1:]})
     assert alone.startswith("Accuracy: on x times of NCCL's all-to-all were off by 20.0%")
-    assert "all-to-all" not in accuracy_sentence("x", known, {NCCL}, asked[:1])
+    assert "all-to-all" not in accuracy_sentence("x", known, {NCCL: asked[:1]})
 
 
 def test_errors_of_other_collectives_are_not_told_of_an_all_to_all_of_nccl() -> None:
     known = parse_accuracy({"nccl": BY_SIZE})
     asked = [SizedCall(one, 1, 8) for one in (Collective.ALLTOALL, Collective.ALLTOALLV)]
-    told = accuracy_sentence("x", known, {NCCL}, asked)
+    told = accuracy_sentence("x", known, {NCCL: asked})
     assert told == (
         "Accuracy: on x times of NCCL's all-to-all were not compared with measured collectives."
     )
     own = {**BY_SIZE, "by_size": {"1MiB": [0.2, 0.3]}, "collectives": ["alltoall"]}
     uneven = accuracy_sentence(
-        "x", {**known, **parse_accuracy({"nccl_alltoall": own})}, {NCCL}, asked[1:]
+        "x", {**known, **parse_accuracy({"nccl_alltoall": own})}, {NCCL: asked[1:]}
     )
     assert "all-to-all were not compared with measured collectives for alltoallv; the" in uneven
 
@@ -434,6 +434,6 @@ def test_a_median_error_is_that_of_the_collective() -> None:
 
 
 def test_a_changed_preset_is_another_machine() -> None:
-    assert "off by" in preset("dgx-h100", 1).accuracy_sentence({"nccl"})
+    assert "off by" in preset("dgx-h100", 1).accuracy_sentence({"nccl": ()})
     other = machine_from_yaml({"preset": "dgx-h100", "gpu": "B200"})
-    assert "not compared" in other.accuracy_sentence({"nccl"})
+    assert "not compared" in other.accuracy_sentence({"nccl": ()})

@@ -246,7 +246,7 @@ def run_estimate(options: argparse.Namespace) -> None:
         if is_current:
             nodes = predictor.system.nodes
             calls = [SizedCall(collective, nodes, nbytes) for nbytes in options.sizes]
-            print_text(machine.accuracy_sentence({NCCL}, calls))
+            print_text(machine.accuracy_sentence({NCCL: calls}))
 
     print_result(options.json, records, show)
 

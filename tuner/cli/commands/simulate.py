@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -254,10 +255,11 @@ def _predict_all(asked: AskedCalls, gantt: Path | None, *, explained: bool) -> l
 
 def _accuracy(asked: AskedCalls, records: Sequence[Mapping[str, Any]]) -> str:
     """Return how far what predicted these times was off on the machine."""
-    models = {record["predicted_by"] for record in records}
-    nodes = asked.predictor.placement.shape[0]
-    calls = [SizedCall(asked.collective, nodes, record["nbytes"]) for record in records]
-    return asked.machine.accuracy_sentence(models, calls)
+    nodes, predicted = asked.predictor.placement.shape[0], defaultdict[str, list[SizedCall]](list)
+    for record in records:
+        call = SizedCall(asked.collective, nodes, record["nbytes"])
+        predicted[record["predicted_by"]].append(call)
+    return asked.machine.accuracy_sentence(predicted)
 
 
 def _require_known_algorithms(collective: Collective, names: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from tuner.base.units import format_size, format_time, humanize, plural
 from tuner.cli.terminal.output import csv_lines, print_table, print_text
 from tuner.training.iteration import PredictedCall, PredictedIteration
-from tuner.training.scaling import ExplainedIteration, counted_unit, published_at
+from tuner.training.scaling import ExplainedIteration, counted_unit, published_at, scaling_accuracy
 from tuner.training.search import TunedTraining, describe_settings
 from tuner.training.timeline import CALL, PHASES, WAIT
 from tuner.training.training_limits import LIMIT_NAMES
@@ -43,6 +43,8 @@ def print_scaling(workload: Training, points: Sequence[ExplainedIteration]) -> N
     _print_calls(f"calls of an iteration on {plural(last.ranks, 'rank')}", last.calls)
     if isinstance(workload, Workload):
         print_text(_about_rate(workload))
+    if accuracy := scaling_accuracy(workload, points):
+        print_text(accuracy)
     for one in workload.published:
         print_text(f"Published for {plural(one.ranks, 'rank')}: {one.source or 'no source given'}")
 
