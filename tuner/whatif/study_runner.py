@@ -134,15 +134,13 @@ def _accuracy_on(machine: Machine, study: Study, points: Sequence[StudyPoint]) -
         for point in points
         if point.axis_values.get(MACHINE_AXIS, machine.name) == machine.name
     ]
-    models = {one.predicted_by for point in own for one in point.candidates}
-    calls = {
-        SizedCall(
-            point.collective, int(study.with_shape(point.axis_values)["nodes"]), point.nbytes
-        ): None
-        for point in own
-    }
+    predicted = defaultdict[str, dict[SizedCall, None]](dict)
+    for point in own:
+        nodes = int(study.with_shape(point.axis_values)["nodes"])
+        for one in point.candidates:
+            predicted[one.predicted_by][SizedCall(point.collective, nodes, point.nbytes)] = None
     changed = not OTHER_MACHINES.isdisjoint(study.axes)
-    return machine.accuracy_sentence(dict.fromkeys(models, calls), changed=changed)
+    return machine.accuracy_sentence(predicted, changed=changed)
 
 
 def _machine_values(study: Study, points: Sequence[StudyPoint]) -> Iterator[MachineValue]:
