@@ -15,12 +15,14 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, calibration_record
 from tuner.core.collective import Collective
-from tuner.machines import PRESETS, Machine, preset, with_fabric
+from tuner.machines import PRESETS, Machine, preset, preset_spec, with_fabric
+from tuner.machines.machine_spec import build_machine
 from tuner.machines.model_accuracy import NCCL, SizedCall, accuracy_sentence, parse_accuracy
 from tuner.machines.yaml_machines import machine_from_yaml
 from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, nccl_system_of
 from tuner.mpi_libraries.nccl.fabric import FabricBound
 from tuner.topology import Placement
+from tuner.topology.readers.fabrics import FatTree
 from tuner.whatif import study_tasks
 from tuner.whatif.axes import AXES
 from tuner.whatif.checked_study import study_record
@@ -271,6 +273,19 @@ def test_flows_in_a_torus_share_the_links_of_their_routes(nodes: int, taper: int
     whole = 8 * 42.6e9 / taper * p / (2 * (p - 1))
     found = bound.bandwidth(Collective.ALLREDUCE, AlgoProto("ring", "Simple"))
     assert found == pytest.approx(whole)
+
+
+def test_flows_of_a_ring_share_the_links_of_their_part_of_a_fat_tree() -> None:
+    """Eight flows leave each half of eight nodes, whose 16 links upwards are as wide as four NICs.
+
+    A leaf of two nodes, of which eight flows leave too, has 16 whole links.
+    """
+    spec = preset_spec("dgx-h100")
+    tree = FatTree(spec.fabric.node_cable, (16, 2), (16.0, 0.25))
+    topology = build_machine(replace(spec, fabric=tree), 8).topology
+    bound = FabricBound(Placement.block(topology, 8))
+    found = bound.bandwidth(Collective.ALLREDUCE, AlgoProto("ring", "Simple"))
+    assert found == pytest.approx(8 * 42.6e9 / 2 * 64 / (2 * 63))
 
 
 def test_prices_tell_the_best_value() -> None:

@@ -5,8 +5,9 @@ one, its trees along the edges of two binary trees in both directions, over ever
 all-to-all each node sends to every other one; a GPU hands what goes there to the GPU of its node
 whose NIC is on the rail of the receiver (PXN). Where routes are fixed, as in a torus, flows share
 the links that their routes have in common. Elsewhere those that leave or enter the nodes of a
-switch share all its links to other switches, over which adaptive routing is taken to spread them
-evenly, in a dragonfly also by detours. Those of an all-to-all share the links between groups, too.
+switch, or of a group of switches such as one of a dragonfly or a part of a fat tree of more than
+two levels, share all its links to others, over which adaptive routing is taken to spread them
+evenly, in a dragonfly also by detours.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tuner.topology import CUDA, Placement, Topology
 if TYPE_CHECKING:
     from tuner.topology.graph import RouteGraph
 
+MAX_ROUTES = 1 << 16  # held in memory at once
 WIRE_BYTES = {SIMPLE: 1.0, LL: 2.0, LL128: 128 / 120}  # bytes sent for one of the buffer
 
 
@@ -77,27 +79,24 @@ class FabricBound:
         """Return the bytes per second of the slowest flow between two nodes."""
         topology, places = self._placement.topology, self._placement.rank_devices(CUDA)
         src, dst = (places.nic[ranks] for ranks in self._flows(rings))
-        sharing = _flows_over_routes if topology.routing == "first" else _flows_of_switches
-        shared, capacity = sharing(topology, src, dst)
-        used = (shared > 0) & (capacity > 0.0)  # other nodes hang on no switch
-        return float((capacity[used] / shared[used]).min(initial=math.inf))
+        return _slowest(topology, src, dst, np.ones(len(src)))
 
     def _slowest_exchange(self) -> float:
         """Return the bytes of the buffer per second that the links let through in an all-to-all.
 
-        Rails whose NICs hang on the same switches use the same links.
+        Nodes on one switch, and rails on the same switches, use the same links.
         """
         topology, places = self._placement.topology, self._placement.rank_devices(CUDA)
-        sharing = _pairs_over_routes if topology.routing == "first" else _pairs_of_switches
-        nics = places.nic[self._ranks[:, self._rails].T]
-        _, first, alike = np.unique(
-            _switches(topology)[nics], axis=0, return_index=True, return_counts=True
-        )
-        rails = [sharing(topology, nics[rail]) for rail in first]
-        pairs, capacity = alike @ np.array([pairs for pairs, _ in rails]), rails[0][1]
-        used = (pairs > 0) & (capacity > 0.0)  # other nodes hang on no switch
+        switch, nics = _switches(topology), places.nic[self._ranks[:, self._rails].T]
+        _, first, alike = np.unique(switch[nics], axis=0, return_index=True, return_counts=True)
+        flows = []
+        for rail, rails in zip(nics[first], alike, strict=True):
+            _, one, nodes = np.unique(switch[rail], return_index=True, return_counts=True)
+            dst, src = (side.ravel() for side in np.meshgrid(rail[one], rail[one], indexing="ij"))
+            flows.append((src, dst, rails * np.outer(nodes, nodes).ravel()))
+        src, dst, pairs = (np.concatenate(side) for side in zip(*flows, strict=True))
         of_pair = self._ppn / (self._nodes * len(self._rails))  # ppn^2 of all p blocks, by rail
-        return float((capacity[used] / (pairs[used] * of_pair)).min(initial=math.inf))
+        return _slowest(topology, src, dst, of_pair * pairs)
 
     def _flows(self, rings: bool) -> tuple[IntArray, IntArray]:
         """Return senders and receivers of the flows between nodes, which run at the same time."""
@@ -114,63 +113,52 @@ class FabricBound:
         return src, dst
 
 
-def _flows_over_routes(
-    topology: Topology, src: IntArray, dst: IntArray
-) -> tuple[IntArray, FloatArray]:
-    """Return the flows over each link of the network, and its bytes per second between switches.
+def _slowest(topology: Topology, src: IntArray, dst: IntArray, weight: FloatArray) -> float:
+    """Return the bytes per second of a flow of weight 1, infinite where no links are shared.
 
     src, dst    network ports, shape (flows,)
+    weight      bytes of each flow for one of such a flow, shape (flows,)
+    """
+    capacity = _capacity_between_switches(topology)
+    sharing = _over_routes if topology.routing == "first" else _over_switches
+    shared, rates = sharing(topology, capacity, src, dst, weight)
+    used = (shared > 0.0) & (rates > 0.0)  # other nodes hang on no switch
+    return float((rates[used] / shared[used]).min(initial=math.inf))
+
+
+def _over_routes(
+    topology: Topology, capacity: FloatArray, src: IntArray, dst: IntArray, weight: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the weight of flows over each link, and its bytes per second; see `_slowest`.
 
     Both have shape (links of the network,).
     """
-    links = topology.graph.routes(src, dst)
-    capacity = _capacity_between_switches(topology)
-    return np.bincount(links[links >= 0], minlength=len(capacity)), capacity
+    shared = np.zeros(len(capacity))
+    for begin in range(0, len(src), MAX_ROUTES):
+        some = slice(begin, begin + MAX_ROUTES)
+        links = topology.graph.routes(src[some], dst[some])
+        weights = np.broadcast_to(weight[some, None], links.shape)
+        shared += np.bincount(links[links >= 0], weights[links >= 0], len(capacity))
+    return shared, capacity
 
 
-def _flows_of_switches(
-    topology: Topology, src: IntArray, dst: IntArray
-) -> tuple[IntArray, FloatArray]:
-    """Return the flows out of and into each switch, and the bytes per second of its links.
+def _over_switches(
+    topology: Topology, capacity: FloatArray, src: IntArray, dst: IntArray, weight: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return what leaves and enters each set of switches, and the bytes per second of its links.
 
-    Both have shape (2 x vertices of the network,); see `_flows_over_routes`.
+    Both have shape (divisions of `_divisions` x 2 x vertices of the network,); see `_slowest`.
     """
-    source, target, number = topology.graph.source, topology.graph.target, topology.graph.n_vertices
-    switch = _switches(topology)
-    ends = np.stack([switch[src], switch[dst]])[:, switch[src] != switch[dst]]
-    capacity = _capacity_between_switches(topology)
-    shared = [np.bincount(end, minlength=number) for end in ends]
-    rates = [np.bincount(end, capacity, minlength=number) for end in (source, target)]
+    graph, switch = topology.graph, _switches(topology)
+    shared, rates = list[FloatArray](), list[FloatArray]()
+    flows = switch[src], switch[dst], weight, shared
+    links = graph.source, graph.target, capacity, rates
+    for part in _divisions(graph, capacity):
+        for source, target, amount, found in (flows, links):
+            between = np.where(part[source] != part[target], amount, 0.0)
+            for end in (source, target):
+                found.append(np.bincount(part[end], between, graph.n_vertices).astype(np.float64))
     return np.concatenate(shared), np.concatenate(rates)
-
-
-def _pairs_over_routes(topology: Topology, nics: IntArray) -> tuple[IntArray, FloatArray]:
-    """Return how many pairs of nodes send over each link; see `_flows_over_routes`.
-
-    nics    network port of each node, shape (nodes,)
-    """
-    capacity = _capacity_between_switches(topology)
-    pairs = np.zeros(len(capacity), np.int64)
-    for there in nics:  # so that the routes to one receiver alone are in memory
-        others = nics[nics != there]
-        pairs += _flows_over_routes(topology, others, np.full_like(others, there))[0]
-    return pairs, capacity
-
-
-def _pairs_of_switches(topology: Topology, nics: IntArray) -> tuple[IntArray, FloatArray]:
-    """Return how many pairs of nodes send out of each set of switches, and its bytes per second.
-
-    Both have shape (divisions of `_divisions` x vertices of the network,).
-    """
-    source, target, number = topology.graph.source, topology.graph.target, topology.graph.n_vertices
-    capacity, on, found = _capacity_between_switches(topology), _switches(topology)[nics], []
-    for part in _divisions(topology.graph, capacity):
-        here = np.bincount(part[on], minlength=number)
-        leaving = np.where(part[source] != part[target], capacity, 0.0)
-        out, back = (np.bincount(part[end], leaving, number) for end in (source, target))
-        found.append((here * (len(nics) - here), np.minimum(out, back)))
-    pairs, rates = zip(*found, strict=True)
-    return np.concatenate(pairs), np.concatenate(rates)
 
 
 def _divisions(graph: RouteGraph, capacity: FloatArray) -> Iterator[IntArray]:
