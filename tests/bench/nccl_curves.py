@@ -2,7 +2,7 @@
 
     python -m tests.bench.nccl_curves [CSV]
 
-Prints every point and the errors per machine. Constants are NCCL 2.30.7's, machines are presets
+Prints every point and the errors per machine. Constants are NCCL 2.32.3's, machines are presets
 (some of whose rates were measured on like machines). A forced algorithm counts in its best
 protocol; `default` is what NCCL would choose by itself. Predictions have two constants of their
 own, for buffers that are partly filled: `held out` has them fitted to one node of other machines.

@@ -14,7 +14,7 @@ def test_it_prints_the_choice_per_size(capsys: pytest.CaptureFixture[str]) -> No
     words = ["nccl", "estimate", "--topology", "preset:dgx-h100:4", "--sizes", "8,1MiB,1GiB"]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert "NCCL 2.30.7, allreduce of 32 GPUs on dgx-h100" in " ".join(printed.split())
+    assert "NCCL 2.32.3, allreduce of 32 GPUs on dgx-h100" in " ".join(printed.split())
     rows = [
         line.split()[:3] for line in printed.splitlines() if " Simple " in line or " LL" in line
     ]
@@ -41,6 +41,24 @@ def test_json_has_every_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert [(r["algorithm"], r["chosen"]) for r in records] == [("ring", True), ("tree", False)]
     assert main([*words, "--all"]) == 0
     assert "chosen" in capsys.readouterr().out
+
+
+def test_an_upgrade_is_seen_in_predicted_times(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every algorithm takes the same time in both versions, which choose different ones."""
+    words = ["nccl", "estimate", "--topology", "preset:dgx-b200:1", "--ppn", "4", "--json"]
+    found = []
+    for version in ("2.30.3", "2.32.3"):
+        asked = ["--collective", "allgather", "--sizes", "16MiB", "--version", version]
+        assert main([*words, *asked]) == 0
+        records = json.loads(capsys.readouterr().out)
+        predicted = {
+            (one["algorithm"], one["protocol"]): one["predicted_seconds"] for one in records
+        }
+        (chosen,) = (one["protocol"] for one in records if one["chosen"])
+        found.append((predicted, chosen))
+    (before, old), (after, new) = found
+    assert before == after
+    assert (old, new) == ("Simple", "LL128")
 
 
 def test_an_all_to_all_has_a_predicted_time_alone(capsys: pytest.CaptureFixture[str]) -> None:

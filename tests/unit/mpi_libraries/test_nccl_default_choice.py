@@ -9,6 +9,7 @@ from tuner.core.collective import Collective
 from tuner.machines import preset, with_gpu
 from tuner.mpi_libraries import nccl
 from tuner.mpi_libraries.nccl import AlgoProto, ChannelGraph, NcclSystem, model_v2_4
+from tuner.mpi_libraries.nccl.constants import RELEASES
 from tuner.mpi_libraries.nccl.system import best_channels, double_channels
 from tuner.topology import Link, Node, Placement, Topology
 
@@ -128,7 +129,7 @@ def seconds(of: NcclSystem, algorithm: str, protocol: str, nbytes: int, version:
     return nccl.estimate_times(of, ALLREDUCE, nbytes, version)[AlgoProto(algorithm, protocol)]
 
 
-def test_estimates_of_version_2_30() -> None:
+def test_estimates_of_versions_from_2_27_on() -> None:
     """n = 8: 14 hops of a ring, 2 of them between nodes; a tree climbs 3 hops and 1 level."""
     us, large = 1e-6, 1 << 34
     carried = 40e9 * 8 / 14
@@ -146,8 +147,130 @@ def test_estimates_of_version_2_30() -> None:
         + (1 << 18) / (0.4 * 2 * 18.4e9 / 3.8 / 2),
     }
     for (algorithm, protocol, nbytes), time in expected.items():
-        found = seconds(SMALL, algorithm, protocol, nbytes, "2.30.7")
-        assert found == pytest.approx(time, rel=1e-3), (algorithm, protocol, nbytes)
+        for version in RELEASES:
+            found = seconds(SMALL, algorithm, protocol, nbytes, version)
+            assert found == pytest.approx(time, rel=1e-3), (algorithm, protocol, nbytes)
+
+
+def blackwell(nodes: int, ppn: int = 8, cpu_vendor: str = "intel") -> NcclSystem:
+    """Return GPUs that NVSwitches join: 16 rings on one node, 8 over NICs of 48 GB/s on several."""
+    return NcclSystem(
+        nodes=nodes,
+        ppn=ppn,
+        compute_capability=100,
+        ring=ChannelGraph(16, 45e9, 45e9) if nodes == 1 else ChannelGraph(8, 48e9, 48e9),
+        tree=ChannelGraph(8, 90e9, 48e9),
+        head_channels=ChannelGraph(8, 80e9, 48e9),
+        rings_on_nvlink=True,
+        cpu_vendor=cpu_vendor,
+        nvswitch_reduction=True,
+    )
+
+
+def by_version(of: NcclSystem, collective: Collective, way: AlgoProto, nbytes: int) -> list[float]:
+    """Return the expected seconds in each version from 2.27 on."""
+    return [nccl.estimate_times(of, collective, nbytes, one)[way] for one in RELEASES]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "caps"),
+    [  # of a channel in GB/s; 2.28.3 differs from 2.28.9 on two nodes
+        (1, (73.4, 73.4, 73.4, 34.5, 40, 40, 40, 40)),
+        (2, (73.4, 73.4, 34.6, 34.6, 40, 40, 40, 40)),
+        (4, (73.4, 73.4, 73.4, 34.5, 40, 40, 40, 40)),
+    ],
+)
+def test_versions_cap_ll128_of_blackwell_differently(nodes: int, caps: tuple[float, ...]) -> None:
+    """A channel has 0.92 of its speed at most, and a ring of 8 n ranks 8 n - 1 hops."""
+    of, nbytes = blackwell(nodes), 1 << 34
+    speed, number, p = (45, 16, 8) if nodes == 1 else (48, 8, 8 * nodes)
+    latency = 14 + 7 * 1.9 if nodes == 1 else 14 + 7 * nodes * 1.9 + (nodes - 1) * 4.0
+    found = by_version(of, ALLGATHER, AlgoProto("ring", "LL128"), nbytes)
+    rates = [number * min(0.92 * speed, cap) * 1e9 * p / (p - 1) for cap in caps]
+    assert found == pytest.approx([1e-6 * latency + nbytes / rate for rate in rates], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("collective", "gpus", "nbytes", "from_2_31", "from_2_32"),
+    [
+        (ALLREDUCE, 8, 1 << 20, 1.0, 1.4),  # 14 hops
+        (ALLREDUCE, 2, 1 << 20, 1.0, 1.3),  # the second hop leaves a quarter of the way to 1.4
+        (ALLGATHER, 2, 1 << 20, 1.4, 1.0),  # a single hop
+        (ALLGATHER, 4, 1 << 20, 1.4, 1.375),
+        (ALLGATHER, 8, 1 << 13, 1.0, 1.0),  # 32 bytes of a rank for each of 32 channels
+        (ALLREDUCE, 8, 96 << 20, 1.0, 1.35),  # 384 KiB
+        (ALLREDUCE, 8, 1 << 30, 1.0, 1.3),
+        (BCAST, 8, 1 << 20, 1.0, 1.0),
+    ],
+)
+def test_versions_let_rings_of_blackwell_wait(
+    collective: Collective, gpus: int, nbytes: int, from_2_31: float, from_2_32: float
+) -> None:
+    """A hop of Simple over NVLink has 3.4 us, the call 8.4; rings of an NVSwitch have one order."""
+    hops = {ALLREDUCE: 2 * (gpus - 1), ALLGATHER: gpus - 1, BCAST: gpus}[collective]
+    waits = 1e-6 * (8.4 + (1 if collective is BCAST else hops) * 3.4)
+    moved = nbytes / (720e9 * gpus / hops)
+    found = by_version(blackwell(1, gpus), collective, RING, nbytes)
+    factors = [1.0] * 6 + [from_2_31, from_2_32]
+    assert found == pytest.approx([waits * factor + moved for factor in factors], rel=2e-4)
+
+
+def test_versions_from_2_31_on_take_the_slower_speed_for_trees_of_two_nodes() -> None:
+    """A tree of two nodes of 8 has 2 (7 hops of 4 us and one of 14); it halves the bandwidth."""
+    found = by_version(blackwell(2), ALLREDUCE, TREE, 1 << 34)
+    speeds = [0.92 * 90] + 5 * [42.8] + 2 * [42.8]
+    latency = 1e-6 * (8.4 + 2 * (7 * 4.0 + 14))
+    assert found == pytest.approx([latency + (1 << 34) / (4e9 * s) for s in speeds], rel=1e-6)
+    slower = replace(blackwell(2), tree=ChannelGraph(8, 90e9, 40e9))
+    found = by_version(slower, ALLREDUCE, TREE, 1 << 34)
+    speeds[6:] = [0.92 * 40] * 2
+    assert found == pytest.approx([latency + (1 << 34) / (4e9 * s) for s in speeds], rel=1e-6)
+
+
+def test_versions_cap_ll128_in_trees_of_two_nodes_differently() -> None:
+    """A hop inside a node has 1.25 us; 15/16 of 0.92 x 90 and of 42.8 GB/s are above the caps."""
+    found = by_version(blackwell(2), ALLREDUCE, AlgoProto("tree", "LL128"), 1 << 34)
+    caps = (73.4, *[31.67] * 6, 36.7)
+    latency = 1e-6 * (14 + 2 * (7 * 1.25 + 8.5))
+    assert found == pytest.approx([latency + (1 << 34) / (4e9 * cap) for cap in caps], rel=1e-6)
+
+
+@pytest.mark.parametrize("nbytes", [16 << 20, 1 << 34])
+def test_versions_expect_nvls_tree_of_blackwell_differently(nbytes: int) -> None:
+    """Four nodes have 32 ranks and climb two levels; at 16 MiB it is said to reach 0.7."""
+    way, rank = AlgoProto("nvls_tree", "Simple"), 32 / 62
+    found = by_version(blackwell(4), ALLREDUCE, way, nbytes)
+    rates = [8 * 24 * 5 / 6, 8 * 43.1 * rank, *[8 * 43.8 * rank] * 3, *[8 * 48 * rank] * 3]
+    hops = [14.0, 14.0, *[20.9] * 6]
+    factors = [1.0] * 3 + [0.7 if nbytes == 16 << 20 else 1.0] * 5
+    expected = [
+        1e-6 * (25 + 4 * hop) + nbytes / (1e9 * rate * factor)
+        for hop, rate, factor in zip(hops, rates, factors, strict=True)
+    ]
+    assert found == pytest.approx(expected, rel=1e-6)
+    on_arm = by_version(blackwell(4, cpu_vendor="arm"), ALLREDUCE, way, nbytes)
+    whole = [
+        1e-6 * (25 + 4 * hop) + nbytes / (1e9 * rate) for hop, rate in zip(hops, rates, strict=True)
+    ]
+    assert on_arm == pytest.approx(whole, rel=1e-6)
+
+
+def test_nvls_lost_nothing_of_its_speed_before_2_28() -> None:
+    """Eight heads of H100 have 40 GB/s; an allgather moves 7/8 of the buffer."""
+    h100, way = fleet("dgx-h100", 1, 8), AlgoProto("nvls", "Simple")
+    before, after, *_ = by_version(h100, ALLREDUCE, way, GIB)
+    assert before == pytest.approx(25e-6 + GIB / (8 * 40e9 * 5 / 6), rel=1e-6)
+    assert after == pytest.approx(25e-6 + GIB / (8 * 2 * 40e9 * 0.85 * 7 / 8 * 8 / 14), rel=1e-6)
+    before, after, *_ = by_version(h100, ALLGATHER, way, GIB)
+    assert before == pytest.approx(25e-6 + GIB / (8 * 40e9 * 7 / 8), rel=1e-6)
+    assert after == pytest.approx(25e-6 + GIB / (8 * 40e9 * 0.85 * (7 / 8) ** 2), rel=1e-6)
+
+
+def test_an_upgrade_changes_the_choice() -> None:
+    """Rings in Simple waited no longer than in LL128 on few B200 before 2.31, and do after."""
+    b200, size = blackwell(1, 4), 16 << 20
+    chosen = [str(nccl.default_algo_proto(b200, ALLGATHER, size, one)) for one in RELEASES]
+    assert chosen == ["ring Simple"] * 6 + ["ring LL128"] * 2
 
 
 def test_estimates_of_versions_2_5_and_2_8() -> None:
@@ -216,7 +339,7 @@ def test_channels_are_cut_as_ncclsearch_cuts_them() -> None:
 
 
 def test_what_cannot_be_asked() -> None:
-    with pytest.raises(InputError, match=r"2\.8\.4, 2\.30\.7, not of '3.0'"):
+    with pytest.raises(InputError, match=r"2\.31\.2, 2\.32\.3, not of '3.0'"):
         nccl.estimate_times(SMALL, ALLREDUCE, 8, "3.0")
     with pytest.raises(InputError, match=r"reduce_scatter, not for gather$"):
         nccl.estimate_times(SMALL, Collective.GATHER, 8)

@@ -46,6 +46,7 @@ EXAMPLES = """examples:
   tuner nccl estimate --topology preset:dgx-h100:4 --sizes 1GiB --collnet --all
   tuner nccl estimate --topology preset:dgx-h100:4 --collective alltoall --sizes 8,1MiB,1GiB
   tuner nccl estimate --topology preset:summit:64 --version 2.4.8 --sizes 16MiB,128MiB --json
+  tuner nccl estimate --topology preset:dgx-b200:1 --version 2.29.7 --sizes 4MiB,16MiB --all
   tuner nccl estimate --topology preset:mi300x:2 --sizes 8,64KiB,1MiB,64MiB
 
 `install` compiles a tuner plugin, which PyTorch, JAX and TensorFlow load with NCCL: see
@@ -53,9 +54,10 @@ docs/how-to/nccl.md. The folder must be one that all nodes of a job see, or be c
 path on each. Calls without a rule stay NCCL's own. On AMD's GPUs RCCL stands for NCCL.
 
 `expected` is NCCL's own expectation, from the constants in its source, by which it chooses;
-`predicted` corrects that for what published results of the current version show. GB/s are bytes of
-the buffer in the predicted time, or else in the expected one. An all-to-all is made of sends and
-receives, of which NCCL expects nothing: it has a predicted time alone."""
+`predicted` corrects that for what published results show, from version 2.27 on: an algorithm takes
+the same time in all of these. GB/s are bytes of the buffer in the predicted time, or else in the
+expected one. An all-to-all is made of sends and receives, of which NCCL expects nothing: it has a
+predicted time alone."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +126,8 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
         "--version",
         choices=nccl.VERSIONS,
         default=nccl.CURRENT_VERSION,
-        help=f"release of NCCL (default: {nccl.CURRENT_VERSION})",
+        help="release of NCCL: the newest of these that is not newer than yours"
+        f" (default: {nccl.CURRENT_VERSION})",
     )
     parser.add_argument(
         "--collnet", action="store_true", help="let the network's switches reduce (SHARP)"
@@ -243,7 +246,7 @@ def run_estimate(options: argparse.Namespace) -> None:
         made = _made_of(predictor, collective)
         title = f"{library}, {collective} of {placement.p} GPUs on {topology.name}: {made}"
         _print(title, records, all_listed=options.all)
-        if is_current:
+        if version in nccl.RELEASES:
             nodes = predictor.system.nodes
             calls = [SizedCall(collective, nodes, nbytes) for nbytes in options.sizes]
             print_text(machine.accuracy_sentence({NCCL: calls}))
@@ -262,15 +265,16 @@ def _made_of(predictor: nccl.NcclPredictor, collective: Collective) -> str:
 def _records(
     predictor: nccl.NcclPredictor, collective: Collective, nbytes: int, version: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield what NCCL expects, and what is predicted for the current version."""
+    """Yield what NCCL expects, and what is predicted for the versions of today."""
     system, predicted = predictor.system, dict[nccl.AlgoProto, float]()
     if version == nccl.CURRENT_VERSION:
         expected = predictor.expected_seconds(collective, nbytes)
         chosen = predictor.chosen_algo_proto(collective, nbytes)
-        predicted = predictor.predicted_seconds(collective, nbytes)
     else:
         expected = nccl.estimate_times(system, collective, nbytes, version)
         chosen = nccl.default_algo_proto(system, collective, nbytes, version)
+    if version in nccl.RELEASES:
+        predicted = predictor.predicted_seconds(collective, nbytes)
     times = expected or predicted
     for way in sorted(times, key=times.__getitem__):
         yield {

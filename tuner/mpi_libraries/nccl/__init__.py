@@ -1,7 +1,14 @@
 """NCCL: its channels, its estimates for algorithms and protocols, and its default choice."""
 
 from tuner.mpi_libraries.nccl.channels import Rings, find_rings
-from tuner.mpi_libraries.nccl.constants import NCCL_CHANNELS, PROTOCOLS, AlgoProto, table_row
+from tuner.mpi_libraries.nccl.constants import (
+    CURRENT_VERSION,
+    NCCL_CHANNELS,
+    PROTOCOLS,
+    RELEASES,
+    AlgoProto,
+    table_row,
+)
 from tuner.mpi_libraries.nccl.default_choice import VERSIONS, default_algo_proto, estimate_times
 from tuner.mpi_libraries.nccl.fitted import (
     attribute_samples,
@@ -10,7 +17,7 @@ from tuner.mpi_libraries.nccl.fitted import (
     fit_latency_bandwidth,
     seconds_from_busbw,
 )
-from tuner.mpi_libraries.nccl.formulas import CURRENT_VERSION, formulas_of
+from tuner.mpi_libraries.nccl.formulas import formulas_of
 from tuner.mpi_libraries.nccl.hardware_bounds import SWITCH_LINKS
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES, POINT_TO_POINT
@@ -38,6 +45,7 @@ __all__ = [
     "NCCL_COLLECTIVES",
     "POINT_TO_POINT",
     "PROTOCOLS",
+    "RELEASES",
     "SWITCH_LINKS",
     "VERSIONS",
     "AlgoProto",

@@ -1,17 +1,20 @@
 """The constants of NCCL's tuning tables, by version, in seconds and bytes per second.
 
-Source: `src/graph/tuning.cc` (from 2.30 `src/tuning/`), `search.cc` and `topo.h` of NVIDIA/nccl
-(which write microseconds and GB/s). Latencies and the caps of 2.30.7 are of the releases named; the
-tables of corrections, the caps of 2.8.4 and the speeds that the search tries were read in copies of
-these files next to those releases. Every row lists LL, LL128 and Simple; a row of one number is for
-an algorithm that has Simple alone.
+Source: `src/graph/tuning.cc` (from 2.31 on `src/tuning/`), `search.cc` and `topo.h` of NVIDIA/nccl
+(which write microseconds and GB/s). Latencies and caps are of the releases named, those of 2.30.7
+also of others from 2.27 on but for what `RELEASES` says; the tables of corrections, the caps of
+2.8.4 and the speeds that the search tries were read in copies of these files next to those
+releases. Every row lists LL, LL128 and Simple; a row of one number is for an algorithm that has
+Simple alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from tuner.core.collective import Collective
 
 Row = TypeVar("Row")  # of a table by compute capability
 
@@ -30,6 +33,7 @@ AMPERE = 80
 HOPPER = 90
 BLACKWELL = 100
 AMD, INTEL, POWER, ARM = "amd", "intel", "power", "arm"
+X86 = (AMD, INTEL)
 
 
 @dataclass(frozen=True)
@@ -124,37 +128,18 @@ LATENCY_TABLES = {
                 COLLNET_DIRECT: (31,),
                 COLLNET_CHAIN: (30,),
                 NVLS: (18,),
-                NVLS_TREE: (20.9,),
             }
         ),
     ),
 }
 
-# v2.30.7: caps in GB/s on one, two and more nodes; per channel except for LL
-RING_LL128_CAP = {
-    VOLTA: (20.0, 20.0, 20.0),
-    AMPERE: (20.0, 20.0, 20.0),
-    HOPPER: (36.7, 36.7, 36.7),
-    BLACKWELL: (40.0, 40.0, 40.0),
-}
-TREE_LL128_CAP = {
-    VOLTA: (20.0, 20.0, 20.0),
-    AMPERE: (20.0, 20.0, 20.0),
-    HOPPER: (36.7, 36.7, 29.0),
-    BLACKWELL: (55.6, 31.67, 20.0),
-}
-TREE_CAP = {
-    VOLTA: (26.5, 18.5, 10.0),
-    AMPERE: (24.0, 23.6, 17.8),
-    HOPPER: (38.7, 41.4, 36.0),
-    BLACKWELL: (70.0, 42.8, 24.0),
-}
-NVLS_TREE_CAP = {
-    VOLTA: (26.5, 18.5, 10.0),
-    AMPERE: (24.0, 23.6, 17.8),
-    HOPPER: (0.0, 57.7, 45.5),
-    BLACKWELL: (0.0, 96.0, 80.0),
-}
+Caps = tuple[float, float, float]  # GB/s on one, two and more nodes; per channel except for LL
+
+# v2.30.7; those of Blackwell are in RELEASES
+RING_LL128_CAP = {VOLTA: (20.0, 20.0, 20.0), AMPERE: (20.0, 20.0, 20.0), HOPPER: (36.7, 36.7, 36.7)}
+TREE_LL128_CAP = {VOLTA: (20.0, 20.0, 20.0), AMPERE: (20.0, 20.0, 20.0), HOPPER: (36.7, 36.7, 29.0)}
+TREE_CAP = {VOLTA: (26.5, 18.5, 10.0), AMPERE: (24.0, 23.6, 17.8), HOPPER: (38.7, 41.4, 36.0)}
+NVLS_TREE_CAP = {VOLTA: (26.5, 18.5, 10.0), AMPERE: (24.0, 23.6, 17.8), HOPPER: (0.0, 57.7, 45.5)}
 LL_CAP = {
     VOLTA: (39.0, 39.0, 20.4),
     AMPERE: (87.7, 22.5, 19.0),
@@ -165,6 +150,75 @@ LL_CAP_ROW_OF_CPU = {AMD: AMPERE}  # row by the CPU's vendor on several nodes; V
 NVLS_EFFICIENCY = {VOLTA: 0.0, AMPERE: 0.0, HOPPER: 0.85, BLACKWELL: 0.74}
 NET_OVERHEAD_S = {AMD: 2 * US}  # to post one message; 1 us for others; three times for Simple
 MAX_NVLS_RANKS = 32  # in one NVSwitch domain, for allgather and reduce-scatter
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a release from 2.27 on expects otherwise than the newest: of Blackwell, and of NVLS.
+
+    ring_ll128, tree_ll128, tree, nvls_tree     caps of Blackwell
+    nvls_tree_hop       microseconds of a hop of NVLSTree between nodes
+    has_efficiency      whether NVLS gets NVLS_EFFICIENCY of its channels, else 5/6 of them
+    corrects_nvls_tree  whether NVLSTree reaches less at some sizes, on Blackwell behind x86 CPUs
+    takes_slower_speed  whether trees of Blackwell get the lower of a channel's two speeds
+    plateau             collectives of which rings in Simple wait longer on one node of Blackwell
+    grades_plateau      whether that depends on the hops and bytes
+    """
+
+    ring_ll128: Caps = (40.0, 40.0, 40.0)
+    tree_ll128: Caps = (55.6, 36.7, 20.0)
+    tree: Caps = (70.0, 42.8, 24.0)
+    nvls_tree: Caps = (0.0, 96.0, 80.0)
+    nvls_tree_hop: float = 20.9
+    has_efficiency: bool = True
+    corrects_nvls_tree: bool = True
+    takes_slower_speed: bool = True
+    plateau: tuple[Collective, ...] = (
+        Collective.ALLREDUCE,
+        Collective.ALLGATHER,
+        Collective.REDUCE_SCATTER,
+    )
+    grades_plateau: bool = True
+
+
+_2_31 = Release(
+    tree_ll128=(55.6, 31.67, 20.0),
+    plateau=(Collective.ALLGATHER, Collective.REDUCE_SCATTER),
+    grades_plateau=False,
+)
+_2_30 = replace(_2_31, takes_slower_speed=False, plateau=())
+_2_29 = replace(_2_30, nvls_tree=(0.0, 96.0, 43.8))
+_2_28 = replace(_2_29, corrects_nvls_tree=False)
+# The first of those that expect the same; caps of 2.31.2 and 2.32.3 also as in their libraries.
+RELEASES = {
+    "2.27.3": replace(
+        _2_28,
+        ring_ll128=(73.4, 73.4, 73.4),
+        tree_ll128=(73.4, 73.4, 58.0),
+        tree=(77.4, 82.8, 72.0),
+        nvls_tree_hop=14.0,
+        has_efficiency=False,
+    ),
+    "2.28.3": replace(
+        _2_28, ring_ll128=(73.4, 73.4, 73.4), nvls_tree=(0.0, 96.0, 43.1), nvls_tree_hop=14.0
+    ),
+    "2.28.9": replace(_2_28, ring_ll128=(73.4, 34.6, 73.4)),
+    "2.29.2": replace(_2_29, ring_ll128=(34.5, 34.6, 34.5)),
+    "2.29.7": _2_29,
+    "2.30.3": _2_30,
+    "2.31.2": _2_31,
+    "2.32.3": Release(),
+}
+CURRENT_VERSION = "2.32.3"
+CURRENT = RELEASES[CURRENT_VERSION]
+
+# The plateau of rings in Simple: factor of their latency once messages fill the channels.
+PLATEAU = 1.4
+PLATEAU_BEFORE_AMPERE = 1.9
+# On one node of Blackwell from 2.32 on: by how much the factor falls once a rank has 512 KiB for
+# each channel, from 256 KiB on, and what a hop leaves of the way to it is this over (PLATEAU - 1).
+PLATEAU_FALL = 0.1
+PLATEAU_BYTES = 256 << 10
 
 # Caps of LL128 rings in GB/s: per channel in v2.8.4, of all channels together in v2.5.6
 RING_LL128_284 = {
@@ -188,6 +242,7 @@ TREE_CORRECTION_2307 = {
     LL128: numbers("1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1"),
     SIMPLE: numbers(".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9"),
 }
+NVLS_TREE_CORRECTION = (*TREE_CORRECTION_2307[SIMPLE], 0.9)
 TREE_CORRECTION_284 = {
     LL: numbers("1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1"),
     LL128: numbers("1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .5 .6 .6 .7 .7 .8 .9 .9 1"),

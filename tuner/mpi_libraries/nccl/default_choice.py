@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.mpi_libraries.nccl import model_v2_4, model_v2_5
-from tuner.mpi_libraries.nccl.constants import RING, AlgoProto
-from tuner.mpi_libraries.nccl.formulas import CURRENT_VERSION, formulas_of
+from tuner.mpi_libraries.nccl import model_v2_4, model_v2_5, model_v2_30
+from tuner.mpi_libraries.nccl.constants import CURRENT_VERSION, RELEASES, RING, AlgoProto
+from tuner.mpi_libraries.nccl.formulas import formulas_of
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES, POINT_TO_POINT
 from tuner.mpi_libraries.nccl.system import NcclSystem
 
 EARLIEST_VERSION = "2.4.8"
-VERSIONS = (EARLIEST_VERSION, *model_v2_5.RELEASES, CURRENT_VERSION)
+VERSIONS = (EARLIEST_VERSION, *model_v2_5.RELEASES, *RELEASES)
 
 
 def estimate_times(
@@ -75,6 +75,9 @@ def cost_models(
         known = formulas_of(system)
         ways = known.available(system, collective)
         return {way: known.cost_model(system, collective, way) for way in ways}
+    if version in RELEASES:
+        ways, own = model_v2_30.available_algo_protos(system, collective), RELEASES[version]
+        return {way: model_v2_30.cost_model(system, collective, way, own) for way in ways}
     if version in model_v2_5.RELEASES:
         ways = model_v2_5.available_algo_protos(system, collective, version)
         return {way: model_v2_5.cost_model(system, collective, way, version) for way in ways}
@@ -91,6 +94,9 @@ def size_factors(
     """Return the factors of latency and bandwidth in a version at a size."""
     if version == CURRENT_VERSION:
         return formulas_of(system).size_factors(system, collective, algo_proto, nbytes)
+    if version in RELEASES:
+        own = RELEASES[version]
+        return model_v2_30.size_factors(system, collective, algo_proto, nbytes, own)
     if version in model_v2_5.RELEASES:
         return model_v2_5.size_factors(system, collective, algo_proto, nbytes, version)
     return 1.0, 1.0

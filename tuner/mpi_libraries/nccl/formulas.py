@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import model_rccl, model_v2_30
-from tuner.mpi_libraries.nccl.constants import AlgoProto
+from tuner.mpi_libraries.nccl.constants import CURRENT_VERSION, AlgoProto
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.rccl_constants import TITLE
 from tuner.mpi_libraries.nccl.system import NcclSystem
-
-CURRENT_VERSION = "2.30.7"
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ NCCL = CostFormulas(
     model_v2_30.available_algo_protos,
     model_v2_30.cost_model,
     model_v2_30.size_factors,
-    model_v2_30.size_factors,
+    model_v2_30.sustained_factors,
     model_v2_30.sustained_latency,
     True,
     lambda _system, _collective, way, _nbytes: way,

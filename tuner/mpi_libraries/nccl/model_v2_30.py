@@ -1,6 +1,7 @@
-"""NCCL 2.30.7's estimate of a call: latency + bytes / bandwidth, corrected for the size.
+"""The estimate of a call in NCCL from 2.27 on: latency + bytes / bandwidth, corrected for the size.
 
-Source: `src/tuning/` of NCCL 2.30.7, before that `src/graph/tuning.cc`.
+Source: `src/graph/tuning.cc` of NCCL 2.27.3 to 2.30.7, `src/tuning/` of 2.31.2 and 2.32.3. Not
+modelled: the correction of NVLSTree on hosts with ARM CPUs from 2.31 on, and Rubin.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import constants as of
-from tuner.mpi_libraries.nccl.constants import GB, US, AlgoProto
+from tuner.mpi_libraries.nccl.constants import CURRENT, GB, US, AlgoProto, Release
 from tuner.mpi_libraries.nccl.system import ChannelGraph, NcclSystem
 
 LATENCY_TABLE = of.LATENCY_TABLES["2.30.7"]
@@ -88,23 +89,42 @@ def _has_ll128(system: NcclSystem) -> bool:
 
 
 def cost_model(
-    system: NcclSystem, collective: Collective, algo_proto: AlgoProto
+    system: NcclSystem, collective: Collective, algo_proto: AlgoProto, release: Release = CURRENT
 ) -> LatencyBandwidth:
     """Return latency and bandwidth of one of the available pairs."""
     return LatencyBandwidth(
-        _latency(system, collective, algo_proto), _bandwidth(system, collective, algo_proto)
+        _latency(system, collective, algo_proto, release),
+        _bandwidth(system, collective, algo_proto, release),
     )
 
 
 def size_factors(
-    system: NcclSystem, collective: Collective, algo_proto: AlgoProto, nbytes: int
+    system: NcclSystem,
+    collective: Collective,
+    algo_proto: AlgoProto,
+    nbytes: int,
+    release: Release = CURRENT,
 ) -> tuple[float, float]:
     """Return NCCL's factors of latency and bandwidth at a size."""
+    corrected = release.corrects_nvls_tree and _is_blackwell(system)
+    if algo_proto.algorithm == of.NVLS_TREE and corrected and system.cpu_vendor in of.X86:
+        return 1.0, correction_factor(of.NVLS_TREE_CORRECTION, nbytes)
+    return sustained_factors(system, collective, algo_proto, nbytes, release)
+
+
+def sustained_factors(
+    system: NcclSystem,
+    collective: Collective,
+    algo_proto: AlgoProto,
+    nbytes: int,
+    release: Release = CURRENT,
+) -> tuple[float, float]:
+    """Return the factors of predictions, in which NVLSTree fills buffers instead."""
     if algo_proto.algorithm == of.TREE:
         return 1.0, correction_factor(of.TREE_CORRECTION_2307[algo_proto.protocol], nbytes)
-    filled = nbytes // (system.ring.channels * system.p) >= 64
-    if algo_proto == AlgoProto(of.RING, of.SIMPLE) and filled and _has_plateau(system, collective):
-        return (1.9 if system.compute_capability < of.AMPERE else 1.4), 1.0
+    of_channel = nbytes // (system.opened_channels * system.p)
+    if algo_proto == AlgoProto(of.RING, of.SIMPLE) and of_channel >= 64:
+        return _plateau(system, collective, of_channel, release), 1.0
     return 1.0, 1.0
 
 
@@ -114,15 +134,29 @@ def correction_factor(factors: tuple[float, ...], nbytes: int) -> float:
     return factors[place] if 0 <= place < len(factors) else 1.0
 
 
-def _has_plateau(system: NcclSystem, collective: Collective) -> bool:
-    """Return whether rings in Simple have a higher latency once messages fill the channels."""
+def _is_blackwell(system: NcclSystem) -> bool:
+    return system.compute_capability >= of.BLACKWELL
+
+
+def _plateau(
+    system: NcclSystem, collective: Collective, of_channel: int, release: Release
+) -> float:
+    """Return the factor of a ring's latency in Simple once messages fill the channels.
+
+    of_channel  bytes of a rank for each channel
+    """
+    whole = of.PLATEAU if system.compute_capability >= of.AMPERE else of.PLATEAU_BEFORE_AMPERE
     if system.nodes > 1:
-        return collective is Collective.ALLREDUCE
-    return (
-        system.compute_capability >= of.BLACKWELL
-        and system.rings_on_nvlink
-        and not collective.is_rooted
-    )
+        return whole if collective is Collective.ALLREDUCE else 1.0
+    on_blackwell = _is_blackwell(system) and system.rings_on_nvlink
+    if not on_blackwell or collective not in release.plateau:
+        return 1.0
+    if not release.grades_plateau:
+        return whole
+    above = whole - 1.0
+    reached = 1.0 - (of.PLATEAU_FALL / above) ** (ring_hops(collective, system.p) - 1)
+    fallen = min(1.0, max(0.0, of_channel / of.PLATEAU_BYTES - 1.0))
+    return 1.0 + reached * (above - of.PLATEAU_FALL * fallen)
 
 
 def graph_of_algorithm(system: NcclSystem, algorithm: str) -> ChannelGraph:
@@ -135,7 +169,7 @@ def graph_of_algorithm(system: NcclSystem, algorithm: str) -> ChannelGraph:
     return system.tree
 
 
-def _cap(table: Mapping[int, tuple[float, ...]], system: NcclSystem) -> float:
+def _cap(table: Mapping[int, of.Caps], system: NcclSystem) -> float:
     """Return the cap (B/s) for the compute capability on one, two or more nodes."""
     return of.table_row(table, system.compute_capability)[min(system.nodes, 3) - 1] * (
         system.rate_factor * GB
@@ -153,15 +187,17 @@ def ll_cap(system: NcclSystem) -> float:
     return cap * system.rate_factor * GB
 
 
-def _bandwidth(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
+def _bandwidth(
+    system: NcclSystem, collective: Collective, algo_proto: AlgoProto, release: Release
+) -> float:
     """Return the bandwidth in bytes of the user's buffer per second."""
     graph = graph_of_algorithm(system, algo_proto.algorithm)
     if algo_proto.algorithm == of.RING:
-        carried = _ring_bandwidth(system, graph, algo_proto.protocol)
+        carried = _ring_bandwidth(system, graph, algo_proto.protocol, release)
     elif algo_proto.algorithm == of.TREE:
-        carried = _tree_bandwidth(system, graph, algo_proto.protocol)
+        carried = _tree_bandwidth(system, graph, algo_proto.protocol, release)
     elif algo_proto.algorithm in (of.NVLS, of.NVLS_TREE):
-        carried = _nvls_bandwidth(system, graph, collective, algo_proto.algorithm)
+        carried = _nvls_bandwidth(system, graph, collective, algo_proto.algorithm, release)
     elif algo_proto.algorithm == of.COLLNET_DIRECT:
         share = system.ppn / graph.channels
         carried = graph.channels * graph.bw_intra / (share - (share - 1) / 2)
@@ -170,8 +206,11 @@ def _bandwidth(system: NcclSystem, collective: Collective, algo_proto: AlgoProto
         carried = 0.75 * graph.channels * _speed_between_nodes(system, graph)
     else:
         carried = graph.channels * graph.bw_intra
+    reduces_in_nvswitch = algo_proto.algorithm in (of.NVLS, of.NVLS_TREE)
+    if reduces_in_nvswitch and collective is Collective.ALLREDUCE and not release.has_efficiency:
+        return carried * 5 / 6
     if algo_proto.algorithm == of.RING or (
-        collective is Collective.ALLREDUCE and algo_proto.algorithm in (of.NVLS, of.NVLS_TREE)
+        reduces_in_nvswitch and collective is Collective.ALLREDUCE
     ):
         return carried * system.p / ring_hops(collective, system.p)
     return carried if collective.has_blocks else carried / 2
@@ -182,31 +221,44 @@ def _speed_between_nodes(system: NcclSystem, graph: ChannelGraph) -> float:
     return graph.bw_intra if system.nodes <= 2 else graph.bw_inter
 
 
-def _ring_bandwidth(system: NcclSystem, graph: ChannelGraph, protocol: str) -> float:
+def _ring_bandwidth(
+    system: NcclSystem, graph: ChannelGraph, protocol: str, release: Release
+) -> float:
     carried = graph.channels * _speed_between_nodes(system, graph)
     if protocol == of.LL:
         return min(ll_cap(system), carried / 2)
     if protocol == of.LL128:
-        return min(0.92 * carried, graph.channels * _cap(of.RING_LL128_CAP, system))
+        caps = {**of.RING_LL128_CAP, of.BLACKWELL: release.ring_ll128}
+        return min(0.92 * carried, graph.channels * _cap(caps, system))
     return carried
 
 
-def _tree_bandwidth(system: NcclSystem, graph: ChannelGraph, protocol: str) -> float:
+def _tree_bandwidth(
+    system: NcclSystem, graph: ChannelGraph, protocol: str, release: Release
+) -> float:
     speed = _speed_between_nodes(system, graph)
-    if system.compute_capability >= of.BLACKWELL:
+    if _is_blackwell(system) and release.takes_slower_speed:
         speed = min(graph.bw_intra, graph.bw_inter)
-    carried = graph.channels * min(0.92 * speed, _cap(of.TREE_CAP, system))
+    caps = {**of.TREE_CAP, of.BLACKWELL: release.tree}
+    carried = graph.channels * min(0.92 * speed, _cap(caps, system))
     if protocol == of.LL:
         carried = min(carried / 3.8, ll_cap(system))
     if protocol == of.LL128:
         share = 7 / 9 if system.nodes == 1 else 120 / 128
-        carried = min(carried * share, graph.channels * _cap(of.TREE_LL128_CAP, system))
+        caps = {**of.TREE_LL128_CAP, of.BLACKWELL: release.tree_ll128}
+        carried = min(carried * share, graph.channels * _cap(caps, system))
     return carried * (0.85 if system.ppn == 1 else 1.0)  # one GPU per node: the plain tree pattern
 
 
 def _nvls_bandwidth(
-    system: NcclSystem, graph: ChannelGraph, collective: Collective, algorithm: str
+    system: NcclSystem,
+    graph: ChannelGraph,
+    collective: Collective,
+    algorithm: str,
+    release: Release,
 ) -> float:
+    if not release.has_efficiency:
+        return graph.channels * _nvls_speed_of_2_27(system, graph, collective, algorithm)
     efficiency = of.table_row(of.NVLS_EFFICIENCY, system.compute_capability)
     inside = graph.bw_intra * efficiency * (graph.channels - 1) / graph.channels
     if collective is Collective.ALLREDUCE:
@@ -217,20 +269,34 @@ def _nvls_bandwidth(
         return graph.channels * inside
     between = graph.bw_inter
     if algorithm == of.NVLS_TREE:
-        between = min(between * (2 if system.nodes == 2 else 1), _cap(of.NVLS_TREE_CAP, system))
+        caps = {**of.NVLS_TREE_CAP, of.BLACKWELL: release.nvls_tree}
+        between = min(between * (2 if system.nodes == 2 else 1), _cap(caps, system))
     return graph.channels * min(inside, between)
+
+
+def _nvls_speed_of_2_27(
+    system: NcclSystem, graph: ChannelGraph, collective: Collective, algorithm: str
+) -> float:
+    """Return the bandwidth of a channel (B/s)."""
+    if algorithm == of.NVLS_TREE:
+        return min(graph.bw_intra, graph.bw_inter / (2 if system.nodes > 2 else 1))
+    if collective is Collective.ALLREDUCE:
+        return min(graph.bw_intra, graph.bw_inter)
+    return min(graph.bw_intra * (system.ppn - 1) / system.ppn, 0.9 * graph.bw_inter)
 
 
 def sustained_latency(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
     """Return the latency of predictions: rings pass all hops, also where NCCL counts one."""
     if algo_proto.algorithm != of.RING:
-        return _latency(system, collective, algo_proto)
+        return _latency(system, collective, algo_proto, CURRENT)
     inside, across = _hop_latencies(system, algo_proto)
     base = LATENCY_TABLE.base[algo_proto]
     return base + _all_hops(system, collective, algo_proto.protocol, inside, across)
 
 
-def _hop_latencies(system: NcclSystem, algo_proto: AlgoProto) -> tuple[float, float]:
+def _hop_latencies(
+    system: NcclSystem, algo_proto: AlgoProto, release: Release = CURRENT
+) -> tuple[float, float]:
     """Return the seconds of a hop inside a node and of one between nodes."""
     inside = (LATENCY_TABLE.nvlink if system.rings_on_nvlink else LATENCY_TABLE.pci)[algo_proto]
     if (
@@ -239,13 +305,17 @@ def _hop_latencies(system: NcclSystem, algo_proto: AlgoProto) -> tuple[float, fl
         and algo_proto == AlgoProto(of.TREE, of.SIMPLE)
     ):
         inside = LATENCY_TABLE.pci[AlgoProto(of.RING, of.SIMPLE)]
+    if algo_proto.algorithm == of.NVLS_TREE:
+        return inside, release.nvls_tree_hop * US
     alone = system.ppn == 1 and system.nodes > 1
     across = LATENCY_TABLE.net[AlgoProto(of.TREE, algo_proto.protocol) if alone else algo_proto]
     return inside, across
 
 
-def _latency(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
-    inside, across = _hop_latencies(system, algo_proto)
+def _latency(
+    system: NcclSystem, collective: Collective, algo_proto: AlgoProto, release: Release
+) -> float:
+    inside, across = _hop_latencies(system, algo_proto, release)
     base = LATENCY_TABLE.base[algo_proto]
     if algo_proto.algorithm == of.RING:
         return base + _ring_latency(system, collective, algo_proto.protocol, inside, across)

@@ -32,6 +32,7 @@ from tuner.mpi_libraries.nccl.constants import (
     NIC_RATES_GBIT_S,
     table_row,
 )
+from tuner.mpi_libraries.nccl.names import MAX_CHANNELS
 from tuner.mpi_libraries.nccl.rccl_constants import TUNINGS
 from tuner.topology import (
     CPU,
@@ -125,6 +126,11 @@ class NcclSystem:
     @property
     def p(self) -> int:
         return self.nodes * self.ppn
+
+    @property
+    def opened_channels(self) -> int:
+        """The channels of calls in rings: each that the search finds, twice."""
+        return min(MAX_CHANNELS, 2 * self.ring.channels)
 
 
 def nccl_system_of(
