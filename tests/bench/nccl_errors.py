@@ -2,10 +2,11 @@
 
     python -m tests.bench.nccl_errors [CSV...]
 
-CSV has a row for each time (columns system, collective, gpus, size_bytes, time_us). The default is
-that of the reference data (TUNER_SHARED, else ../shared): times of nccl-tests out of place, from
-ai-dynamo/aiconfigurator. Rows of other machines and collectives than those known here are counted
-and left out. Each call counts in what NCCL would choose by itself.
+CSV has a row for each time (columns system, collective, gpus, size_bytes, time_us, and
+recorded_version where it is known). The default is that of the reference data (TUNER_SHARED, else
+../shared): times of nccl-tests out of place, from ai-dynamo/aiconfigurator. Rows of other machines
+and collectives than those known here are counted and left out. Each call counts in what NCCL of
+that version would choose by itself, the current one where it is not known.
 
 Prints errors with the constants as they are; with those fitted to the other machines with GPUs of
 the same generation (where there are none, with those of the generation before); and with these
@@ -59,13 +60,21 @@ BANDS = {"to 64 KiB": 1 << 16, "to 1 MiB": 1 << 20, "to 16 MiB": 1 << 24, "above
 
 @dataclass(frozen=True)
 class Row:
-    """A measured time in seconds of a call of `nbytes` of the whole buffer."""
+    """A measured time in seconds of a call of `nbytes` of the whole buffer.
+
+    version     of those whose choice is known
+    """
 
     system: str
     collective: str
     gpus: int
     nbytes: int
     seconds: float
+    version: str = nccl.CURRENT_VERSION
+
+    @property
+    def call(self) -> tuple[str, int, str, int, str]:
+        return self.system, self.gpus, self.collective, self.nbytes, self.version
 
     @property
     def band(self) -> str:
@@ -82,9 +91,21 @@ def read_rows(paths: Iterable[Path]) -> tuple[list[Row], Counter[str]]:
                     others[f"{one['system']} {one['collective']}"] += 1
                     continue
                 size, time = int(one["size_bytes"]), float(one["time_us"]) * 1e-6
-                row = Row(one["system"], one["collective"], int(one["gpus"]), size, time)
+                version = known_version(one.get("recorded_version", ""))
+                row = Row(one["system"], one["collective"], int(one["gpus"]), size, time, version)
                 found.append(row)
     return found, others
+
+
+def known_version(recorded: str) -> str:
+    """The newest version whose choice is known that is not newer; the current one for ""."""
+    if not recorded:
+        return nccl.CURRENT_VERSION
+
+    def numbers(version: str) -> list[int]:
+        return [*map(int, version.split("."))]
+
+    return max((one for one in nccl.VERSIONS if numbers(one) <= numbers(recorded)), key=numbers)
 
 
 class ExchangeCosts(NamedTuple):
@@ -107,15 +128,21 @@ def predictor_of(system: str, gpus: int) -> nccl.NcclPredictor:
 
 
 @cache
-def terms(system: str, gpus: int, collective: str, nbytes: int) -> nccl.NcclTerms:
-    """Return the parts of the time of what NCCL would choose."""
+def terms(
+    system: str, gpus: int, collective: str, nbytes: int, version: str = nccl.CURRENT_VERSION
+) -> nccl.NcclTerms:
+    """Return the parts of the time of what NCCL of a version would choose."""
     predictor, of = predictor_of(system, gpus), COLLECTIVES[collective]
-    return predictor.terms(of, predictor.chosen_algo_proto(of, nbytes), nbytes)
+    if collective == EXCHANGE:
+        chosen = predictor.chosen_algo_proto(of, nbytes)
+    else:
+        chosen = nccl.default_algo_proto(predictor.system, of, nbytes, version)
+    return predictor.terms(of, chosen, nbytes)
 
 
 def error(row: Row, costs: NcclCosts, exchange: ExchangeCosts = OWN) -> float:
     """Relative error of a prediction, negative where it is too fast."""
-    found = terms(row.system, row.gpus, row.collective, row.nbytes)
+    found = terms(*row.call)
     seconds = found.seconds(costs)
     if row.collective == EXCHANGE:
         parts = exchange_parts(found, costs)
@@ -132,7 +159,7 @@ def exchange_parts(found: nccl.NcclTerms, costs: NcclCosts) -> tuple[float, floa
 def exchange_fitted_to(rows: Iterable[Row], costs: Mapping[str, NcclCosts]) -> ExchangeCosts:
     """The constants of all-to-alls with the least mean relative error, given costs of GPUs."""
     own = [row for row in rows if row.collective == EXCHANGE]
-    found = [terms(row.system, row.gpus, EXCHANGE, row.nbytes) for row in own]
+    found = [terms(*row.call) for row in own]
     times = np.array([row.seconds for row in own])
     of = [costs[row.system] for row in own]
     parts = np.array([exchange_parts(*one) for one in zip(found, of, strict=True)])
@@ -146,7 +173,7 @@ def exchange_fitted_to(rows: Iterable[Row], costs: Mapping[str, NcclCosts]) -> E
 def fitted_to(rows: Iterable[Row], before: NcclCosts) -> NcclCosts:
     """The costs of GPUs that fit the collectives for which NCCL chooses an algorithm."""
     own = [row for row in rows if row.collective != EXCHANGE]
-    samples = [(terms(r.system, r.gpus, r.collective, r.nbytes), r.seconds) for r in own]
+    samples = [(terms(*row.call), row.seconds) for row in own]
     return nccl.fit_costs(samples, before)
 
 

@@ -22,7 +22,8 @@ class CostFormulas:
     cost_model          returns latency and bandwidth of a pair
     size_factors        returns their factors at a size, in what the library expects
     sustained_factors   the same in predictions
-    sustained_latency   returns the latency of a pair in predictions
+    sustained_latency, sustained_bandwidth
+                        return latency and bandwidth of a pair in predictions
     fills_buffers       whether filling buffers takes time that its latencies do not contain
     run_algo_proto      returns what it runs at a size where it expects a pair to be fastest
     """
@@ -33,6 +34,7 @@ class CostFormulas:
     size_factors: Callable[[NcclSystem, Collective, AlgoProto, int], tuple[float, float]]
     sustained_factors: Callable[[NcclSystem, Collective, AlgoProto, int], tuple[float, float]]
     sustained_latency: Callable[[NcclSystem, Collective, AlgoProto], float]
+    sustained_bandwidth: Callable[[NcclSystem, Collective, AlgoProto], float]
     fills_buffers: bool
     run_algo_proto: Callable[[NcclSystem, Collective, AlgoProto, int], AlgoProto]
 
@@ -44,6 +46,7 @@ NCCL = CostFormulas(
     model_v2_30.size_factors,
     model_v2_30.sustained_factors,
     model_v2_30.sustained_latency,
+    model_v2_30.sustained_bandwidth,
     True,
     lambda _system, _collective, way, _nbytes: way,
 )
@@ -54,6 +57,7 @@ RCCL = CostFormulas(
     model_rccl.size_factors,
     model_rccl.sustained_factors,
     model_rccl.sustained_latency,
+    lambda system, collective, way: model_rccl.cost_model(system, collective, way).bandwidth,
     False,
     model_rccl.run_algo_proto,
 )

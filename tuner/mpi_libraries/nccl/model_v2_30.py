@@ -1,7 +1,8 @@
 """The estimate of a call in NCCL from 2.27 on: latency + bytes / bandwidth, corrected for the size.
 
 Source: `src/graph/tuning.cc` of NCCL 2.27.3 to 2.30.7, `src/tuning/` of 2.31.2 and 2.32.3. Not
-modelled: the correction of NVLSTree on hosts with ARM CPUs from 2.31 on, and Rubin.
+modelled: the correction of NVLSTree on hosts with ARM CPUs from 2.31 on, the cap of LL on one node
+of Blackwell, which 2.32.3 raised by 0.4 GB/s, and Rubin.
 """
 
 from __future__ import annotations
@@ -96,6 +97,19 @@ def cost_model(
         _latency(system, collective, algo_proto, release),
         _bandwidth(system, collective, algo_proto, release),
     )
+
+
+def sustained_bandwidth(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
+    """Return the bandwidth of predictions, in which rings in LL have no cap but their channels'.
+
+    That is on one node of Hopper and later, where half of what the links carry is flags.
+    """
+    in_ll = algo_proto == AlgoProto(of.RING, of.LL) and system.compute_capability >= of.HOPPER
+    if not in_ll or system.nodes > 1:
+        return cost_model(system, collective, algo_proto).bandwidth
+    of_channels = system.opened_channels * of.LL_CHANNEL * system.rate_factor * GB
+    carried = min(of_channels, system.ring.channels * system.ring.bw_intra / 2)
+    return carried * system.p / ring_hops(collective, system.p)
 
 
 def size_factors(

@@ -5,6 +5,7 @@ published results of nccl-tests (docs/experiments/0002-nccl-predictions.md):
 
 - No algorithm gets more between nodes than the NICs reach (42.6 GB/s on NDR, of 48 expected).
 - Nor do rings, trees and all-to-alls get more than the links between switches let through.
+- Rings in LL on one node of Hopper get half of what their links carry, where NCCL caps them lower.
 - GPUs differ in what a call, a hop and the Simple protocol take, where NCCL's constants are the
   same for all; and a rank of a ring copies its own part of the buffer (`NcclCosts`).
 - Simple begins and ends with buffers that are partly filled, in rings between nodes, NVLS, NVLSTree
@@ -73,8 +74,8 @@ COUNTED_HOP = LATENCY_TABLE.nvlink[AlgoProto(RING, LL)]
 COSTS_OF_GPUS = {
     0: NcclCosts(launch=COUNTED_LAUNCH, hop=COUNTED_HOP, simple=0.0, copy_rate=370e9),
     AMPERE: NcclCosts(launch=9.1e-6, hop=0.9e-6, simple=19e-6, copy_rate=370e9),
-    HOPPER: NcclCosts(launch=5.15e-6, hop=0.77e-6, simple=6.7e-6, copy_rate=730e9),
-    BLACKWELL: NcclCosts(launch=7.65e-6, hop=1.33e-6, simple=1.4e-6, copy_rate=930e9),
+    HOPPER: NcclCosts(launch=5.25e-6, hop=0.78e-6, simple=6.7e-6, copy_rate=730e9),
+    BLACKWELL: NcclCosts(launch=7.65e-6, hop=1.33e-6, simple=6.6e-6, copy_rate=930e9),
 }
 
 
@@ -197,11 +198,11 @@ class NcclPredictor:
         if way.algorithm == PAIRWISE:
             return self._exchange_terms(way.protocol, nbytes)
         system, known = self._predicted, self.formulas
-        model = known.cost_model(system, collective, way)
+        carried = known.sustained_bandwidth(system, collective, way)
         of_latency, of_bandwidth = known.sustained_factors(system, collective, way, nbytes)
         bounds = {
             **self._hardware.bandwidths(collective, way, of_bandwidth),
-            NCCL_CHANNELS: model.bandwidth * of_bandwidth,
+            NCCL_CHANNELS: carried * of_bandwidth,
         }
         bandwidth = min(bounds.values())
         latency = known.sustained_latency(system, collective, way) * of_latency
