@@ -13,6 +13,7 @@ import numpy as np
 from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError, LimitExceededError, shortened_repr
 from tuner.base.spelling import unknown_name
+from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.schedule import MAX_MESSAGE_BYTES
 
@@ -128,10 +129,11 @@ def _read_counts(path: Path, n_rows: int, p: int) -> BlockCounts:
     widths = sorted({len(row) for row in rows})
     if (len(rows), *widths) not in ((n_rows, p), (p, n_rows)):
         needed = f"{p} rows of {p}" if n_rows == p else f"one row of {p}"
-        raise InputError(
-            f"{path}: {len(rows)} rows of {' or '.join(map(str, widths)) or 'no'} counts:"
-            f" {p} ranks need {needed} (--ranks)"
-        )
+        odd = next((n for n, row in enumerate(rows, 1) if len(row) != len(rows[0])), None)
+        found = f"{len(rows)} rows of {widths[0]} counts" if widths else "no counts"
+        if odd:
+            found = f"{plural(len(rows[odd - 1]), 'count')} in row {odd}, {len(rows[0])} before"
+        raise InputError(f"{path}: {found}: {p} ranks (--ranks) need {needed}")
     counts = np.array(
         [
             [_parse_count(word, f"{path}: row {row}, column {column}") for column, word in words]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tuner.algorithms import REQUIREMENTS, algorithm_names, available_capabilities
 from tuner.base.errors import (
@@ -24,6 +25,7 @@ from tuner.core.ragged import with_block_sizes
 from tuner.core.schedule import Schedule
 from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.machines.model_accuracy import NCCL, SIMULATION
+from tuner.mpi_libraries.nccl import EVEN, ExchangeLoad, exchange_load
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.prediction.block_counts import BlockCounts
 from tuner.prediction.call_candidates import (
@@ -211,8 +213,8 @@ class CallPredictor:
             return [self.predict(collective, choice, size) for size in sizes]
         if self.model_of(collective, choice) == NCCL:
             assert self.nccl is not None
-            busiest = [self._busiest_bytes(collective, size) for size in sizes]
-            return [self.nccl.seconds(collective, choice.algorithm, size) for size in busiest]
+            load = self._exchange_load if collective.is_ragged else EVEN
+            return [self.nccl.seconds(collective, choice.algorithm, size, load) for size in sizes]
         try:
             made = self.schedule(collective, choice, sizes[0])
         except (InputError, ScheduleError) as reason:
@@ -226,12 +228,12 @@ class CallPredictor:
         except ScheduleError as reason:  # of rounds that are made while they are simulated
             return [NoPrediction(reason)] * len(sizes)
 
-    def _busiest_bytes(self, collective: Collective, nbytes: int) -> int:
-        """Return the bytes of the rank that sends or receives most, for which the others wait."""
-        if not collective.is_ragged or self.counts is None:
-            return nbytes
-        sizes = self.counts.sizes(nbytes)
-        return int(max(sizes.sum(axis=0).max(), sizes.sum(axis=1).max()))
+    @cached_property
+    def _exchange_load(self) -> ExchangeLoad:
+        """The load of the rank that sends or receives most, for which the others wait."""
+        if self.counts is None:
+            return EVEN
+        return exchange_load(self.counts.shares, self.placement.node_of)
 
     def _simulated_or_not(
         self, made: Schedule, sizes: Sequence[int], longest: Sequence[float] | None

@@ -111,10 +111,15 @@ class NcclTimes:
         there = {way.algorithm for way in predictor.algo_protos(collective)}
         return tuple(name for name, own in NCCL_NAMES.items() if own in there)
 
-    def seconds(self, collective: Collective, name: str, nbytes: int) -> float:
-        """Return the time of one of `algorithms` on `nbytes` of the whole buffer."""
+    def seconds(
+        self, collective: Collective, name: str, nbytes: int, load: nccl.ExchangeLoad = nccl.EVEN
+    ) -> float:
+        """Return the time of one of `algorithms` on `nbytes` of the whole buffer.
+
+        load    of the busiest rank of an all-to-all, relative to equal blocks
+        """
         way = self._predictor.run_algo_proto(collective, NCCL_NAMES[name], max(1, nbytes))
-        return self._predictor.predicted_seconds(collective, max(1, nbytes))[way]
+        return self._predictor.seconds(collective, way, max(1, nbytes), load)
 
     def limits(self, collective: Collective, name: str, nbytes: int) -> nccl.NcclLimits:
         """Return what the time of `seconds` goes into, and what could bound it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 from tuner.algorithms import algorithm_names, available_capabilities
 from tuner.cli.main import main
 from tuner.core.collective import Collective
+from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.machines import PRESETS, preset
 from tuner.machines.loader import load_machine
 from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, default_algo_proto, nccl_system_of
+from tuner.prediction.block_counts import block_counts
+from tuner.prediction.call_predictor import CallPredictor
 from tuner.prediction.nccl_times import NCCL_NAMES, nccl_times
 from tuner.topology import CUDA, HOST, SWITCH_REDUCTION, Placement
 from tuner.training.call_times import CallTimes
@@ -140,7 +144,7 @@ def test_all_say_the_same_of_an_all_to_all(
 def test_blocks_of_unequal_lengths_take_as_long_as_the_busiest_rank(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rank 2 receives 7 MiB, more than any rank sends, and 4 MiB are sent in the mean."""
+    """Rank 2 receives 6 MiB from others, as of blocks of 2 MiB, and copies less than one."""
     rows = [[0, 1, 3, 0], [0, 1, 2, 0], [1, 1, 1, 1], [2, 2, 1, 0]]
     counts = tmp_path / "counts"
     counts.write_text("\n".join(" ".join(str(n << 20) for n in row) for row in rows))
@@ -148,10 +152,10 @@ def test_blocks_of_unequal_lengths_take_as_long_as_the_busiest_rank(
     words += ["--algorithm", "nccl_pairwise"]
     ragged = ["--collective", "alltoallv", "--counts", str(counts)]
     (one,) = answered(capsys, *words, "--ranks", "4", *ragged)
-    even = ["--collective", "alltoall", "--sizes", "7MiB"]
-    (other,) = answered(capsys, *words, "--ranks", "4", *even)
-    assert one["predicted_by"] == other["predicted_by"] == "nccl"
-    assert one["seconds"] == pytest.approx(other["seconds"], rel=1e-12)
+    even = ["--collective", "alltoall", "--sizes", "7MiB,8MiB"]
+    shorter, longer = answered(capsys, *words, "--ranks", "4", *even)
+    assert one["predicted_by"] == longer["predicted_by"] == "nccl"
+    assert shorter["seconds"] < one["seconds"] < longer["seconds"]
 
 
 def test_a_study_of_some_algorithms_tells_what_nccl_chooses_by_itself(
@@ -287,3 +291,47 @@ def test_what_is_nccls_is_not_divided(capsys: pytest.CaptureFixture[str]) -> Non
     assert "NCCL's model does not divide its times" in " ".join(capsys.readouterr().out.split())
     (one,) = answered(capsys, "simulate", *words, "--runner", "schedule")
     assert sum(one["parts"].values()) == pytest.approx(one["seconds"])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[0, 1], [1, 0]],  # nothing for itself
+        [[1, 0], [0, 1]],  # nothing for others
+        [[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]],
+        [[0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]],
+    ],
+)
+def test_an_uneven_exchange_takes_as_long_as_its_busiest_links(
+    rows: list[list[int]], tmp_path: Path
+) -> None:
+    """Simulations of the same messages say so, too: one rank on each node."""
+    path, p = tmp_path / "counts.txt", len(rows)
+    path.write_text("\n".join(" ".join(str(10**9 * one) for one in row) for row in rows))
+    machine, ragged = preset("dgx-h100", p), Collective.ALLTOALLV
+    known = CallPredictor.of_machine(
+        Placement.block(machine.topology, 1), machine.calibration, CUDA
+    )
+    counts = block_counts(str(path), p, ragged)
+    predictor = replace(known, counts=counts)
+    taken, simulated = (
+        predictor.predict(ragged, choice, counts.mean_bytes)
+        for choice in (AlgorithmChoice("nccl_pairwise"), AlgorithmChoice("pairwise", {}, SCHEDULE))
+    )
+    assert taken == pytest.approx(simulated, rel=0.05)
+
+
+def test_an_exchange_inside_nodes_uses_no_network() -> None:
+    """Ranks of a node have all that a rank sends in the rows of an FFT in pencils."""
+    machine, ragged = preset("dgx-h100", 4), Collective.ALLTOALLV
+    placement = Placement.block(machine.topology, 8)
+    known = CallPredictor.of_machine(placement, machine.calibration, CUDA)
+    even, near = (
+        replace(known, counts=block_counts(name, placement.p, ragged)).predict(
+            ragged, AlgorithmChoice("nccl_pairwise"), 1 << 28
+        )
+        for name in ("zipf:0", "pencils")
+    )
+    assert isinstance(near, float)
+    assert isinstance(even, float)
+    assert near < even / 4

@@ -87,8 +87,8 @@ def run(options: argparse.Namespace) -> int:
         require_writable_file(options.out, options.table)
         options.resumes = True
 
-    def show(found: ProgramComparison) -> None:
-        print_result(options.json, found.record(), partial(print_comparison, found))
+    def show(found: ProgramComparison, is_followed: bool = True) -> None:
+        print_result(options.json, found.record(), partial(print_comparison, found, is_followed))
 
     with run_directory() as folder:
         given, digest = keep_standard_input(folder, partial(warn, WAITING))
@@ -102,8 +102,9 @@ def run(options: argparse.Namespace) -> int:
         sides = _sides(options.command, made, given, records=options.collectives)
         sides["with"] = partial(_followed_run, sides["with"], counts)
         found = _compare(begun, sides, options.runs, options.out, show)
-        show(found)
-        if counts.exists() and not any(read_counts(counts).values()):
+        is_followed = not counts.exists() or any(read_counts(counts).values())
+        show(found, is_followed)
+        if not is_followed:
             warn("no call followed the table: both sides did the same")
     return int(found.gain[2] < 1)
 
@@ -164,8 +165,11 @@ def _sides(
     }
 
 
-def print_comparison(comparison: ProgramComparison) -> None:
-    """Print the gain of a comparison, and what its pairs can show."""
+def print_comparison(comparison: ProgramComparison, is_followed: bool = True) -> None:
+    """Print the gain of a comparison, and what its pairs can show.
+
+    is_followed     whether any call followed the table
+    """
     number = len(comparison.pairs)
     if number < MIN_PAIRS:
         print_text(f"{plural(number, 'pair')} of runs: too few to say anything")
@@ -190,7 +194,7 @@ def print_comparison(comparison: ProgramComparison) -> None:
         rows = (_collective_row(name, *each) for name, each in comparison.collective_gains.items())
         columns = ("time in", "gain", "95 % interval")
         print_table("", columns, rows, right=columns[1:])
-    if says_something and low <= 1 <= high:
+    if is_followed and says_something and low <= 1 <= high:
         print_text(_further(comparison.further_pairs))
 
 

@@ -72,7 +72,7 @@ def run_faults(options: argparse.Namespace) -> int:
     if options.out:
         write_table(state_outcomes(asked, found, options.demand), options.out)
     record = {"rules": [one.as_record() for one in found]}
-    print_result(options.json, record, lambda: _print(found, options.demand))
+    print_result(options.json, record, lambda: _print(found, options.demand, options.out))
     return int(any(not one.is_as_default for one in found))
 
 
@@ -92,11 +92,17 @@ def state_outcomes(
     return TuningTable(table.cluster, table.library, kept.rules, provenance)
 
 
-def _print(found: Sequence[PeerFaults], demand: str | None) -> None:
-    """Print a line for each rule, and in how many of them the outcome is the library's own."""
+def _print(found: Sequence[PeerFaults], demand: str | None, out: Path | None) -> None:
+    """Print a line for each rule, in how many the outcome is the library's own, and the file."""
     if not found:
         print_text("every rule leaves its calls to the library: there is nothing to try.")
-        return
+    else:
+        _print_outcomes(found, demand)
+    if out:
+        print_text(f"{out}: written")
+
+
+def _print_outcomes(found: Sequence[PeerFaults], demand: str | None) -> None:
     rows = [
         (
             str(one.rule.key.collective),

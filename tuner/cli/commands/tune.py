@@ -59,6 +59,7 @@ EXAMPLES = """examples:
 
 Then `tuner table show table.json`, `tuner table export table.json --format openmpi`."""
 
+NEARLY_SPENT = 0.1  # of the budget: what is left when no further batch fits
 CALL_OPTIONS = ("sizes", "profile", "placements", "collectives", "tuner_algorithms", "repetitions")
 START_OPTIONS = ("name", "launcher", "ppn", "thread_level")
 MEASURING_OPTIONS = ("library", "budget", "target_regret", "quick", *CALL_OPTIONS, *START_OPTIONS)
@@ -322,9 +323,11 @@ def _measure_and_tune(
             " command without --quick goes on"
         )
         return found.table, left_out
+    is_spent = limit.remaining < NEARLY_SPENT * stop.budget
+    rest = "the same command goes on" if is_spent else "nothing left to measure would change that"
     caution = (
         f"the target was not reached: the table has {bound}, and not below"
-        f" {stop.target_regret:.1%}; the same command goes on"
+        f" {stop.target_regret:.1%}; {rest}"
     )
     return found.table, [*left_out, caution]
 

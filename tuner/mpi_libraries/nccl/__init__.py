@@ -10,6 +10,7 @@ from tuner.mpi_libraries.nccl.constants import (
     table_row,
 )
 from tuner.mpi_libraries.nccl.default_choice import VERSIONS, default_algo_proto, estimate_times
+from tuner.mpi_libraries.nccl.exchange import EVEN, ExchangeLoad, exchange_load
 from tuner.mpi_libraries.nccl.fitted import (
     attribute_samples,
     fit_all,
@@ -40,6 +41,7 @@ __all__ = [
     "COPY_PART",
     "COSTS_OF_GPUS",
     "CURRENT_VERSION",
+    "EVEN",
     "LATENCY_PART",
     "NCCL_CHANNELS",
     "NCCL_COLLECTIVES",
@@ -50,6 +52,7 @@ __all__ = [
     "VERSIONS",
     "AlgoProto",
     "ChannelGraph",
+    "ExchangeLoad",
     "LatencyBandwidth",
     "NcclLimits",
     "NcclPredictor",
@@ -59,6 +62,7 @@ __all__ = [
     "attribute_samples",
     "default_algo_proto",
     "estimate_times",
+    "exchange_load",
     "find_rings",
     "fit_all",
     "fit_costs",

@@ -15,7 +15,11 @@ bytes to 512 MiB on 2, 4 and 8 GPUs (docs/experiments/0002-nccl-predictions.md).
 from __future__ import annotations
 
 from math import log2
+from typing import NamedTuple
 
+import numpy as np
+
+from tuner.base.arrays import FloatArray, IntArray
 from tuner.mpi_libraries.nccl.constants import LL, NCCL_CHANNELS, PAIRWISE, SIMPLE, TREE, AlgoProto
 from tuner.mpi_libraries.nccl.model_v2_30 import LATENCY_TABLE, ll_cap, post_seconds
 from tuner.mpi_libraries.nccl.system import NcclSystem
@@ -27,6 +31,43 @@ SENDING_THREADS = 0.5  # of a channel
 # Fitted: of the rate that NCCL counts for all links of a GPU inside a node.
 SHARE_OF_LINKS = 0.78
 VISIBLE_COPY = 0.55  # fitted: of the copy of the own part, the rest of which the messages hide
+
+
+class ExchangeLoad(NamedTuple):
+    """The bytes of the busiest rank of an exchange, relative to blocks that are equally long.
+
+    own         bytes of its block for itself
+    inside      bytes that it sends to or receives from the others of its node, the larger ones
+    between     the same for ranks of other nodes
+    """
+
+    own: float = 1.0
+    inside: float = 1.0
+    between: float = 1.0
+
+
+EVEN = ExchangeLoad()
+
+
+def exchange_load(shares: FloatArray, node_of: IntArray) -> ExchangeLoad:
+    """Return the load of blocks that are not equally long.
+
+    shares      of the block for each rank (column) from each rank (row) in the mean row, (p, p)
+    node_of     number of the node of each rank, (p,)
+    """
+    p, own = len(shares), np.diagonal(shares)
+    inside = np.zeros((2, p))  # sent, received
+    for node in np.unique(node_of):
+        members = np.flatnonzero(node_of == node)
+        block = shares[np.ix_(members, members)]
+        inside[:, members] = block.sum(axis=1), block.sum(axis=0)
+    between = np.array([shares.sum(axis=1), shares.sum(axis=0)]) - inside
+    ppn = int(np.unique(node_of, return_counts=True)[1].max())
+    return ExchangeLoad(
+        p * float(own.max()),
+        p * float((inside - own).max()) / max(1, ppn - 1),
+        p * float(between.max()) / max(1, p - ppn),
+    )
 
 
 def exchange_way(p: int, nbytes: int) -> AlgoProto:

@@ -32,7 +32,7 @@ from tuner.mpi_libraries.nccl.constants import (
     TREE,
     AlgoProto,
 )
-from tuner.mpi_libraries.nccl.exchange import SHARE_OF_LINKS
+from tuner.mpi_libraries.nccl.exchange import EVEN, SHARE_OF_LINKS, ExchangeLoad
 from tuner.mpi_libraries.nccl.fabric import WIRE_BYTES, FabricBound
 from tuner.mpi_libraries.nccl.formulas import CostFormulas
 from tuner.mpi_libraries.nccl.model_v2_30 import graph_of_algorithm
@@ -83,17 +83,20 @@ class HardwareBounds:
         across = self._fabric.bandwidth(collective, way)
         return found if math.isinf(across) else {**found, SWITCH_LINKS: across}
 
-    def exchange_bandwidths(self, protocol: str) -> dict[str, float]:
-        """Return the same for an all-to-all in some protocol, whose ranks all send at once."""
+    def exchange_bandwidths(self, protocol: str, load: ExchangeLoad = EVEN) -> dict[str, float]:
+        """Return the same for an all-to-all in some protocol, whose ranks all send at once.
+
+        load    of its busiest rank
+        """
         p, ppn = self._system.p, self._system.ppn
         wire, found = WIRE_BYTES[protocol], dict[str, float]()
         if ppn > 1:
             kind, rate = _rate_to_others(self._placement)
-            found[kind] = SHARE_OF_LINKS * rate * p / (ppn - 1) / wire
+            found[kind] = _for_load(SHARE_OF_LINKS * rate * p / (ppn - 1) / wire, load.inside)
         for kind, rate in total_rates(self._nics).items():
             leaving = ppn * (p - ppn) / p * wire  # bytes of a node for each of the buffer
-            found[kind] = min(rate / leaving, found.get(kind, math.inf))
-        across = self._fabric.exchange_bandwidth() / wire
+            found[kind] = min(_for_load(rate / leaving, load.between), found.get(kind, math.inf))
+        across = _for_load(self._fabric.exchange_bandwidth() / wire, load.between)
         return found if math.isinf(across) else {**found, SWITCH_LINKS: across}
 
     def _of_links(self, collective: Collective, way: AlgoProto) -> Iterator[tuple[str, float]]:
@@ -129,6 +132,11 @@ class HardwareBounds:
             self._system, ring=graph, tree=graph, head_channels=heads, rate_factor=UNLIMITED
         )
         return self._formulas.cost_model(system, collective, way).bandwidth
+
+
+def _for_load(bandwidth: float, load: float) -> float:
+    """Return the bandwidth by the bytes of equal blocks where the busiest rank has others."""
+    return bandwidth / load if load else math.inf
 
 
 def _rate_to_others(placement: Placement) -> tuple[str, float]:

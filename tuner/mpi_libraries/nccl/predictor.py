@@ -40,8 +40,10 @@ from tuner.mpi_libraries.nccl.constants import (
 )
 from tuner.mpi_libraries.nccl.default_choice import cost_models, default_algo_proto, estimate_times
 from tuner.mpi_libraries.nccl.exchange import (
+    EVEN,
     EXCHANGE_WAYS,
     VISIBLE_COPY,
+    ExchangeLoad,
     channel_bandwidths,
     exchange_hops,
     exchange_latency,
@@ -188,15 +190,24 @@ class NcclPredictor:
         return collective in POINT_TO_POINT and not self.system.architecture
 
     def predicted_seconds(self, collective: Collective, nbytes: int) -> dict[AlgoProto, float]:
-        return {
-            way: self.terms(collective, way, nbytes).seconds(self.costs, self._latency_factor)
-            for way in self.algo_protos(collective)
-        }
+        return {way: self.seconds(collective, way, nbytes) for way in self.algo_protos(collective)}
 
-    def terms(self, collective: Collective, way: AlgoProto, nbytes: int) -> NcclTerms:
-        """Return what the time of a call consists of."""
+    def seconds(
+        self, collective: Collective, way: AlgoProto, nbytes: int, load: ExchangeLoad = EVEN
+    ) -> float:
+        """Return the predicted seconds of a call; `load` as for `terms`."""
+        terms = self.terms(collective, way, nbytes, load)
+        return terms.seconds(self.costs, self._latency_factor)
+
+    def terms(
+        self, collective: Collective, way: AlgoProto, nbytes: int, load: ExchangeLoad = EVEN
+    ) -> NcclTerms:
+        """Return what the time of a call consists of.
+
+        load    of the busiest rank of an all-to-all
+        """
         if way.algorithm == PAIRWISE:
-            return self._exchange_terms(way.protocol, nbytes)
+            return self._exchange_terms(way.protocol, nbytes, load)
         system, known = self._predicted, self.formulas
         carried = known.sustained_bandwidth(system, collective, way)
         of_latency, of_bandwidth = known.sustained_factors(system, collective, way, nbytes)
@@ -217,16 +228,16 @@ class NcclPredictor:
             bounds,
         )
 
-    def _exchange_terms(self, protocol: str, nbytes: int) -> NcclTerms:
+    def _exchange_terms(self, protocol: str, nbytes: int, load: ExchangeLoad) -> NcclTerms:
         """Return what the time of an all-to-all consists of."""
         system = self._predicted
-        of_links = self._hardware.exchange_bandwidths(protocol)
+        of_links = self._hardware.exchange_bandwidths(protocol, load)
         bounds = {**of_links, **channel_bandwidths(system, protocol)}
         return NcclTerms(
             exchange_latency(system, protocol, nbytes),
             exchange_hops(system),
             False,  # the costs of Simple are those of rings
-            VISIBLE_COPY * nbytes / system.p,
+            VISIBLE_COPY * load.own * nbytes / system.p,
             nbytes / min(bounds.values()),
             bounds,
         )
