@@ -159,7 +159,10 @@ MATRICES_AND_LISTS = [
         "read 9999",
     ),
     (repr(BOARD) + " + " + repr(LEAF) + " * 9999", "not XML that can be read"),
-    (repr(BOARD) + " + " + repr(LEAF) + " * 9999 + '</object></topology>'", "no object of type"),
+    (
+        repr(BOARD) + " + " + repr(LEAF) + " * 9999 + '</object></topology>'",
+        "expected objects of type",
+    ),
     (
         repr(BOARD + "<object type='Core'/>") + " + " + repr(LEAF) + " * 9999 +"
         " '</object></topology>'",
