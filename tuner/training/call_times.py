@@ -42,7 +42,7 @@ class TimedAlgorithm(NamedTuple):
 
     @property
     def predicted_by(self) -> str:
-        """What predicts the time: NCCL or SIMULATION."""
+        """Return the model that predicts the time: NCCL or SIMULATION."""
         return SIMULATION if self.choice else NCCL
 
 

@@ -1,4 +1,4 @@
-"""What a study needs to be carried out: bounds, costs, and something to simulate."""
+"""Check that a study can be carried out: bounds, costs, and something to simulate."""
 
 from __future__ import annotations
 

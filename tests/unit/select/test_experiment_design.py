@@ -108,7 +108,7 @@ def test_the_calls_of_a_program_count_by_their_time_and_no_others() -> None:
 
 
 def test_choices_that_are_not_simulated_are_no_cheaper_than_others_of_a_slow_network() -> None:
-    """At 100 Mbit/s, as simulations say; small calls then do not speak for large ones."""
+    """Small measured calls do not speak for large ones, which simulations say are slow."""
     places = [CallPoint("allreduce", 8, 1, "host", 4**k) for k in (3, 5, 7, 9)]
     opaque = AlgorithmChoice("nonoverlapping")
 

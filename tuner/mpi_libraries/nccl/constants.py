@@ -157,7 +157,7 @@ MAX_NVLS_RANKS = 32  # in one NVSwitch domain, for allgather and reduce-scatter
 
 @dataclass(frozen=True)
 class Release:
-    """What a release from 2.27 on expects otherwise than the newest: of Blackwell, and of NVLS.
+    """The expectations of a release from 2.27 on that differ from the newest: Blackwell and NVLS.
 
     ring_ll128, tree_ll128, tree, nvls_tree     caps of Blackwell
     nvls_tree_hop       microseconds of a hop of NVLSTree between nodes
