@@ -19,10 +19,14 @@ Bytes = NDArray[np.int8]
 def count_longer_chunks(
     state: Any, sizes: Any, z: int, src_chunk: Int32Array, count: Int32Array
 ) -> None:
-    """Set how many chunks of each row are longer ones (`longer_count`, `longer_kind`)."""
+    """Set how many chunks of each row are longer ones (`longer_count`, `longer_kind`).
+
+    src_chunk   below twice the number of chunks: divisions would keep the loop from being
+                vectorized
+    """
     n, longer = sizes.n_chunks, sizes.longer_chunks[z]
     for i in range(len(src_chunk)):
-        begin = src_chunk[i] % n if src_chunk[i] >= n else src_chunk[i]
+        begin = src_chunk[i] - n if src_chunk[i] >= n else src_chunk[i]
         state.longer_count[i] = max(0, min(count[i], longer - begin))
         state.longer_kind[i] = (state.longer_count[i] > 0) + 2 * (
             0 < state.longer_count[i] < count[i]

@@ -154,9 +154,8 @@ class RoundSimulation:
             for name in ("free", "joined", "free_before", "joined_before"):
                 state.port[name][:] = before.port_free if "free" in name else before.last_joined
         rounds = islice(self.schedule.rounds(), begin, None)
-        died = _RoundRun(machine, sizes, state, found.types).run(
-            rounds, found.type_of_round[begin:], longest
-        )
+        own = _RoundRun(machine, sizes, state, found.types, self.schedule.scratch_buffers)
+        died = own.run(rounds, found.type_of_round[begin:], longest)
         return state.time, np.where(died >= 0, died + begin, -1)
 
 
@@ -169,8 +168,10 @@ class _RoundRun:
         sizes: MessageSizes,
         state: RoundState,
         round_types: Sequence[RoundType],
+        scratch_buffers: int,
     ) -> None:
         self.machine, self.sizes, self.state, self.round_types = machine, sizes, state, round_types
+        self.scratch_buffers = scratch_buffers
         self.groups: dict[tuple[int, float, float], ContentionGroups] = {}
         # by type and id of the column of counts, which is held; by id of a column, which is held
         self.round_costs: dict[
@@ -214,6 +215,7 @@ class _RoundRun:
 
     def _run_round(self, r: Round, number: int) -> None:
         pattern, done = self.round_types[number], self.no_sizes
+        src_chunk = self._wrapped(r.src_chunk)
         groups = self._contention_groups(number, r.count)
         alone = len(groups.rows) == len(groups.start) - 1
         keeps_costs = self.rounds_of_type[number] >= MIN_ROUNDS_TO_CACHE
@@ -229,7 +231,7 @@ class _RoundRun:
                 r.src,
                 r.dst,
                 pattern.connection,
-                r.src_chunk,
+                src_chunk,
                 r.count,
                 r.reduce,
                 self._range(r.reduce)[1] > 0,
@@ -245,11 +247,19 @@ class _RoundRun:
                 r.dst,
                 pattern.connection,
                 pattern.memory,
-                r.src_chunk,
+                src_chunk,
                 r.count,
                 r.reduce,
                 pattern.is_permutation,
             )
+
+    def _wrapped(self, src_chunk: Int32Array) -> Int32Array:
+        """Return first chunks with those of all scratch buffers moved into the user's."""
+        if self.scratch_buffers == 1:
+            return src_chunk
+        wrapped: Int32Array = src_chunk % self.sizes.n_chunks
+        wrapped.setflags(write=False)  # as the columns are, for which the rounds are compiled
+        return wrapped
 
     def _contention_groups(self, number: int, count: Int32Array) -> ContentionGroups:
         if not self.has_contention:
