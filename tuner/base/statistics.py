@@ -1,14 +1,14 @@
 """Statistics of one series of timings: its midmean, and its median with a confidence interval.
 
-Timings are skewed and have outliers, so everything here rests on order statistics; nothing assumes
-a normal distribution.
+Timings are skewed and have outliers, so everything here rests on order statistics; a distribution
+is assumed for five samples and fewer alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from math import comb
+from math import comb, inf, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,9 @@ from tuner.base.arrays import FloatArray
 
 CONFIDENCE = 0.95
 NORMAL_95 = 1.959963984540054  # two-sided 95 % quantile of the standard normal distribution
+# Two-sided 95 % quantiles of Student's distribution by the number of samples, where these are too
+# few for an interval of order statistics.
+STUDENT_95 = {3: 4.302652729911275, 4: 3.182446305284263, 5: 2.7764451051977987}
 
 
 def midmean(samples: ArrayLike) -> FloatArray:
@@ -60,8 +63,15 @@ def _rank_below(n: int, level: float) -> int:
 
 
 def relative_half_width(samples: Sequence[float]) -> float:
-    """Return half the width of the median's interval over the median; infinite below 6 samples."""
-    if len(samples) < 6:
-        return float("inf")
+    """Return half the width of the median's interval over the median.
+
+    With three to five samples it is that of Student's interval of the mean of their logarithms,
+    with fewer it is infinite.
+    """
+    count = len(samples)
+    if count in STUDENT_95:
+        return STUDENT_95[count] * float(np.std(np.log(samples), ddof=1)) / sqrt(count)
+    if count < min(STUDENT_95):
+        return inf
     median, low, high = median_interval(samples)
     return (high - low) / 2 / median

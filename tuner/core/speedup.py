@@ -25,6 +25,7 @@ from tuner.base.statistics import CONFIDENCE, midmean
 # is left to chance within them (`python -m tests.bench.intervals`).
 LAUNCH_RELATIVE_SD = 0.015
 RESAMPLES = 1000
+MIN_SAMPLES = 3  # of a launch; fewer do not show their spread
 _MIN_BOOTSTRAP_SAMPLES = 6
 MAX_LAUNCHES = 10_000  # more than are ever started to show one difference
 _CACHE_SIZE = 512  # series; those of one call are compared in all pairs
@@ -138,10 +139,16 @@ def small_sample_factor(count: int, level: float = CONFIDENCE) -> float:
 
 
 def _single_launch_mean(samples: tuple[float, ...], level: float) -> tuple[float, float, float]:
-    """Return midmean and interval of one launch; few samples give their whole range."""
+    """Return midmean and interval of one launch.
+
+    The interval of a few samples is Student's, that of one or two their range.
+    """
     value = float(midmean(samples))
-    if len(samples) < _MIN_BOOTSTRAP_SAMPLES:
+    if len(samples) < MIN_SAMPLES:
         return value, min(samples), max(samples)
+    if len(samples) < _MIN_BOOTSTRAP_SAMPLES:
+        mean, low, high = _geometric_mean_interval(np.log(samples), level)
+        return value, value * low / mean, value * high / mean
     return _bootstrap_interval(
         math.log(value), np.log(_resampled_midmeans(samples)), len(samples), level
     )

@@ -35,6 +35,8 @@ OUT_OF_TIME = "takes too long for the time that is left; a larger --budget has i
 COLLECTIVE_KINDS = ("collective", "nccl")  # kinds of competing, checked candidates
 WARM_UP_REPETITIONS = 3  # untimed repetitions: first use opens connections and touches pages
 MIN_REPETITIONS = 12  # repetitions of every point, even when its time is spent
+MIN_LONG_REPETITIONS = 3  # repetitions of long calls, which need fewer
+MIN_LONG_WARM_UPS = 2  # untimed ones; the second shows how long they are
 MAX_EAGER_BYTES = 2**20  # upper end of the search for the eager limit
 
 

@@ -147,7 +147,7 @@ class ProbeSession:
         self.start_delays += self._stopwatch.start_delays.tolist()
         return (
             format_series(point, candidates, samples / _operations_per_call(point))
-            if len(samples) >= fewest
+            if len(samples)
             else None
         )
 

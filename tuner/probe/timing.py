@@ -21,8 +21,15 @@ from mpi4py import MPI
 
 from tuner.base.arrays import FloatArray
 from tuner.probe.clock import SharedClock
-from tuner.probe.probe_plan import MIN_REPETITIONS, WARM_UP_REPETITIONS
-from tuner.probe.sampling import MAX_REPETITIONS, is_precise_enough, next_check, shuffled_order
+from tuner.probe.probe_plan import MIN_LONG_WARM_UPS, MIN_REPETITIONS, WARM_UP_REPETITIONS
+from tuner.probe.sampling import (
+    MAX_REPETITIONS,
+    fewest_repetitions,
+    is_precise_enough,
+    next_check,
+    shuffled_order,
+    warm_up_repetitions,
+)
 
 MIN_LEAD_CALLS = 15  # minimum calls to check whether ranks of several hosts start in time,
 MAX_LEAD_TRIAL_S = 0.05  # unless fewer already take so long
@@ -87,11 +94,14 @@ class Stopwatch:
 
         In each repetition every operation runs once, in random order, so that drift affects all
         alike. Sampling ends when rank 0 finds the medians `is_precise_enough`, or `seconds` spent.
-        There are fewer than `min_repetitions` only if more would not fit before the deadline.
+        There are none if too few repetitions fit before the deadline: `min_repetitions`, or what
+        `fewest_repetitions` says of long calls.
         """
+        nothing = np.zeros((0, len(operations)))
         lap = self._warm_up(operations)
         if lap is None:
-            return np.zeros((0, len(operations)))
+            return nothing
+        min_repetitions = fewest_repetitions(min_repetitions, lap / len(operations))
         done, rows = np.zeros((0, 2, len(operations))), list[FloatArray]()
         begin = time.monotonic()
         look, enough = next_check(0, min_repetitions), False
@@ -121,7 +131,7 @@ class Stopwatch:
                 )
             if ended:
                 self.start_delays = done[:, 1].ravel()
-                return done[:, 0].copy()
+                return done[:, 0].copy() if len(done) >= min_repetitions else nothing
 
     def count_within(
         self,
@@ -131,18 +141,15 @@ class Stopwatch:
     ) -> int:
         """Return how many operations, from the first on, fit into `seconds`; rank 0 decides.
 
-        An operation fits if it can have `min_repetitions` there. The faster of two calls of each
+        An operation fits if it can have its repetitions there. The faster of two calls of each
         counts, since the first one may open connections.
         """
         lap = 0.0
         for count, operation in enumerate(operations):
             lap += min(self._total_seconds_once(operation) for _ in range(2))
-            if (
-                self._agree_on_start(
-                    0.0, stop=(WARM_UP_REPETITIONS + min_repetitions) * lap > seconds
-                )
-                is None
-            ):
+            mean = lap / (count + 1)
+            calls = warm_up_repetitions(mean) + fewest_repetitions(min_repetitions, mean)
+            if self._agree_on_start(0.0, stop=calls * lap > seconds) is None:
                 return count
         return len(operations)
 
@@ -162,19 +169,25 @@ class Stopwatch:
             self._comm.Barrier()
 
     def _warm_up(self, operations: Sequence[TimedOperation]) -> float | None:
-        """Warm up; return the rough seconds of a repetition, or None if it is too late for one.
+        """Warm up; return the seconds of a repetition, or None if it is too late for one.
 
         The calls begin as soon as all ranks are there, and show how long ranks take to get ready.
+        The second ones show how long they are, on all ranks alike.
         """
         self._lead_seconds, late = 0.0, list[float]()
-        begin = time.monotonic()
-        for operation in operations:
-            for turn in range(WARM_UP_REPETITIONS):
-                sample = self._time_once(operation, self._would_be_late())
+        lap, seconds = 0.0, np.zeros(len(operations))
+        turns = np.full(len(operations), MIN_LONG_WARM_UPS)
+        for turn in range(WARM_UP_REPETITIONS):
+            for number in np.flatnonzero(turns > turn):
+                sample = self._time_once(operations[number], self._would_be_late())
                 if sample is None:
                     return None
+                seconds[number] = sample[0] * operations[number].calls_per_sample
                 late += [sample[2]] * (turn > 0)
-        lap = (time.monotonic() - begin) / WARM_UP_REPETITIONS
+            if turn == MIN_LONG_WARM_UPS - 1:
+                self._comm.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
+                turns = np.array([warm_up_repetitions(one) for one in seconds])
+                lap = float(seconds.sum())
         self._lengthen_lead(late)
         if self._clock is not None:
             self._try_lead(operations)

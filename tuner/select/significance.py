@@ -22,7 +22,7 @@ import numpy as np
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.base.statistics import CONFIDENCE, NORMAL_95
-from tuner.core.speedup import paired_speedup
+from tuner.core.speedup import MIN_SAMPLES, paired_speedup
 from tuner.core.table import DEFAULT, LEARNED, MEASURED, SIMULATED, AlgorithmChoice
 from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_point
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:  # scikit-learn, which measured comparisons do without
 SamplesByLaunch = list[tuple[float, ...]]  # the samples of each launch
 
 DEFAULT_CHOICE = AlgorithmChoice()
-_MIN_SAMPLES = 6  # per launch; fewer cannot show their spread
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ def compare_with_default(point: CallPoint, observations: Sequence[Observation]) 
         choice
         for choice, (slow, fast) in pairs.items()
         if gains[choice] > 1 + MIN_GAIN
-        and min(map(len, slow)) >= _MIN_SAMPLES
+        and min(map(len, slow)) >= MIN_SAMPLES
         and paired_speedup(slow, fast, level)[1] > 1 + MIN_GAIN
     )
     known = {AlgorithmChoice(): default, **candidates}
@@ -188,7 +187,7 @@ def needs_more_launches(comparison: Comparison) -> bool:
     level = _bonferroni_confidence(len(comparison.gains))
     return any(
         len(slow) > 1
-        and min(map(len, slow)) >= _MIN_SAMPLES
+        and min(map(len, slow)) >= MIN_SAMPLES
         and all(paired_speedup([s], [f])[0] > 1 + MIN_GAIN for s, f in zip(slow, fast, strict=True))
         and paired_speedup(2 * slow, 2 * fast, level)[1] > 1 + MIN_GAIN
         for choice in comparison.gains
@@ -229,7 +228,7 @@ def _bonferroni_confidence(n_candidates: int) -> float:
 
 def has_repetitions(observation: Observation) -> bool:
     """Return whether there are enough samples to show their spread, unlike single averages."""
-    return sum(map(len, observation.samples.values())) >= _MIN_SAMPLES
+    return sum(map(len, observation.samples.values())) >= MIN_SAMPLES
 
 
 def _paired_samples(

@@ -19,8 +19,8 @@ from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
 from tuner.probe.batches import ExperimentRequest
 from tuner.probe.monitor import STARTUP_SECONDS_KEY, ProbeProgress
 from tuner.probe.multi_host import probe_cluster, probe_experiments
-from tuner.probe.probe_plan import WARM_UP_REPETITIONS
 from tuner.probe.probe_spec import ProbeSpec, shapes_to_measure
+from tuner.probe.sampling import fewest_repetitions, warm_up_repetitions
 from tuner.select.dataset import CallPoint, build_observations, incorrect_algorithms
 from tuner.select.experiment_design import Experiment, ExperimentDesign, RegretBound
 from tuner.select.simulated_times import Simulator
@@ -173,7 +173,7 @@ class ProbeLaunches:
 class MeasurementBatches:
     """The measurement batches of one tuning run.
 
-    min_repetitions     repetitions of every measured call
+    min_repetitions     minimum repetitions of every measured call, unless it is long
     on_note             called with what there was no time for
     on_step             called with the present step
     on_plan             called with what the next batch measures
@@ -272,9 +272,8 @@ class MeasurementBatches:
 
         seconds     duration of one call
         """
-        return (
-            self.pace * (self.min_repetitions + WARM_UP_REPETITIONS) * (seconds + SYNCHRONISATION_S)
-        )
+        calls = warm_up_repetitions(seconds) + fewest_repetitions(self.min_repetitions, seconds)
+        return self.pace * calls * (seconds + SYNCHRONISATION_S)
 
     def _next_batch(self, design: ExperimentDesign) -> Sequence[Experiment]:
         """Choose what the next launch measures; nothing if there is no time for a launch."""

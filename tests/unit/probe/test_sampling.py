@@ -13,9 +13,11 @@ from tuner.probe.probe_plan import MIN_REPETITIONS
 from tuner.probe.sampling import (
     MAX_REPETITIONS,
     TimeBudget,
+    fewest_repetitions,
     is_precise_enough,
     next_check,
     shuffled_order,
+    warm_up_repetitions,
 )
 
 
@@ -102,9 +104,30 @@ def test_median_interval_of_very_many_samples() -> None:
     assert 2400 < low < 2500 < high < 2600
 
 
-def test_relative_half_width_is_unknown_for_few_samples() -> None:
-    assert relative_half_width([1.0] * 5) == float("inf")
-    assert relative_half_width([1.0] * 6) == 0.0
+def test_relative_half_width_is_unknown_for_two_samples() -> None:
+    assert relative_half_width([1.0] * 2) == float("inf")
+    assert relative_half_width([1.0] * 3) == 0.0
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_relative_half_width_of_few_samples_is_that_of_student(count: int) -> None:
+    rng = np.random.default_rng(2)
+    trials = rng.lognormal(sigma=0.02, size=(4000, count))
+    covered = [abs(np.log(own).mean()) <= relative_half_width(own) for own in trials]
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "repetitions", "warm_ups"),
+    [(1e-6, 12, 3), (0.004, 12, 3), (0.005, 10, 3), (0.015, 4, 3), (0.025, 3, 2), (60.0, 3, 2)],
+)
+def test_long_calls_have_fewer_repetitions(seconds: float, repetitions: int, warm_ups: int) -> None:
+    assert fewest_repetitions(MIN_REPETITIONS, seconds) == repetitions
+    assert warm_up_repetitions(seconds) == warm_ups
+
+
+def test_long_calls_never_have_more_repetitions_than_are_asked_for() -> None:
+    assert fewest_repetitions(2, 60.0) == 2
 
 
 def test_paired_gain_cancels_what_hits_both() -> None:

@@ -15,6 +15,7 @@ from tuner.base.errors import InputError
 from tuner.cli.commands.tune import launch_count_cautions
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
+from tuner.core.speedup import LAUNCH_RELATIVE_SD
 from tuner.core.table import AlgorithmChoice, Rule, RuleKey, TuningTable
 from tuner.select import significance
 from tuner.select.baselines import SelectFunction
@@ -119,7 +120,10 @@ def test_a_row_is_a_call_and_a_choice_with_measured_and_simulated_time() -> None
     default, tree = build_observations(measured([pingpong, *taken]), simulate)
     assert (default.point, default.choice) == (point(64), DEFAULT)
     assert default.seconds == 2e-6
-    assert (default.low, default.high) == pytest.approx((1e-6, 3e-6), rel=5e-3)
+    within = 4.303 * np.std(np.log([1, 2, 3]), ddof=1) / math.sqrt(3)  # Student's, of a launch
+    between = 1.96 * LAUNCH_RELATIVE_SD
+    assert math.log(default.high / 2e-6) == pytest.approx(math.hypot(within, between), rel=1e-3)
+    assert default.low * default.high == pytest.approx(2e-6**2)
     assert math.isnan(default.simulated_seconds)
     assert tree.simulated_seconds == simulate(point(64), TREE)
     assert default.point.p == 4
@@ -439,7 +443,8 @@ def launched(gains: Sequence[float], repetitions: int = 12) -> list[Observation]
         ((120.0, 180.0), 12, True),  # launches 1.5 times apart
         ((150.0, 150.1), 12, False),  # which is a rule
         ((150.0,), 12, False),
-        ((120.0, 180.0), 5, False),
+        ((120.0, 180.0), 3, True),
+        ((120.0, 180.0), 2, False),
         ((0.9, 180.0), 12, False),
         ((1.06, 1.09, 1.07, 1.08, 1.06, 1.09), 12, False),
         ((1.0, 1.0), 12, False),
