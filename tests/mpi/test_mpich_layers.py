@@ -298,6 +298,31 @@ def test_what_is_known_of_the_default_is_what_the_mpir_layer_runs(
     )
 
 
+@pytest.mark.parametrize("nbytes", [1024, LARGE])
+def test_a_reduce_scatter_runs_what_the_rules_say(
+    nbytes: int, mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    """With the poison in that leaf the program ends, and with it in the other one it does not."""
+    trees = mpich.read_generic_trees(mpich_launcher.libmpi())
+    call = Collective.REDUCE_SCATTER, 1, 2, BLOCK
+    (found,) = find_default_algorithms(trees, [call], LARGE)
+    name, file = f"collective={call[0]}", tmp_path / "m.json"
+    for choice in found.choices:
+        leaf = Leaf(f"MPIR_Reduce_scatter_intra_{choice}")
+        file.write_text(json.dumps({**trees.mpir, name: poisoned(trees.mpir[name], leaf)}))
+        run = mpich_launcher.run(
+            2,
+            [str(PROGRAM.with_name("reduce_scatter_program.py")), str(nbytes)],
+            settings={mpich.MPIR.variable: str(file)},
+            timeout=patience(),
+            check=False,
+            environment={"PYTHONPATH": str(PROGRAM.parents[2])},
+        )
+        dies = choice == found.choice_at(nbytes)
+        assert bool(run.returncode) == dies
+        assert bool(FAULT_MESSAGE.search(run.stderr)) == dies
+
+
 def test_a_call_that_the_dispatcher_forces_leaves_the_next_one_to_the_device_layer(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:

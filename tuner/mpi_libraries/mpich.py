@@ -149,6 +149,13 @@ ALGORITHMS = {
     }
     for collective, known in _NAMED.items()
 }
+# Tables do not hold MPI_Reduce_scatter, of which only what the library runs by itself is known.
+DECIDED_ALGORITHMS = {
+    **ALGORITHMS,
+    Collective.REDUCE_SCATTER: {
+        name: NativeAlgorithm(name) for name in ("recursive_halving", "pairwise")
+    },
+}
 # The device layer (ch4: shared memory, network offload) answers a collective first where its own
 # variable MPIR_CVAR_<COLLECTIVE>_DEVICE_COLLECTIVE is 1, and every collective where this one is 0.
 DEVICE_COLLECTIVES = "MPIR_CVAR_DEVICE_COLLECTIVES"

@@ -117,6 +117,14 @@ COLLECTIVES = {
     ),
     Collective.SCATTER: OpenMpiCollective(15, _numbered("linear binomial linear_nonblocking")),
 }
+# Tables hold MPI_Reduce_scatter_block; of MPI_Reduce_scatter, which benchmarks time, only what
+# coll/tuned decides by itself is known.
+DECIDED_COLLECTIVES = {
+    **COLLECTIVES,
+    Collective.REDUCE_SCATTER: OpenMpiCollective(
+        12, _numbered("nonoverlapping recursive_halving ring butterfly")
+    ),
+}
 COLLECTIVE_OF = {known.number: collective for collective, known in COLLECTIVES.items()}
 # Collectives that are only known by name here, by their number in rules files.
 OTHER_COLLECTIVES = {

@@ -8,7 +8,7 @@ from tuner.base.errors import InputError
 from tuner.base.spelling import did_you_mean
 from tuner.core.collective import Collective
 from tuner.core.table import LIBRARY, AlgorithmChoice
-from tuner.mpi_libraries.openmpi_collectives import COLLECTIVES
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVES, DECIDED_COLLECTIVES
 from tuner.mpi_libraries.products import OPENMPI, has_since, release_of
 
 RADIX = 4  # radix of every k-nomial tree: one parameter of the whole program, not of a rule
@@ -92,7 +92,7 @@ def choice_of(
     collective: Collective, number: int, chains: int = 0, segment: int = 0, requests: int = 0
 ) -> AlgorithmChoice:
     """Return the choice that `rule_parameters` turns into these numbers, without unused ones."""
-    known = COLLECTIVES[collective]
+    known = DECIDED_COLLECTIVES[collective]
     name = known.algorithms[number]
     values = {"segment": segment, "chains": chains or 1, "radix": RADIX, "requests": requests}
     return AlgorithmChoice(

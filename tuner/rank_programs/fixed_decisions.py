@@ -51,10 +51,11 @@ def group_size(comm: MPI.Comm) -> Iterator[ctypes.c_int]:
     raise RuntimeError("the size of a communicator is not where it was looked for")
 
 
-def decision_function(comm: MPI.Comm, collective: str) -> Callable[[int], None]:
+def decision_function(comm: MPI.Comm, collective: str, max_ranks: int) -> Callable[[int], None]:
     """Return a function that has the library decide on a call of so many bytes.
 
-    Where ranks exchange blocks, these are the bytes of a block.
+    Where ranks exchange blocks (`Collective.moves_blocks`), these are the bytes of a block. Where
+    each rank gets a block of a reduction, the library adds up all blocks: the first is given all.
     """
     decide = getattr(ctypes.CDLL("libmpi.so.40"), f"ompi_coll_tuned_{collective}_intra_dec_fixed")
     spec = Collective(collective)
@@ -63,10 +64,14 @@ def decision_function(comm: MPI.Comm, collective: str) -> Callable[[int], None]:
     data = ctypes.create_string_buffer(8)  # whose content is never looked at
     operator = [pointers["op"]] * spec.is_reduction
     root = [ctypes.c_size_t(0)] * spec.is_rooted
+    blocks = (ctypes.c_int * max_ranks)()
 
     def ask(nbytes: int) -> None:
-        part = data, ctypes.c_size_t(nbytes // PROBE_ELEMENT_BYTES), pointers["type"]
-        buffers = [*part, *part] if spec.has_blocks else [data] * spec.is_reduction + [*part]
+        blocks[0] = nbytes // PROBE_ELEMENT_BYTES
+        added_up = spec.has_blocks and spec.is_reduction
+        count = blocks if added_up else ctypes.c_size_t(blocks[0])
+        part = data, count, pointers["type"]
+        buffers = [*part, *part] if spec.moves_blocks else [data] * spec.is_reduction + [*part]
         decide(*buffers * spec.has_data, *operator, *root, pointers["comm"], None)
 
     return ask
@@ -76,7 +81,7 @@ def find_steps(
     comm: MPI.Comm, collective: str, max_ranks: int, max_bytes: int
 ) -> Iterator[tuple[int, list[Step]]]:
     """Yield the numbers of ranks from which on other steps hold, with these."""
-    decide = decision_function(comm, collective)
+    decide = decision_function(comm, collective, max_ranks)
     with group_size(comm) as size:
 
         def steps(ranks: int) -> list[Step]:

@@ -16,9 +16,9 @@ from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmChoice, RuleKey
 from tuner.launch.rank_program import rank_arguments
 from tuner.mpi_libraries.openmpi import effective_algorithm
-from tuner.mpi_libraries.openmpi_collectives import COLLECTIVES
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVES, DECIDED_COLLECTIVES
 from tuner.topology import CUDA
-from tuner.validation.openmpi_trace import TRACED_COLLECTIVES, build_tracer, executed_algorithm
+from tuner.validation.openmpi_trace import build_tracer, executed_algorithm
 from tuner.validation.validation import CallOutcome, RankStarter
 
 PROGRAM = rank_arguments("tuner.rank_programs.fixed_decisions")
@@ -33,7 +33,7 @@ class FixedDecision:
     """What coll/tuned runs by default from a number of ranks on.
 
     thresholds  bytes from which on the choice at the same position of `choices` is used; of one
-                block where ranks exchange blocks
+                block where ranks exchange blocks (`Collective.moves_blocks`)
     """
 
     collective: Collective
@@ -49,7 +49,8 @@ def find_fixed_decisions(starter: RankStarter) -> tuple[FixedDecision, ...]:
     InputError without a C compiler, ProbeError when the rank fails.
     """
     found = list[FixedDecision]()
-    request = {"collectives": TRACED_COLLECTIVES, "max_ranks": MAX_RANKS, "max_bytes": MAX_BYTES}
+    asked = [one for one in DECIDED_COLLECTIVES if not one.is_ragged]
+    request = {"collectives": asked, "max_ranks": MAX_RANKS, "max_bytes": MAX_BYTES}
 
     def note(line: str) -> None:
         if line.startswith('{"collective"'):
@@ -93,8 +94,9 @@ def fixed_choices(
         one for one in decisions if one.collective is key.collective and one.min_ranks <= key.p
     ]
     found = max(fitting, key=lambda one: one.min_ranks, default=None)
+    blocks = max(key.collective.blocks(key.p)) if key.collective.moves_blocks else 1
     for nbytes in sizes:
-        block = nbytes // max(key.collective.blocks(key.p))
+        block = nbytes // blocks
         asked = found.choices[max(0, bisect_right(found.thresholds, block) - 1)] if found else None
         choice = asked and effective_algorithm(key.collective, asked, key.p, nbytes)
         yield _staged(key.collective, choice) if choice and stages else choice

@@ -30,6 +30,7 @@ enum { /* the library's numbers */
     BCAST = 7,
     GATHER = 9,
     REDUCE = 11,
+    REDUCE_SCATTER = 12,
     SCATTER = 15
 };
 
@@ -147,6 +148,10 @@ ASKED(reduce, REDUCE, NONE,
       (send, receive, count, datatype, op, root, comm, module, algorithm, faninout, segsize,
        requests))
 /* None of the algorithms of the others hands a call to another one. */
+ASKED(reduce_scatter, REDUCE_SCATTER, NONE,
+      (const void *send, void *receive, const void *counts, void *datatype, void *op, void *comm,
+       void *module, int algorithm, int faninout, int segsize),
+      (send, receive, counts, datatype, op, comm, module, algorithm, faninout, segsize))
 #define ASKED_ROOTED(collective, number)                                                      \
     ASKED(collective, number, NONE,                                                           \
           (const void *send, size_t sent, void *sent_type, void *receive, size_t received,    \

@@ -9,13 +9,14 @@ from pathlib import Path
 from tuner.base import c_compiler
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice
-from tuner.mpi_libraries.openmpi_collectives import COLLECTIVE_OF, COLLECTIVES
+from tuner.mpi_libraries.openmpi_collectives import COLLECTIVES, DECIDED_COLLECTIVES
 from tuner.mpi_libraries.openmpi_rule_numbers import choice_of
 from tuner.validation.validation import CallOutcome
 
 SOURCE = Path(__file__).with_name("openmpi_trace.c")
-# Those that the tracer interposes.
+# Those of tables that the tracer interposes.
 TRACED_COLLECTIVES = tuple(one for one in COLLECTIVES if not one.is_ragged)
+_COLLECTIVE_OF = {known.number: one for one, known in DECIDED_COLLECTIVES.items()}
 
 
 def build_tracer(directory: Path) -> Path | None:
@@ -29,7 +30,7 @@ def executed_algorithm(collective: Collective, outcome: CallOutcome) -> Algorith
     None where it was not exactly one call of `coll/tuned` on its own communicator.
     """
     own = [call for call in outcome.traced_calls if call[0]]
-    if len(own) != 1 or own[0][1] != COLLECTIVES[collective].number:
+    if len(own) != 1 or own[0][1] != DECIDED_COLLECTIVES[collective].number:
         return None
     return _entered_algorithm(own[0])
 
@@ -44,7 +45,7 @@ def why_unknown(outcome: CallOutcome) -> str:
 def _entered_algorithm(call: Sequence[int]) -> AlgorithmChoice:
     """Return the algorithm that was entered last, with its parameters."""
     _, number, asked, faninout, segment, ran, shape = call
-    collective = COLLECTIVE_OF[number]
+    collective = _COLLECTIVE_OF[number]
     if ran not in (asked, -1):
         return choice_of(collective, ran)
     choice = choice_of(collective, asked, faninout, segment, max(0, shape))
@@ -56,7 +57,7 @@ def _entered_algorithm(call: Sequence[int]) -> AlgorithmChoice:
 def nested_calls(outcome: CallOutcome) -> set[str]:
     """Return what ran on other communicators: parts of a call that `han` divided."""
     return {
-        f"{COLLECTIVE_OF[call[1]]} {_entered_algorithm(call)}"
+        f"{_COLLECTIVE_OF[call[1]]} {_entered_algorithm(call)}"
         for call in outcome.traced_calls
         if not call[0]
     }

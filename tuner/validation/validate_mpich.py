@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from tuner.formats.rules_by_ranks import all_rule_lists
 from tuner.launch import Launcher, MultiHostLauncher, loaded_libmpi
 from tuner.mpi_libraries import require_no_override
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, PlacedCollective
-from tuner.mpi_libraries.mpich import ALGORITHMS, DEVICE_COLLECTIVES, OVERRIDING_PATTERN
+from tuner.mpi_libraries.mpich import DECIDED_ALGORITHMS, DEVICE_COLLECTIVES, OVERRIDING_PATTERN
 from tuner.mpi_libraries.products import MPICH
 from tuner.mpi_libraries.profiles import PROFILES
 from tuner.topology import CUDA
@@ -142,10 +143,9 @@ class Mpich:
     ) -> Iterator[AlgorithmChoice | None]:
         """Read the rules in the library; its choices for buffers in GPU memory are not known."""
         call = (key.collective, key.nodes, key.ppn, key.placement)
-        known = key.collective in ALGORITHMS and key.memory != CUDA
-        trees = _generic_trees(launcher.libmpi())
-        found = find_default_algorithms(trees, [call], max(sizes)) if known else ()
-        return (found[0].choice_at(nbytes) if found else None for nbytes in sizes)
+        known = key.collective in DECIDED_ALGORITHMS and key.memory != CUDA
+        found = _own_algorithms(launcher.libmpi(), call) if known else None
+        return (found.choice_at(nbytes) if found else None for nbytes in sizes)
 
     def decides_alike(self, library: str, installed: str, nodes: int) -> bool:
         return library == installed
@@ -156,6 +156,13 @@ class Mpich:
 
 LIBRARY = Mpich()
 _generic_trees = lru_cache(read_generic_trees)
+
+
+@cache
+def _own_algorithms(libmpi: Path, call: PlacedCollective) -> DefaultAlgorithms:
+    """Return what a library runs by itself in calls of any size."""
+    (found,) = find_default_algorithms(_generic_trees(libmpi), [call], sys.maxsize)
+    return found
 
 
 def _existing_device_file(file: Path) -> Path | None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.ranks import CALL, HOSTS, REQUEST, Ranks
 from tests.support.simulated import CALIBRATION, POINT, TOPOLOGY, on_four_hosts
-from tests.support.trees import BINOMIAL, DENSE, GENERIC, RING
+from tests.support.trees import BINOMIAL, DENSE, GENERIC, RING, Node
 from tuner.base.errors import InputError
 from tuner.core.calibration import PathCost
 from tuner.core.collective import Collective
@@ -249,6 +249,21 @@ def test_of_what_its_rules_ask_beyond_the_call_nothing_is_known() -> None:
         GenericTrees(DENSE), [(BCAST, 2, 2, BLOCK)], 4096
     )
     assert found.choices == (None,)
+
+
+def test_reduce_scatters_are_decided_by_their_whole_buffer() -> None:
+    """As in MPICH 5.0, whose device layer hands them to the MPIR layer."""
+    halving: Node = {"algorithm=MPIR_Reduce_scatter_intra_recursive_halving": {}}
+    pairwise: Node = {"algorithm=MPIR_Reduce_scatter_intra_pairwise": {}}
+    sizes = {"total_msg_size<524288": halving, "total_msg_size=any": pairwise}
+    own = {"collective=reduce_scatter": {"is_commutative=yes": sizes, "is_commutative=no": {}}}
+    above: Node = {"composition=MPIDI_Reduce_scatter_intra_composition_alpha": {}}
+    for device in (None, {"collective=reduce_scatter": {"comm_type=intra": above}}):
+        (found,) = mpich_decisions.find_default_algorithms(
+            GenericTrees(own, device), [(Collective.REDUCE_SCATTER, 4, 1, BLOCK)], 1 << 20
+        )
+        assert found.thresholds == (4, 524288)
+        assert [str(one) for one in found.choices] == ["recursive_halving", "pairwise"]
 
 
 def test_where_a_host_has_several_ranks_its_rules_for_a_hierarchy_count() -> None:

@@ -15,7 +15,7 @@ from tuner.base.thread_levels import THREAD_LEVELS, THREAD_SINGLE
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmChoice
 from tuner.formats.mpich.device import SHARED_MEMORY_LEAVES, delegating_leaf
-from tuner.formats.mpich.emitter import leaf_for_choice
+from tuner.formats.mpich.emitter import native_leaf
 from tuner.formats.mpich.generic import GenericTrees
 from tuner.formats.mpich.selection import (
     CselCall,
@@ -27,7 +27,7 @@ from tuner.formats.mpich.selection import (
 )
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
 from tuner.mpi_libraries.default_algorithms import PlacedCollective as Shaped
-from tuner.mpi_libraries.mpich import ALGORITHMS
+from tuner.mpi_libraries.mpich import DECIDED_ALGORITHMS
 
 
 def find_default_algorithms(
@@ -72,7 +72,7 @@ def _size_ranges(
         hierarchy=layered,
         ppn=ppn,
         multi_threaded=threaded,
-        blocks=collective.blocks(nodes * ppn)[0],
+        blocks=_counted_blocks(collective, nodes * ppn),
     )
     leaves = (
         (nbytes, _leaf(trees, collective, call_of(nbytes)))
@@ -81,6 +81,11 @@ def _size_ranges(
     )
     for leaf, same in groupby(leaves, key=lambda step: step[1]):
         yield next(same)[0], leaf and _choice_of_leaf(collective, leaf)
+
+
+def _counted_blocks(collective: Collective, p: int) -> int:
+    """Return in how many blocks of the send buffer the library counts: in 1 where it reduces."""
+    return collective.blocks(p)[0] if collective.moves_blocks else 1
 
 
 def _leaf(trees: GenericTrees, collective: Collective, call: CselCall) -> Leaf | None:
@@ -111,21 +116,22 @@ def _boundary_sizes(trees: GenericTrees, collective: Collective, p: int) -> list
         {
             n
             for branch in branches
+            for quantity in quantities
             for bound in condition_bounds(branch, quantity)
             for n in (bound, bound + 1)
         }
-        for quantity in ("avg_msg_size", "count")
+        for quantities in (("avg_msg_size", "total_msg_size"), ("count",))
     )
     items = {-(-n // PROBE_ELEMENT_BYTES) for n in limits} | counts | {1, 1 << (p.bit_length() - 1)}
-    step = PROBE_ELEMENT_BYTES * collective.blocks(p)[0]
+    step = PROBE_ELEMENT_BYTES * _counted_blocks(collective, p)
     return sorted(step * n for n in items if n > 0)
 
 
 def _choice_of_leaf(collective: Collective, leaf: Leaf) -> AlgorithmChoice | None:
     """Return the choice that forces this algorithm; None where it needs parameters or none does."""
     plain = (
-        AlgorithmChoice(name)
-        for name, known in ALGORITHMS[collective].items()
+        (AlgorithmChoice(name), known)
+        for name, known in DECIDED_ALGORITHMS[collective].items()
         if not known.segment_parameter
     )
-    return next((choice for choice in plain if leaf_for_choice(collective, choice) == leaf), None)
+    return next((one for one, known in plain if native_leaf(collective, known, one) == leaf), None)

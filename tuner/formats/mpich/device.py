@@ -26,6 +26,9 @@ DELEGATING_LEAVES = {
     Collective.ALLREDUCE: Leaf("MPIDI_Allreduce_intra_composition_beta", kind="composition"),
     Collective.ALLTOALL: Leaf("MPIDI_Alltoall_intra_composition_beta", kind="composition"),
     Collective.REDUCE: Leaf("MPIDI_Reduce_intra_composition_gamma", kind="composition"),
+    Collective.REDUCE_SCATTER: Leaf(
+        "MPIDI_Reduce_scatter_intra_composition_alpha", kind="composition"
+    ),
 }
 # In releases before 4.1 this composition hands every call on.
 EARLIER_DELEGATING_LEAVES = {

@@ -14,7 +14,12 @@ from tuner.formats.mpich.layers import MPIR, Layer
 from tuner.formats.mpich.parsing import introduced_after
 from tuner.formats.mpich.selection import Leaf, Tree
 from tuner.formats.rules_by_ranks import describe_rule
-from tuner.mpi_libraries.mpich import leaf_parameters, native_algorithm, preserves_operand_order
+from tuner.mpi_libraries.mpich import (
+    NativeAlgorithm,
+    leaf_parameters,
+    native_algorithm,
+    preserves_operand_order,
+)
 
 FAULT_LEAF = Leaf("MPIR_Exscan_intra_recursive_doubling")  # no collective but exscan can run it
 
@@ -50,7 +55,11 @@ def leaf_for_rule(rule: Rule) -> Leaf | None:
 
 def leaf_for_choice(collective: Collective, choice: AlgorithmChoice) -> Leaf:
     """Return the leaf of a choice other than the default; raises as `native_algorithm` does."""
-    found = native_algorithm(collective, choice)
+    return native_leaf(collective, native_algorithm(collective, choice), choice)
+
+
+def native_leaf(collective: Collective, found: NativeAlgorithm, choice: AlgorithmChoice) -> Leaf:
+    """Return the leaf of one of the library's algorithms with the parameters of a choice."""
     parameters = leaf_parameters(found, choice)
     return Leaf(
         f"MPIR_{collective.capitalize()}_intra_{found.name}",

@@ -118,7 +118,7 @@ def matches(condition: str, call: CselCall, late: bool = False) -> bool:
     Raises InputError for a condition that depends on more than the call.
     """
     numeric = NUMERIC_CONDITION.fullmatch(condition)
-    if numeric and numeric[1] in ("comm_size", "comm_avg_ppn", "avg_msg_size", "count"):
+    if numeric:
         sign = "<=" if late and numeric[1] == "comm_size" else numeric[2]
         return bool(_COMPARE[sign](_quantity(numeric[1], call), int(numeric[3])))
     if condition.endswith("any"):
@@ -153,6 +153,7 @@ def _quantity(name: str, call: CselCall) -> int:
         "comm_size": call.p,
         "comm_avg_ppn": call.ppn,
         "avg_msg_size": call.nbytes // call.blocks,
+        "total_msg_size": call.nbytes,  # but of gathers and scatters, which no table holds
         "count": call.nbytes // call.element_bytes,
     }[name]
 
