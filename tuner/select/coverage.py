@@ -139,22 +139,11 @@ class Coverage:
         return self._sizes_by_shape.get(point.kind, {})
 
 
-def max_factor_above(sizes: Sequence[int]) -> float:
-    """Return the extrapolation factor above the largest size: the last step of the sizes."""
-    return (
-        min(sizes[-1] / max(sizes[-2], 1), MAX_EXTRAPOLATION)
-        if len(sizes) > 1
-        else _SINGLE_SIZE_FACTOR
-    )
-
-
-def max_factor_below(sizes: Sequence[int]) -> float:
-    """Return the extrapolation factor below the smallest size: the first step of the sizes."""
-    return (
-        min(sizes[1] / max(sizes[0], 1), MAX_EXTRAPOLATION)
-        if len(sizes) > 1
-        else _SINGLE_SIZE_FACTOR
-    )
+def max_factor_beyond(last: Sequence[int]) -> float:
+    """Return the extrapolation factor beyond the first or last two sizes, or one: their step."""
+    if len(last) < 2:
+        return _SINGLE_SIZE_FACTOR
+    return min(last[1] / max(last[0], 1), MAX_EXTRAPOLATION)
 
 
 def neighbouring_sizes(
@@ -164,8 +153,8 @@ def neighbouring_sizes(
 
     The result is empty beyond the range of extrapolation.
     """
-    above = max(max_factor_above(sizes), max_extrapolation)
-    below = max(max_factor_below(sizes), max_extrapolation)
+    above = max(max_factor_beyond(sizes[-2:]), max_extrapolation)
+    below = max(max_factor_beyond(sizes[:2]), max_extrapolation)
     if nbytes > sizes[-1] * above or nbytes < sizes[0] / below:
         return ()
     return _bracket(sizes, nbytes)

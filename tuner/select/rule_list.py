@@ -20,7 +20,7 @@ from tuner.core.table import (
     Rule,
     RuleKey,
 )
-from tuner.select.coverage import max_factor_above, max_factor_below
+from tuner.select.coverage import max_factor_beyond
 from tuner.select.crossover import crossover_size, max_extrapolation_ratio, roundest_size
 from tuner.select.dataset import CallPoint
 from tuner.select.rule_merging import AllowedPredicate, SizePartition, drop_group, expected_regret
@@ -354,10 +354,8 @@ def _first_bound(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -
     sizes, first = _sizes(size_ranges), size_ranges[0]
     if first.choice.is_default:
         return 0
-    lowest = math.ceil(
-        sizes[0]
-        / min(max_factor_below(sizes), max_extrapolation_ratio(first.comparisons[0], first.choice))
-    )
+    ratio = max_extrapolation_ratio(first.comparisons[0], first.choice)
+    lowest = math.ceil(sizes[0] / min(max_factor_beyond(sizes[:2]), ratio))
     begin = math.ceil(crossovers.first_runnable_size(first, max(lowest, _ELEMENT_BYTES)))
     if begin > _ELEMENT_BYTES or lowest == _ELEMENT_BYTES:
         return begin
@@ -368,8 +366,8 @@ def _last_bound(size_ranges: Sequence[SizeRange]) -> float:
     sizes, last = _sizes(size_ranges), size_ranges[-1]
     if last.choice.is_default:
         return math.inf
-    ratio = min(max_factor_above(sizes), max_extrapolation_ratio(last.comparisons[-1], last.choice))
-    return max(math.ceil(sizes[-1] * ratio), sizes[-1] + 1)
+    ratio = max_extrapolation_ratio(last.comparisons[-1], last.choice)
+    return max(math.ceil(sizes[-1] * min(max_factor_beyond(sizes[-2:]), ratio)), sizes[-1] + 1)
 
 
 def _evidence(size_range: SizeRange) -> Evidence:

@@ -35,16 +35,11 @@ MAX_LOG = math.log(sys.float_info.max)
 
 
 @dataclass(frozen=True)
-class RuleChange:
-    """Another choice for calls of [start_bytes, stop_bytes) under `key`.
+class _Change:
+    """Another rule for calls of [start_bytes, stop_bytes) under `key`.
 
     before, after   the rules in force there; in a table without rules for the call, the default
                     without evidence
-    gain            how many times faster the calls become, at the sizes in the range that support
-                    both choices; NaN without such a size: then a crossover between probed sizes has
-                    moved
-    interval        95 % interval of the gain
-    constraints     constraints of the later table (`Constraints.record`)
     """
 
     key: RuleKey
@@ -52,6 +47,19 @@ class RuleChange:
     stop_bytes: float
     before: Rule
     after: Rule
+
+
+@dataclass(frozen=True)
+class RuleChange(_Change):
+    """Another choice.
+
+    gain            how many times faster the calls become, at the sizes in the range that support
+                    both choices; NaN without such a size: then a crossover between probed sizes has
+                    moved
+    interval        95 % interval of the gain
+    constraints     constraints of the later table (`Constraints.record`)
+    """
+
     gain: float
     interval: tuple[float, float]
     constraints: Mapping[str, Any] = field(default_factory=dict)
@@ -120,14 +128,8 @@ class RuleChange:
 
 
 @dataclass(frozen=True)
-class EvidenceChange:
-    """Other evidence for the same choice, for calls of [start_bytes, stop_bytes) under `key`."""
-
-    key: RuleKey
-    start_bytes: int
-    stop_bytes: float
-    before: Rule
-    after: Rule
+class EvidenceChange(_Change):
+    """Other evidence for the same choice."""
 
     @property
     def has_other_basis(self) -> bool:
@@ -206,37 +208,33 @@ def table_diff_record(diff: TableDiff) -> dict[str, Any]:
 
 
 def _record(change: RuleChange) -> dict[str, Any]:
-    return dict(
-        encode_infinities(
-            {
-                **omit_default_placement(asdict(change.key)),
-                "start_bytes": change.start_bytes,
-                "stop_bytes": change.stop_bytes,
-                "kind": change.kind,
-                "before": asdict(change.before.choice),
-                "after": asdict(change.after.choice),
-                "gain": _nan_to_none(change.gain),
-                "gain_ci95": [_nan_to_none(each) for each in change.interval],
-                "why": change.reason,
-            }
-        )
-    )
+    return {
+        **_range_record(change),
+        "kind": change.kind,
+        "before": asdict(change.before.choice),
+        "after": asdict(change.after.choice),
+        "gain": encode_infinities(_nan_to_none(change.gain)),
+        "gain_ci95": encode_infinities([_nan_to_none(each) for each in change.interval]),
+        "why": change.reason,
+    }
 
 
 def _evidence_record(change: EvidenceChange) -> dict[str, Any]:
-    return dict(
-        encode_infinities(
-            {
-                **omit_default_placement(asdict(change.key)),
-                "start_bytes": change.start_bytes,
-                "stop_bytes": change.stop_bytes,
-                "choice": asdict(change.after.choice),
-                "basis_before": change.before.evidence.basis,
-                "basis": change.after.evidence.basis,
-                "why": change.reason,
-            }
-        )
-    )
+    return {
+        **_range_record(change),
+        "choice": asdict(change.after.choice),
+        "basis_before": change.before.evidence.basis,
+        "basis": change.after.evidence.basis,
+        "why": change.reason,
+    }
+
+
+def _range_record(change: _Change) -> dict[str, Any]:
+    return {
+        **omit_default_placement(asdict(change.key)),
+        "start_bytes": change.start_bytes,
+        "stop_bytes": encode_infinities(change.stop_bytes),
+    }
 
 
 def _nan_to_none(value: float) -> float | None:
