@@ -6,9 +6,9 @@ is assumed for five samples and fewer alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
-from math import comb, inf, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,6 +37,11 @@ def midmean(samples: ArrayLike) -> FloatArray:
     return np.asarray(ordered[..., count // 4 : count - count // 4].mean(axis=-1))
 
 
+def log_sd(low: float, high: float) -> float:
+    """Return the standard deviation of a logarithm from the 95 % interval of its exponential."""
+    return math.log(high / low) / (2 * NORMAL_95)
+
+
 def median_interval(
     samples: Sequence[float], level: float = CONFIDENCE
 ) -> tuple[float, float, float]:
@@ -58,7 +63,7 @@ def _rank_below(n: int, level: float) -> int:
     millionths = round((1 - level) * 10**6)  # integers, because 2^n exceeds a float
     while 2 * outside * 10**6 <= millionths * 2**n:
         j += 1
-        outside += comb(n, j)
+        outside += math.comb(n, j)
     return max(j - 1, 0)
 
 
@@ -70,8 +75,8 @@ def relative_half_width(samples: Sequence[float]) -> float:
     """
     count = len(samples)
     if count in STUDENT_95:
-        return STUDENT_95[count] * float(np.std(np.log(samples), ddof=1)) / sqrt(count)
+        return STUDENT_95[count] * float(np.std(np.log(samples), ddof=1)) / math.sqrt(count)
     if count < min(STUDENT_95):
-        return inf
+        return math.inf
     median, low, high = median_interval(samples)
     return (high - low) / 2 / median

@@ -18,7 +18,7 @@ import numpy as np
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.base.progress import ProgressCallback, no_progress
-from tuner.base.statistics import CONFIDENCE
+from tuner.base.statistics import CONFIDENCE, log_sd
 from tuner.core.table import AlgorithmChoice
 from tuner.select.baselines import BASELINES, SelectFunction, Trainer, default_or_first
 from tuner.select.cases import EvaluationCase, Fold, folds, from_machine, with_alternatives
@@ -44,7 +44,7 @@ class RegretSummary:
     """A summary of the regret over `points` calls, unweighted: 0.1 is 10 % slower than the best.
 
     The minimum of noisy times is a little better than the truth, so that even a perfect selection
-    has some regret.
+    has some regret, which `noise_floor` tells.
 
     interval    95 % interval of the mean, by bootstrap over the calls
     """
@@ -87,6 +87,26 @@ def summarise_regret(losses: Sequence[float]) -> RegretSummary:
         max(losses),
         len(losses),
     )
+
+
+def noise_floor(cases: Sequence[EvaluationCase]) -> RegretSummary:
+    """Summarise the regret that noise alone gives the fastest choice of each call.
+
+    Every time of a call is drawn _N_RESAMPLES times around the measured one, from a lognormal
+    distribution with its 95 % interval. The regret of a call is the mean of those of the choice
+    that was measured to be the fastest. Choices with one and the same measurement are drawn
+    together.
+    """
+    random = np.random.default_rng(_SEED)
+    return summarise_regret([_regret_by_noise(case, random) for case in cases])
+
+
+def _regret_by_noise(case: EvaluationCase, random: np.random.Generator) -> float:
+    rows = case.observations.values()
+    known = sorted({(row.seconds, log_sd(row.low, row.high)) for row in rows})
+    seconds, sds = np.array(known).T
+    logs = np.log(seconds) + sds * random.standard_normal((_N_RESAMPLES, len(known)))
+    return float(np.expm1(logs[:, 0] - logs.min(axis=1)).mean())
 
 
 def _bootstrap_interval(losses: FloatArray) -> tuple[float, float]:
@@ -157,13 +177,9 @@ def _by_group(cases: Sequence[EvaluationCase]) -> dict[str, list[EvaluationCase]
     return groups
 
 
-def score_selections(picked: Selections, group: str | None = None) -> dict[str, Score]:
-    """Return the scores of selections by selector, of all cases or of those of one group."""
-    chosen = {
-        name: [pair for pair in pairs if group in (None, pair[0].group)]
-        for name, pairs in picked.items()
-    }
-    return {name: _score(pairs) for name, pairs in chosen.items() if pairs}
+def score_selections(picked: Selections) -> dict[str, Score]:
+    """Return the scores of selections, by selector."""
+    return {name: _score(pairs) for name, pairs in picked.items() if pairs}
 
 
 # Given a library, such as "openmpi 4.1.6".
@@ -209,14 +225,17 @@ def _train_selector(
 
 
 def _own_library(cases: Sequence[EvaluationCase]) -> str:
-    """Return the library of the machine in question; "" without times of its default."""
-    own = (
+    """Return the library of the machine in question; "" without times of its default.
+
+    It is "" for calls of several functions of MPI, too, which have rules of their own.
+    """
+    own = {
         case.library
         for case in cases
         if AlgorithmChoice() in case.observations
         and not case.observations[AlgorithmChoice()].machine
-    )
-    return next(own, "")
+    }
+    return own.pop() if len(own) == 1 else ""
 
 
 def _most_frequent(cases: Sequence[EvaluationCase]) -> AlgorithmChoice:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.arrays import FloatArray
-from tuner.base.statistics import NORMAL_95, midmean
+from tuner.base.statistics import log_sd, midmean
 from tuner.core.speedup import LAUNCH_RELATIVE_SD, mean_over_launches
 from tuner.select.dataset import Observation, PointConfig, group_by_point
 
@@ -107,7 +107,7 @@ class LaunchEffects:
     def launch_times(self, observation: Observation) -> tuple[FloatArray, FloatArray]:
         """Return logarithms of the times in each launch, and their own variances."""
         known = (
-            [(math.log(observation.seconds), _variance(observation.low, observation.high))]
+            [(math.log(observation.seconds), log_sd(observation.low, observation.high) ** 2)]
             if len(observation.samples) < 2
             else [*map(_launch_statistics, observation.samples.values())]
         )
@@ -218,9 +218,4 @@ def _median_ratio(count: int) -> float:
 def _launch_statistics(samples: tuple[float, ...]) -> tuple[float, float]:
     """Return the logarithm of a launch's typical time, and its variance."""
     _, low, high = mean_over_launches([samples])
-    return math.log(midmean(samples)), _variance(low, high)
-
-
-def _variance(low: float, high: float) -> float:
-    """Return the variance of a logarithm from the 95 % interval of its exponential."""
-    return (math.log(high / low) / (2 * NORMAL_95)) ** 2
+    return math.log(midmean(samples)), log_sd(low, high) ** 2

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.base.statistics import NORMAL_95
+from tuner.base.statistics import log_sd
 from tuner.core.speedup import mean_over_launches
 from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import (
@@ -158,8 +158,8 @@ def _noisy(
     row: Observation, launch: int, seconds: float, random: np.random.Generator
 ) -> Observation:
     """Return what a probe would find in a launch in which a call takes so many seconds."""
-    known = math.log(row.high / row.low) / (2 * NORMAL_95)
-    middle = seconds * math.exp(max(known, _MIN_NOISE_SD) * random.standard_normal())
+    noise = max(log_sd(row.low, row.high), _MIN_NOISE_SD)
+    middle = seconds * math.exp(noise * random.standard_normal())
     samples = tuple(middle * np.exp(_REPETITION_SD * random.standard_normal(REPETITIONS)))
     seconds, low, high = mean_over_launches([samples])
     return Observation(row.point, row.choice, {launch: samples}, seconds, low, high)

@@ -39,6 +39,7 @@ from tuner.select.evaluate import (
     TUNER_GUARDED,
     evaluate,
     is_slower,
+    noise_floor,
     selector_trainers,
     summarise_regret,
 )
@@ -208,6 +209,65 @@ def test_a_loss_counts_when_it_is_more_than_either_time_is_uncertain_by(
     }
     assert is_slower(EvaluationCase("ares", "", at, rows), tree) is slower
     assert not is_slower(EvaluationCase("ares", "", at, rows), AlgorithmChoice())
+
+
+def test_the_noise_floor_is_the_regret_that_the_spread_of_equal_times_gives() -> None:
+    """Of two times with a deviation of s it is the mean of max(0, s (z1 - z2)), s / sqrt(pi)."""
+    point, sd = CallPoint("bcast", 2, 1, "host", 64), 0.01
+
+    def floor(*seconds: float) -> float:
+        half = math.exp(1.96 * sd)
+        rows = {
+            AlgorithmChoice(f"a{n}"): Observation(
+                point, AlgorithmChoice(f"a{n}"), {}, time, time / half, time * half
+            )
+            for n, time in enumerate(seconds)
+        }
+        return noise_floor([EvaluationCase("ares", "", point, rows)] * 20).mean
+
+    assert floor(1.0, 1.0 + 1e-9) == pytest.approx(sd / math.sqrt(math.pi), rel=0.05)
+    assert floor(1.0, 1.0 + 1e-9, 1.0 + 2e-9) > 1.3 * floor(1.0, 1.0 + 1e-9)
+    assert floor(1.0, 2.0) == 0
+    assert floor(1.0, 1.0) == 0  # one measurement, of the default and of what it runs
+
+
+def test_the_noise_floor_stands_beside_the_regrets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of each set, of each machine in it, and of all calls."""
+    path = tmp_path / "m.csv"
+    path.write_text(text() + text("hermes").replace(HEAD + "\n", ""))
+    record, _ = evaluated(capsys, path)
+    calls = len(COUNTS) * len(SIZES)
+    assert len(record["sets"]) == 2
+    total = record["total"]
+    for own in (*record["sets"].values(), total):
+        assert own[-1]["selector"] == "noise floor"
+        low, high = own[-1]["interval"]
+        assert 0 <= low <= own[-1]["mean"] <= high < 0.02
+        assert own[-1]["points"] == (2 * calls if own is total else calls)
+    mean = statistics.fmean(own[0]["mean"] for own in record["sets"].values())
+    assert total[0]["mean"] == pytest.approx(mean)
+    record, _ = evaluated(capsys, path, "--cv", NEW_MACHINE)
+    for own in record["machines"]["bcast host"].values():
+        assert own[-1]["selector"] == "noise floor"
+    assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
+    printed = capsys.readouterr().out
+    assert "total of 2 of 2 sets: regret, %, leave-one-node-count-out" in printed
+    assert printed.count("\nnoise floor ") == 3
+
+
+def test_sets_without_all_selectors_do_not_count_in_the_total(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text(text() + text("hermes", ["tree", "ring"]).replace(HEAD + "\n", ""))
+    record, _ = evaluated(capsys, path)
+    own = record["sets"]["ares openmpi 5.0.11 bcast host"]
+    assert record["total"] == own
+    assert len(record["sets"]["hermes openmpi 5.0.11 bcast host"]) == len(own) - 1
+    assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
+    assert "total of 1 of 2 sets: regret" in capsys.readouterr().out
 
 
 def test_without_a_default_only_regret_is_told() -> None:

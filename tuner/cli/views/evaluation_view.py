@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from tuner.base.units import plural
@@ -15,30 +17,52 @@ from tuner.select.evaluate import (
     TUNER_GUARDED,
     Score,
     Selections,
+    noise_floor,
     score_selections,
 )
 
+NOISE_FLOOR = "noise floor"
 _MIN_NOTABLE_REGRET = 0.005  # smallest difference of mean regrets that is reported
 
 
 @dataclass(frozen=True)
 class ScoredSet:
-    """The scores of one set of comparable calls."""
+    """The scores of one set of calls."""
 
     name: str
     picked: Selections
 
-    @property
+    @classmethod
+    def total(cls, sets: Sequence[ScoredSet]) -> ScoredSet:
+        """Return the calls of the sets with the most selectors, all of which they have."""
+        names = max((one.picked.keys() for one in sets), key=len, default=())
+        whole = [one for one in sets if one.picked.keys() >= {*names}]
+        every = {name: [*chain(*(one.picked[name] for one in whole))] for name in names}
+        return cls(f"total of {len(whole)} of {plural(len(sets), 'set')}", every)
+
+    @cached_property
     def scores(self) -> dict[str, Score]:
         """Return the scores over all calls, by selector."""
         return score_selections(self.picked)
 
-    @property
-    def machines(self) -> dict[str, dict[str, Score]]:
-        """Return the scores on each machine with its library; none where there is only one."""
+    @cached_property
+    def scores_and_noise(self) -> dict[str, Score]:
+        """Return the scores, and last the regret that noise alone gives the fastest choices."""
+        asked = [case for case, _ in max(self.picked.values(), key=len, default=())]
+        noise = {NOISE_FLOOR: Score(noise_floor(asked), math.nan, math.nan)} if asked else {}
+        return self.scores | noise
+
+    @cached_property
+    def machines(self) -> list[ScoredSet]:
+        """Return the calls on each machine with its library; none where there is only one."""
         groups = sorted({case.group for pairs in self.picked.values() for case, _ in pairs})
-        several = groups if len(groups) > 1 else []
-        return {group: score_selections(self.picked, group) for group in several}
+        return [ScoredSet(group, self._picked_on(group)) for group in groups if len(groups) > 1]
+
+    def _picked_on(self, group: str) -> Selections:
+        return {
+            name: [pair for pair in pairs if pair[0].group == group]
+            for name, pairs in self.picked.items()
+        }
 
     @property
     def keeps_default(self) -> bool:
@@ -48,26 +72,29 @@ class ScoredSet:
 
 
 def score_records(found: Sequence[ScoredSet]) -> dict[str, Any]:
-    """Return the scores of sets, and of the machines in them, as JSON records."""
+    """Return the scores of sets, of the machines in them and in total, as JSON records."""
     return {
-        "sets": {one.name: _records(one.scores) for one in found},
+        "sets": {one.name: _records(one) for one in found},
         "machines": {
-            one.name: {machine: _records(own) for machine, own in one.machines.items()}
-            for one in found
+            one.name: {machine.name: _records(machine) for machine in one.machines} for one in found
         },
+        "total": _records(ScoredSet.total(found)),
     }
 
 
-def _records(own: Mapping[str, Score]) -> list[dict[str, Any]]:
-    return [{"selector": key, **score.to_record()} for key, score in own.items()]
+def _records(one: ScoredSet) -> list[dict[str, Any]]:
+    return [{"selector": key, **score.to_record()} for key, score in one.scores_and_noise.items()]
 
 
 def print_scores(found: Sequence[ScoredSet], protocol: str) -> None:
-    """Print a table for each set, and one for each of its machines."""
+    """Print a table for each set, one for each of its machines, and one for the total."""
     for one in found:
-        _print_table(one.name, one.scores, protocol)
-        for machine, own in one.machines.items():
-            _print_table(f"{one.name}, {machine}", own, protocol)
+        _print_table(one.name, one, protocol)
+        for machine in one.machines:
+            _print_table(f"{one.name}, {machine.name}", machine, protocol)
+    if len(found) > 1:
+        total = ScoredSet.total(found)
+        _print_table(total.name, total, protocol)
     print_cautions(f"{one.name}: {each}." for one in found for each in _cautions(one))
     if any(DEFAULT_LABEL not in one.picked for one in found):
         print_text(
@@ -76,12 +103,12 @@ def print_scores(found: Sequence[ScoredSet], protocol: str) -> None:
         )
 
 
-def _print_table(name: str, own: Mapping[str, Score], protocol: str) -> None:
+def _print_table(name: str, one: ScoredSet, protocol: str) -> None:
     columns = ("selector", "mean", "95% interval", "p95", "worst", "slower", "headroom", "calls")
     print_table(
         f"{name}: regret, %, {protocol}",
         columns,
-        [(key, *_cells(score)) for key, score in own.items()],
+        [(key, *_cells(score)) for key, score in one.scores_and_noise.items()],
         right=columns[1:],
         droppable=("p95", "95% interval", "headroom", "worst"),
         wrappable=("selector",),
