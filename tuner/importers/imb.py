@@ -52,7 +52,6 @@ DATE_FORM = "%a %b %d %H:%M:%S %Y"  # of C's ctime, in English
 BANNER = re.compile(r"#\s+Intel\(R\) MPI Benchmarks")
 BUFFERS = re.compile(r"#.*\s-mem_alloc_type\s+(\S{1,20})")
 NOT_RUN = ("out-of-mem", "int-overflow", "time-out")  # in place of a time
-_OF_BLOCKS = "reduce_scatter_block"  # whose sizes are those of one block, unlike in OSU
 _POINT_TO_POINT = {"pingpong": PINGPONG, "pingping": EXCHANGE, "sendrecv": EXCHANGE}
 _TIMES = {"t_max[usec]": "slowest rank", "t[usec]": "mean"}
 _MEMORIES = {"device": CUDA, "cpu": HOST, "host": HOST}
@@ -94,12 +93,15 @@ class _Table(BenchmarkTable):
 
     @property
     def benchmark(self) -> Benchmark:
-        """Return the benchmark; exchanges of more than two ranks form a ring and have no kind."""
+        """Return the benchmark; exchanges of more than two ranks form a ring and have no kind.
+
+        Unlike in OSU, the sizes of Reduce_scatter_block are those of one block.
+        """
         name, lower = f"IMB {self.name}", self.name.lower()
         if lower in _POINT_TO_POINT and self.p == 2:
             return Benchmark(name, _POINT_TO_POINT[lower])
         found = collective_benchmark(name, lower) or Benchmark(name)
-        return replace(found, per_rank=found.per_rank or lower == _OF_BLOCKS)
+        return replace(found, per_rank=found.per_rank or found.is_of_namesake)
 
 
 def parse_imb(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from tuner.base.errors import InputError, UsageError
 from tuner.base.units import plural
-from tuner.core.collective import Collective
+from tuner.core.collective import Collective, plain_name
 from tuner.topology import HOST, NETWORK, NODE
 
 COLLECTIVE, PINGPONG, BURST, EXCHANGE = "collective", "pingpong", "burst", "exchange"
@@ -45,6 +45,18 @@ class Benchmark:
     def reduces(self) -> bool:
         """Return whether it is a collective that combines what ranks hold."""
         return self.kind == COLLECTIVE and Collective(self.subject).is_reduction
+
+    @property
+    def is_of_namesake(self) -> bool:
+        """Return whether the collective is named after another function of MPI.
+
+        It is then of MPI_Reduce_scatter_block, for which libraries have other algorithms and rules
+        than for MPI_Reduce_scatter.
+        """
+        if not self.subject:
+            return False
+        function = plain_name(Collective(self.subject).spec.mpi)
+        return function != plain_name(self.subject) and function in plain_name(self.name)
 
     def subject_for(self, rank_counts: RankCounts) -> str:
         """Return the collective, or the path class of messages between ranks on these nodes."""

@@ -27,7 +27,8 @@ class EvaluationCase:
     """The observations of one call in one run.
 
     group       cases of one group are comparable, such as "leonardo openmpi 4.1.6"
-    library     "" for cases of several libraries
+    library     whose rules decide what its default runs; "" where several are compared, and for
+                MPI_Reduce_scatter_block, since its rules are not known
     """
 
     group: str
@@ -76,7 +77,8 @@ def cases_from_readings(
         group = " ".join(filter(None, (reading.cluster, library)))
         name = named.get((reading.algorithm, reading.library), reading.algorithm)
         choice = AlgorithmChoice(name, reading.params)
-        times[group, reading.run, _point(reading), library][choice] += reading.samples
+        decides = "" if reading.benchmark.is_of_namesake else library
+        times[group, reading.run, _point(reading), decides][choice] += reading.samples
     if not times:
         raise InputError("expected readings of collectives with their nodes, sizes and times")
     return [

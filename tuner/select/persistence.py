@@ -17,9 +17,10 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,17 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.core.measurement import MAX_SAMPLE_S, MIN_SAMPLE_S
 from tuner.core.path_classes import BLOCK
 from tuner.core.table import AlgorithmChoice
+from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
 from tuner.select.cases import EvaluationCase
-from tuner.select.dataset import CallPoint, Observation, SimulateFunction
+from tuner.select.dataset import (
+    CallPoint,
+    DefaultRuns,
+    Observation,
+    SimulateFunction,
+    unknown_default,
+)
 from tuner.select.selector import Selector, train
+from tuner.topology import HOST
 
 SELECTOR_FILE, MANIFEST_FILE = "selector.skops", "manifest.json"
 VERSIONED_PACKAGES = ("numpy", "scipy", "scikit-learn", "skops")  # recorded in a manifest
@@ -92,13 +101,14 @@ class TrainingTable:
         rows = [
             (
                 case.group,
-                *_call_columns(case.point),
+                *(str(point.collective), point.nodes, point.ppn, point.memory, point.nbytes),
                 json.dumps(asdict(row.choice), sort_keys=True),
                 row.seconds,
                 row.low,
                 row.high,
             )
             for case in cases
+            for point in [case.point]
             for row in case.observations.values()
         ]
         return cls(*map(np.array, zip(*rows, strict=True)))
@@ -107,10 +117,17 @@ class TrainingTable:
     def groups(self) -> tuple[str, ...]:
         return tuple(map(str, np.unique(self.group)))
 
-    def train_selector(self, simulate: SimulateFunction, group: str = "") -> Selector:
+    def train_selector(
+        self,
+        simulate: SimulateFunction,
+        group: str = "",
+        default_algorithms: Mapping[str, Sequence[DefaultAlgorithms]] = MappingProxyType({}),
+    ) -> Selector:
         """Train the selector of one group, which must be named if there are several.
 
         Machines differ too much to be trained on together. Raises InputError for an unknown group.
+
+        default_algorithms      what the library's default runs, by group
         """
         asked = group or (self.groups[0] if len(self.groups) == 1 else "")
         if asked not in self.groups:
@@ -120,7 +137,8 @@ class TrainingTable:
                 else "say what it is like"
             )
             raise InputError(f"{what}: there are {', '.join(self.groups)}")
-        return train([row for name, row in self._observations() if name == asked], simulate)
+        rows = [row for name, row in self._observations() if name == asked]
+        return train(rows, simulate, default_runs=_default_runs(default_algorithms.get(asked, ())))
 
     def _observations(self) -> list[tuple[str, Observation]]:
         choices = {text: _choice(text) for text in set(self.choice.tolist())}
@@ -134,20 +152,39 @@ class TrainingTable:
         ]
 
 
+def _default_runs(known: Sequence[DefaultAlgorithms]) -> DefaultRuns:
+    """Return what the default runs with buffers on the host, on these shapes."""
+    if not known:
+        return unknown_default
+    of_call: dict[tuple[str, int, int, str], DefaultAlgorithms] = {
+        each.placed_collective: each for each in known
+    }
+
+    def runs(point: CallPoint) -> AlgorithmChoice | None:
+        call = point.collective, point.nodes, point.ppn, point.placement
+        found = of_call.get(call) if point.memory == HOST else None
+        return found.choice_at(point.nbytes) if found else None
+
+    return runs
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The sources of a trained selector and its quality.
 
-    data        name of each training file, the whole path where several have that name -> its
-                SHA-256
-    versions    versions of the packages that trained it
-    held_out    set of comparable calls -> cross-validation on it and the regret
-    selector    SHA-256 of the selector file
+    data                name of each training file, the whole path where several have that name ->
+                        its SHA-256
+    versions            versions of the packages that trained it
+    held_out            set of comparable calls -> cross-validation on it and the regret
+    default_algorithms  group -> what the library's default runs on the shapes in the data, as far
+                        as that was known
+    selector            SHA-256 of the selector file
     """
 
     data: Mapping[str, str]
     versions: Mapping[str, str]
     held_out: Mapping[str, Mapping[str, Any]]
+    default_algorithms: Mapping[str, tuple[DefaultAlgorithms, ...]] = field(default_factory=dict)
     selector: str = ""
 
 
@@ -243,7 +280,3 @@ def _choice(text: str) -> AlgorithmChoice:
         raise InputError(
             f"trained selector: {shortened_repr(text)} is not a choice: {reason}"
         ) from None
-
-
-def _call_columns(point: CallPoint) -> tuple[str, int, int, str, int]:
-    return str(point.collective), point.nodes, point.ppn, point.memory, point.nbytes

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 from tuner.base.errors import InputError, ProbeError
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmChoice, RuleKey
 from tuner.launch import Launcher, find_interpreter
-from tuner.select.dataset import CallPoint, DefaultRuns, unknown_default
+from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
+from tuner.rank_programs.bisection import find_change_points
+from tuner.select.cases import EvaluationCase
+from tuner.select.dataset import CallPoint, DefaultRuns, stands_for, unknown_default
 from tuner.topology import HOST
 from tuner.validation.libraries import TUNED_LIBRARIES
+
+MAX_BYTES = 1 << 32  # of calls whose algorithms a trained selector keeps
 
 
 @cache
@@ -38,3 +46,64 @@ def known_defaults(library: str) -> DefaultRuns:
         return next(iter(tuned.default_choices(launcher, point.key(), [point.nbytes])))
 
     return runs
+
+
+def fill_in_defaults(cases: Iterable[EvaluationCase]) -> list[EvaluationCase]:
+    """Return the cases, with the default where only the algorithm that it runs was measured.
+
+    Its time is then that of the algorithm. Calls that leave nothing to choose stay as they are.
+    """
+    return [_filled_in(case) for case in cases]
+
+
+def _filled_in(case: EvaluationCase) -> EvaluationCase:
+    if AlgorithmChoice() in case.observations or len(case.observations) < 2:
+        return case
+    runs = known_defaults(case.library)(case.point)
+    rows = case.observations.items()
+    found = [row for choice, row in rows if runs is not None and stands_for(choice, runs)]
+    default = {AlgorithmChoice(): replace(row, choice=AlgorithmChoice()) for row in found[:1]}
+    return replace(case, observations={**default, **case.observations})
+
+
+@dataclass(frozen=True)
+class DefaultCounts:
+    """Of how many calls it is known what the library's default takes or runs.
+
+    measured    calls in which the default was measured
+    by_rules    calls of which the library's rules tell the algorithm that it runs
+    """
+
+    calls: int
+    measured: int
+    by_rules: int
+
+    @classmethod
+    def of(cls, cases: Sequence[EvaluationCase]) -> DefaultCounts:
+        """Count the calls of cases as they were measured."""
+        measured = sum(AlgorithmChoice() in case.observations for case in cases)
+        told = sum(known_defaults(case.library)(case.point) is not None for case in cases)
+        return cls(len(cases), measured, told)
+
+
+def default_algorithms(cases: Iterable[EvaluationCase]) -> dict[str, tuple[DefaultAlgorithms, ...]]:
+    """Return by group what the default runs on each shape of the cases, as far as it is known."""
+    found = defaultdict[str, list[DefaultAlgorithms]](list)
+    shapes = {(case.group, case.library, case.point.with_size(0)) for case in cases}
+    for group, library, point in sorted(shapes):
+        runs = known_defaults(library)
+        if runs is not unknown_default and point.collective in tuple(Collective):
+            found[group] += _algorithms_of_shape(runs, point)
+    return {group: tuple(own) for group, own in found.items() if own}
+
+
+def _algorithms_of_shape(runs: DefaultRuns, shape: CallPoint) -> list[DefaultAlgorithms]:
+    """Return what the default runs on a shape in calls of up to MAX_BYTES; none if unknown."""
+    collective = Collective(shape.collective)
+    least = PROBE_ELEMENT_BYTES * max(collective.blocks(shape.p))
+    steps = find_change_points(lambda nbytes: runs(shape.with_size(nbytes)), MAX_BYTES, least)
+    if all(choice is None for _, choice in steps):
+        return []
+    starts, choices = tuple(start for start, _ in steps), tuple(choice for _, choice in steps)
+    at = collective, shape.nodes, shape.ppn
+    return [DefaultAlgorithms(*at, MAX_BYTES, starts, choices, shape.placement)]

@@ -22,7 +22,9 @@ from tuner.base.errors import InputError
 from tuner.cli.commands.select import _print_asked, arguments, resolve_shape
 from tuner.cli.commands.train import MODEL_CARD_FILE, model_card
 from tuner.cli.main import main
+from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice
+from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
 from tuner.select import persistence
 from tuner.select.cases import EvaluationCase
 from tuner.select.dataset import CallPoint, Observation, no_simulation
@@ -78,6 +80,25 @@ def test_what_comes_back_believes_the_same(kept: Path) -> None:
         after.predict_seconds(p, RING) for p in asked
     ]
     assert {after.choose(p) for p in asked[:3]} == {CHAIN, AlgorithmChoice()}
+
+
+def test_what_the_default_runs_comes_back_with_its_times(tmp_path: Path) -> None:
+    """It runs the ring from 4 KiB on, whose times are then the default's, also between sizes."""
+    known = DefaultAlgorithms(Collective.BCAST, 4, 1, 1 << 32, (4, 4096), (None, RING))
+    manifest = replace(MANIFEST_OF, default_algorithms={"two": (known,)})
+    write_selector(TRAINED, manifest, tmp_path)
+    trained, kept = read_selector(tmp_path)
+    assert kept.default_algorithms == manifest.default_algorithms
+    point = CallPoint("bcast", 4, 1, "host", 1 << 16)
+    for group, at, alike in (
+        ("two", point, True),
+        ("two", point.with_size(64), False),
+        ("two", replace(point, nodes=8), False),
+        ("one 1.0", point, False),
+    ):
+        selector = trained.train_selector(no_simulation, group, kept.default_algorithms)
+        ring, default = (selector.predict_seconds(at, one) for one in (RING, AlgorithmChoice()))
+        assert (ring == pytest.approx(default)) is alike
 
 
 def test_a_machine_must_be_named(kept: Path) -> None:

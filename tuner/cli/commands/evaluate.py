@@ -53,7 +53,7 @@ from tuner.select.dataset import CallPoint, SimulateFunction, no_simulation
 from tuner.select.evaluate import TUNER, selections, selector_trainers
 from tuner.select.replay import replay_shares
 from tuner.select.simulated_times import Simulator
-from tuner.workflows.known_defaults import known_defaults
+from tuner.workflows.known_defaults import fill_in_defaults, known_defaults
 
 NOTHING_TO_CHOOSE = (
     "nothing to choose from: every call was measured with one algorithm alone, as far as the files"
@@ -167,7 +167,8 @@ def run(options: argparse.Namespace) -> None:
     read = partial(read_cases, form=options.format, pooled=options.pooled)
     if options.probes:
         _require_alone(vars(options))
-        cases = read(options.files, simulate=no_simulation, excluded=options.exclude_algorithms)
+        cases = fill_in_defaults(read(options.files, simulate=no_simulation))
+        cases = drop_algorithms(cases, options.exclude_algorithms)
         return _print_probes(cases, options.probes, options.seeds or DEFAULT_SEEDS, options.json)
     if options.seeds:
         raise UsageError("--seeds is for --probes: give --probes, or leave --seeds out")
@@ -181,8 +182,8 @@ def run(options: argparse.Namespace) -> None:
     if options.test:
         protocol = TEST_FILES
         _check_test(options.files, options.test, options.cv, options.pooled)
-    read = partial(read, simulate=simulate, excluded=())
-    every = read(options.files), read(options.test)
+    measured = read(options.files, simulate=simulate), read(options.test, simulate=simulate)
+    every = tuple(map(fill_in_defaults, measured))
     drop_algorithms([*chain(*every)], options.exclude_algorithms)  # raises if neither has one
     cases, tests = (_without(own, options.exclude_algorithms) for own in every)
     own_sets = _test_sets(cases, tests) if options.test else _held_out_sets(cases, protocol)
@@ -342,17 +343,12 @@ def _simulate(calibration: Path | None, topology: Path | None) -> SimulateFuncti
 
 
 def read_cases(
-    files: Sequence[Path],
-    form: str,
-    simulate: SimulateFunction,
-    pooled: bool,
-    excluded: Collection[str],
+    files: Sequence[Path], form: str, simulate: SimulateFunction, pooled: bool
 ) -> list[EvaluationCase]:
-    """Read the cases of files in any known format.
+    """Read the cases of files in any known format, as they were measured.
 
     form        format of the files that `tuner probe` did not write
     pooled      whether the libraries in a file are candidates, like algorithms
-    excluded    algorithms to disregard
     """
     probed = [path for path in files if path.suffix == ".ndjson"]
     others = [path for path in files if path not in probed]
@@ -365,7 +361,7 @@ def read_cases(
     check_algorithm_names(chain(*readings))
     for own in readings:
         read += cases_from_readings(own, pooled)
-    return drop_algorithms(read, excluded)
+    return read
 
 
 def _readings(path: Path, form: str) -> Sequence[BenchmarkResult]:

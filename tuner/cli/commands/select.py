@@ -197,7 +197,8 @@ def _query_selector(
     from tuner.select.persistence import read_selector
 
     point = CallPoint(key.collective, key.nodes, key.ppn, key.memory, nbytes, key.placement)
-    selector = read_selector(path)[0].train_selector(no_simulation, group)
+    trained, manifest = read_selector(path)
+    selector = trained.train_selector(no_simulation, group, manifest.default_algorithms)
     known = selector.candidates(point)
     believed = {str(choice): selector.predict_seconds(point, choice) for choice in known}
     return point, {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tuner.cli.terminal.output import (
     print_cautions,
     print_result,
     print_table,
+    print_text,
     warn,
 )
 from tuner.cli.terminal.progress import Display
@@ -30,6 +32,7 @@ from tuner.select.cases import (
     LEAVE_SIZE_OUT,
     NEW_MACHINE,
     EvaluationCase,
+    drop_algorithms,
     group_cases,
     with_alternatives,
 )
@@ -42,6 +45,12 @@ from tuner.select.persistence import (
     TrainingTable,
     package_versions,
     write_selector,
+)
+from tuner.workflows.known_defaults import (
+    DefaultCounts,
+    default_algorithms,
+    fill_in_defaults,
+    known_defaults,
 )
 
 MODEL_CARD_FILE = "README.md"
@@ -68,25 +77,24 @@ def run(options: argparse.Namespace) -> None:
     for name in (SELECTOR_FILE, MANIFEST_FILE, MODEL_CARD_FILE):
         require_writable_file(options.out / name, *options.files)
     known = package_versions()
-    read = read_cases(
-        options.files, options.format, no_simulation, options.pooled, options.exclude_algorithms
-    )
-    cases = [case for case in read if case.point.placement == BLOCK]
-    if len(cases) < len(read):
-        left = plural(len(read) - len(cases), "call")
+    read = read_cases(options.files, options.format, no_simulation, options.pooled)
+    measured = [case for case in read if case.point.placement == BLOCK]
+    if len(measured) < len(read):
+        left = plural(len(read) - len(measured), "call")
         warn(f"left out, since a selector knows none: {left} of cyclic ranks")
+    cases = drop_algorithms(fill_in_defaults(measured), options.exclude_algorithms)
     if not with_alternatives(cases):
         raise InputError(NOTHING_TO_CHOOSE)
     trained = TrainingTable.from_cases(cases)
     with Display().stage("asking for what was left out") as report:
         held_out = _held_out(cases, report)
-    manifest = Manifest(_hashes(options.files), known, held_out)
+    counts = DefaultCounts.of(measured)
+    manifest = Manifest(_hashes(options.files), known, held_out, default_algorithms(cases))
     told = model_card(trained, manifest)
     write_selector(trained, manifest, options.out)
     write_atomically(options.out / MODEL_CARD_FILE, told)
-    print_result(
-        options.json, {"groups": trained.groups, "held_out": held_out}, lambda: _print(held_out)
-    )
+    record = {"groups": trained.groups, "held_out": held_out, "defaults": asdict(counts)}
+    print_result(options.json, record, lambda: _print(held_out, counts))
 
 
 def _hashes(files: Sequence[Path]) -> dict[str, str]:
@@ -108,7 +116,7 @@ def _held_out(cases: Sequence[EvaluationCase], report: StageCallback) -> dict[st
     ]
     found, tell = dict[str, dict[str, Any]](), with_eta(report)
     for number, (name, own, protocol) in enumerate(asked):
-        trainers = selector_trainers(no_simulation, ("nearest",))
+        trainers = selector_trainers(no_simulation, ("nearest",), known_defaults)
         part = subtask_progress(tell, number, len(asked), name)
         scores = evaluate(own, protocol, trainers, progress=part)
         if TUNER in scores:
@@ -136,7 +144,7 @@ def _percent(told: Mapping[str, float]) -> str:
     return f"{100 * told['mean']:.1f} / {100 * told['p95']:.0f}"
 
 
-def _print(held_out: Mapping[str, Mapping[str, Any]]) -> None:
+def _print(held_out: Mapping[str, Mapping[str, Any]], counts: DefaultCounts) -> None:
     rows = list(_rows(held_out))
     print_table(
         "regret of calls left out: mean / 95th percentile, %",
@@ -145,6 +153,10 @@ def _print(held_out: Mapping[str, Mapping[str, Any]]) -> None:
         right=COLUMNS[2:],
         droppable=("nearest", "calls", TUNER_GUARDED, "left out"),
         wrappable=(COLUMNS[0], "left out"),
+    )
+    print_text(
+        f"The library's default was measured in {counts.measured} of"
+        f" {plural(counts.calls, 'call')}; its rules tell what it runs in {counts.by_rules}."
     )
     print_cautions(
         f"{name}: {TUNER} has no less regret than the default on calls left out."
