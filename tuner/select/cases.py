@@ -106,18 +106,11 @@ def drop_algorithms(
             f"{', '.join(map(shortened_repr, unknown))} cannot be left out: measured are"
             f" {', '.join(sorted(known))}"
         )
-    kept = (
-        replace(
-            case,
-            observations={
-                choice: row
-                for choice, row in case.observations.items()
-                if choice.algorithm not in names
-            },
-        )
+    return [
+        replace(case, observations=kept)
         for case in cases
-    )
-    return [case for case in kept if case.observations]
+        if (kept := {c: row for c, row in case.observations.items() if c.algorithm not in names})
+    ]
 
 
 def group_cases(

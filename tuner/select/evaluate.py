@@ -9,6 +9,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -195,13 +196,9 @@ def selector_trainers(
 
     library_defaults    what the default of each library runs
     """
-    return {
-        TUNER: lambda cases: _train_selector(cases, simulate, library_defaults, is_guarded=False),
-        TUNER_GUARDED: lambda cases: _train_selector(
-            cases, simulate, library_defaults, is_guarded=True
-        ),
-        **{name: BASELINES[name] for name in baselines},
-    }
+    learn = partial(_train_selector, simulate=simulate, library_defaults=library_defaults)
+    ours = {TUNER: partial(learn, is_guarded=False), TUNER_GUARDED: partial(learn, is_guarded=True)}
+    return {**ours, **{name: BASELINES[name] for name in baselines}}
 
 
 def _train_selector(

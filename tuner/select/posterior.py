@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 
 from tuner.base.arrays import FloatArray
-from tuner.base.errors import InputError
 from tuner.core.measurement import MIN_SAMPLE_S
 from tuner.core.table import AlgorithmChoice
 from tuner.select import guard
@@ -298,9 +297,3 @@ def _best_reference(
         return (-len(ratios), float(np.std(ratios)) if ratios else math.inf)
 
     return min(simulated, key=spread, default=None)
-
-
-def check_not_empty(observations: Sequence[Observation]) -> None:
-    """Raise InputError if there are no observations."""
-    if not observations:
-        raise InputError("there is no measured collective to learn from; run the probe")

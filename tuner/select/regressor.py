@@ -25,7 +25,7 @@ _MACHINE_CORRELATION = math.exp(-1)  # of residuals of two machines at the same 
 COST_CORRELATION = 0.5  # of the logarithms of the costs of two machines
 
 LENGTH_SCALE = 6.0  # in units of the coordinates: natural logarithms of sizes and counts
-TYPICAL_SD = 0.3  # of the residual at given coordinates
+TYPICAL_SD = 0.3  # of a choice's residual at given coordinates, and of what all choices share
 OFFSET_SD = 0.2  # of a choice's residual everywhere
 
 
@@ -40,7 +40,7 @@ class AlgorithmKernel:
     X has the number of the choice in its first column, that of the machine in its second, then the
     coordinates, and in the last columns `n_costs` shares, each times the standard deviation of its
     cost, and that of the choice's deviations, in the same units. Without costs the machine and
-    these are missing. The first two parts decay with exp(-L1 distance / length_scale), the product
+    these are missing. The first two parts decay with exp(-L1 distance / LENGTH_SCALE), the product
     of exponential kernels of the coordinates. So on a grid the mean depends only on the nearest
     values along each axis: it interpolates between them and fades into the overall mean beyond
     them. With a sum of squares instead, other sizes of another shape would blur what was measured
@@ -49,25 +49,14 @@ class AlgorithmKernel:
     Of two machines the first two parts are correlated less, by `_MACHINE_CORRELATION`, and so are
     costs, by `COST_CORRELATION`.
 
-    shared_sd       prior standard deviation of the shared part
-    offset_sd       prior standard deviation of the offset
     algorithm_sd    prior standard deviation of the choices' own part: first that of choices that
                     are not in `algorithms`, then one for each of these
     algorithms      numbers of choices, ascending
     """
 
     def __init__(
-        self,
-        length_scale: float = LENGTH_SCALE,
-        shared_sd: float = TYPICAL_SD,
-        offset_sd: float = OFFSET_SD,
-        algorithm_sd: ArrayLike = (TYPICAL_SD,),
-        algorithms: ArrayLike = (),
-        n_costs: int = 0,
+        self, algorithm_sd: ArrayLike = (TYPICAL_SD,), algorithms: ArrayLike = (), n_costs: int = 0
     ) -> None:
-        self.length_scale = length_scale
-        self.shared_sd = shared_sd
-        self.offset_sd = offset_sd
         self.algorithm_sd = algorithm_sd
         self.algorithms = algorithms
         self.n_costs = n_costs
@@ -81,7 +70,7 @@ class AlgorithmKernel:
         """Return the correlation of rows at the L1 distance of their coordinates."""
         distance = _distance(self.places(X), self.places(other))
         apart = _MACHINE_CORRELATION ** (1 - self.is_same_machine(X, other))
-        return np.asarray(np.exp(distance / -self.length_scale) * apart)
+        return np.asarray(np.exp(distance / -LENGTH_SCALE) * apart)
 
     def places(self, X: FloatArray) -> FloatArray:
         """Return the columns of the coordinates."""
@@ -94,8 +83,8 @@ class AlgorithmKernel:
     def covariance(self, X: FloatArray, other: FloatArray, correlation: FloatArray) -> FloatArray:
         """Return the covariance, given the correlation."""
         sds = np.outer(self._algorithm_sds(X), self._algorithm_sds(other))
-        shared = self.shared_sd**2 * correlation
-        own = sds * correlation + self.offset_sd**2
+        shared = TYPICAL_SD**2 * correlation
+        own = sds * correlation + OFFSET_SD**2
         if self.n_costs:
             alike = X[:, -self.n_costs - 1 : -1] @ other[:, -self.n_costs - 1 : -1].T
             shared += alike * COST_CORRELATION ** (1 - self.is_same_machine(X, other))
@@ -132,25 +121,11 @@ class ResidualGP(RegressorMixin, BaseEstimator):
     where it changes its algorithm and is steady elsewhere. What noise in common adds to the
     covariance is left as it is, so that it cancels in differences.
 
-    length_scale    in units of the coordinates
-    algorithm_sd    prior deviation of a choice's residual at given coordinates, and of the part
-                    that all choices share
-    offset_sd       prior deviation of a choice's residual everywhere
     noise_variance  variance of an observation of weight 1 (1e-4: a time known to 1 %)
     n_costs         number of the costs whose shares are columns, see `AlgorithmKernel`
     """
 
-    def __init__(
-        self,
-        length_scale: float = LENGTH_SCALE,
-        algorithm_sd: float = TYPICAL_SD,
-        offset_sd: float = OFFSET_SD,
-        noise_variance: float = 1e-4,
-        n_costs: int = 0,
-    ) -> None:
-        self.length_scale = length_scale
-        self.algorithm_sd = algorithm_sd
-        self.offset_sd = offset_sd
+    def __init__(self, noise_variance: float = 1e-4, n_costs: int = 0) -> None:
         self.noise_variance = noise_variance
         self.n_costs = n_costs
 
@@ -176,10 +151,11 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         self.coordinates_ = _coordinates(features)
         algorithms, which = np.unique(features[:, 0], return_inverse=True)
         scales = np.ones(len(algorithms))
-        near = self._kernel().correlation(self.coordinates_, self.coordinates_)
+        prior = AlgorithmKernel(n_costs=self.n_costs)
+        near = prior.correlation(self.coordinates_, self.coordinates_)
         for _ in range(_N_FIT_ITERATIONS):
-            own = self.algorithm_sd * np.concatenate([[np.median(scales)], scales])
-            self.kernel_ = self._kernel(own, algorithms)
+            own = TYPICAL_SD * np.concatenate([[np.median(scales)], scales])
+            self.kernel_ = AlgorithmKernel(own, algorithms, self.n_costs)
             covariance = self.kernel_.covariance(self.coordinates_, self.coordinates_, near)
             self.cholesky_ = cholesky(covariance + noise, lower=True)
             self.alpha_ = cho_solve((self.cholesky_, True), residual)
@@ -212,15 +188,6 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         scale = own + (1 - own) * self._nearby_error_scale(places)
         covariance = covariance * np.outer(scale, scale) + known.T @ known - told.T @ told
         return features[:, -1] + self.alpha_ @ against, covariance
-
-    def _kernel(
-        self, algorithm_sd: ArrayLike | None = None, algorithms: ArrayLike = ()
-    ) -> AlgorithmKernel:
-        """Return the kernel with these deviations of choices, or that of the prior."""
-        own = (self.algorithm_sd,) if algorithm_sd is None else algorithm_sd
-        return AlgorithmKernel(
-            self.length_scale, self.algorithm_sd, self.offset_sd, own, algorithms, self.n_costs
-        )
 
     def _nearby_error_scale(self, places: FloatArray) -> FloatArray:
         """Return the typical standardised error of the same choice near each row; 1 without any."""

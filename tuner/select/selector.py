@@ -24,7 +24,7 @@ from tuner.select.dataset import (
     is_simulated_with_default,
     unknown_default,
 )
-from tuner.select.posterior import Posterior, PosteriorModel, check_not_empty, standard_deviation
+from tuner.select.posterior import Posterior, PosteriorModel, standard_deviation
 from tuner.select.recommendation import Recommender
 
 
@@ -227,5 +227,6 @@ def train(
                             that is missing at a point gave a wrong result there
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured
     """
-    check_not_empty(observations)
+    if not observations:
+        raise InputError("there is no measured collective to learn from; run the probe")
     return Selector(observations, simulate, adaptive, uses_unmeasured_costs, default_runs)
