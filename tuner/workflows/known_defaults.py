@@ -13,8 +13,8 @@ from tuner.core.table import AlgorithmChoice, RuleKey
 from tuner.launch import Launcher, find_interpreter
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
 from tuner.rank_programs.bisection import find_change_points
-from tuner.select.cases import EvaluationCase
-from tuner.select.dataset import CallPoint, DefaultRuns, stands_for, unknown_default
+from tuner.select.cases import EvaluationCase, with_alternatives
+from tuner.select.dataset import CallKind, CallPoint, DefaultRuns, stands_for, unknown_default
 from tuner.topology import HOST
 from tuner.validation.libraries import TUNED_LIBRARIES
 
@@ -48,16 +48,28 @@ def known_defaults(library: str) -> DefaultRuns:
     return runs
 
 
-def fill_in_defaults(cases: Iterable[EvaluationCase]) -> list[EvaluationCase]:
+def fill_in_defaults(cases: Sequence[EvaluationCase]) -> list[EvaluationCase]:
     """Return the cases, with the default where only the algorithm that it runs was measured.
 
-    Its time is then that of the algorithm. Calls that leave nothing to choose stay as they are.
+    Its time is then that of the algorithm. Calls that leave nothing to choose stay as they are, and
+    so do all of one kind in a group if some would lack the default, while none has it measured:
+    those without it are not compared with the others.
     """
-    return [_filled_in(case) for case in cases]
+    filled, lacking = [*map(_filled_in, cases)], set[tuple[str, CallKind]]()
+    for case in with_alternatives(filled):
+        if AlgorithmChoice() not in case.observations:
+            lacking.add((case.group, case.point.kind))
+    for case in cases:
+        if AlgorithmChoice() in case.observations:
+            lacking.discard((case.group, case.point.kind))
+    return [
+        case if (case.group, case.point.kind) in lacking else own
+        for case, own in zip(cases, filled, strict=True)
+    ]
 
 
 def _filled_in(case: EvaluationCase) -> EvaluationCase:
-    if AlgorithmChoice() in case.observations or len(case.observations) < 2:
+    if AlgorithmChoice() in case.observations or not with_alternatives([case]):
         return case
     runs = known_defaults(case.library)(case.point)
     rows = case.observations.items()
