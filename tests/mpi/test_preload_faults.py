@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,35 @@ def test_with_a_table_one_line_says_what_followed(
 ) -> None:
     assert LINE in run(launcher, tmp_path, environment)
     assert sum(read_counts(tmp_path / "report").values()) == 2
+
+
+@pytest.mark.parametrize(
+    ("ranks", "rungs", "reason"),
+    [
+        (2, [(0, AlgorithmChoice()), (65, BINOMIAL)], "which leaves all of them to the library"),
+        (2, [(0, AlgorithmChoice())], "which leaves all of them to the library"),
+        (3, [(0, BINOMIAL)], "which has no rules for 2 ranks placed as these are"),
+    ],
+)
+def test_why_no_call_followed_the_table(
+    launcher: Launcher,
+    tmp_path: Path,
+    ranks: int,
+    rungs: list[tuple[int, AlgorithmChoice]],
+    reason: str,
+) -> None:
+    table = table_of({(Collective.BCAST, ranks, "any"): rungs}, library=launcher.version())
+    (tmp_path / "calls").write_text(CALLS)
+    said = run(launcher, tmp_path, {**preload_environment(launcher, table, tmp_path)})
+    assert f"tuner: no call followed the table, {reason}\n" in said
+    assert sum(read_counts(tmp_path / "report").values()) == 0
+
+
+def test_lines_are_as_long_as_the_terminal_is_wide(
+    launcher: Launcher, environment: dict[str, str], tmp_path: Path
+) -> None:
+    said = run(launcher, tmp_path, {**environment, "TUNER_COLUMNS": "30"})
+    assert "tuner: calls of each rank that\nfollowed the table: 1\n" in said
 
 
 @pytest.mark.representative("unset LD_PRELOAD")
@@ -153,22 +183,28 @@ def test_counts_that_cannot_be_collected_are_not_taken_for_none(
     assert not (tmp_path / "report").exists()
 
 
+def lines_of_threads(
+    launcher: Launcher, folder: Path, *, is_bcast_scheduled: bool
+) -> Sequence[str]:
+    """Return what we say of threads whose allreduces are to be forced, and bcasts scheduled."""
+    rules = {
+        (Collective.ALLREDUCE, 2, "commutative"): [(0, AlgorithmChoice("recursive_doubling"))],
+        (Collective.BCAST, 2, "any"): [(0, BINOMIAL if is_bcast_scheduled else AlgorithmChoice())],
+    }
+    table = table_of(rules, library=launcher.version())
+    run = launcher.run(
+        2,
+        ["threads"],
+        program=compiled(launcher, "preload_corners.c", folder),
+        environment=preload_environment(launcher, table, folder),
+    )
+    return [line for line in run.stderr.splitlines() if line.startswith("tuner:")]
+
+
 def test_choices_that_cannot_be_forced_are_said_once(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
-    forced = AlgorithmChoice("recursive_doubling")
-    rules = {
-        (Collective.ALLREDUCE, 2, "commutative"): [(0, forced)],
-        (Collective.BCAST, 2, "any"): [(0, BINOMIAL)],
-    }
-    table = table_of(rules, library=mpich_launcher.version())
-    run = mpich_launcher.run(
-        2,
-        ["threads"],
-        program=compiled(mpich_launcher, "preload_corners.c", tmp_path),
-        environment=preload_environment(mpich_launcher, table, tmp_path),
-    )
-    lines = [line for line in run.stderr.splitlines() if line.startswith("tuner:")]
+    lines = lines_of_threads(mpich_launcher, tmp_path, is_bcast_scheduled=True)
     assert lines[0] == (
         "tuner: choices that cannot be forced, so that the library decides: 1, such as allreduce"
         " recursive_doubling (under MPI_THREAD_MULTIPLE calls of other threads would follow it,"
@@ -176,6 +212,16 @@ def test_choices_that_cannot_be_forced_are_said_once(
     )
     assert len(lines) == 2
     assert sum(read_counts(tmp_path / "report").values()) > 0
+
+
+def test_rules_that_no_call_could_follow_are_not_taken_for_none(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    lines = lines_of_threads(mpich_launcher, tmp_path, is_bcast_scheduled=False)
+    assert lines[1:] == [
+        "tuner: no call followed the table: what its rules take could not be set up, or was not"
+        " worth it for so few calls"
+    ]
 
 
 @pytest.mark.parametrize(("corner", "is_exchanged"), [("threads", False), ("profiled", True)])

@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.service import serving
 from tests.support.ladders import table_of
+from tests.support.terminals import screen
 from tests.support.waiting import patience
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice, TuningTable, write_table
@@ -285,6 +286,16 @@ def test_the_time_in_each_collective_is_compared(
     assert {*record["collective_gains"]} == {"bcast"}
     assert all(min(pair["collectives"]["bcast"]) > 0 for pair in record["pairs"])
     assert [path.name for path in cache_directory().glob("run-*")] == []
+
+
+def test_lines_of_the_ranks_are_as_long_as_the_terminal_is_wide(
+    command: list[str], table: Path
+) -> None:
+    words = [sys.executable, "-m", "tuner.cli.main", "run", "--table", str(table), "--"]
+    status, said = screen([*words, *command], 40, ROOT)
+    assert status == 0
+    first = said.splitlines().index("tuner: calls of each rank that followed")
+    assert f"the table: {CALLS}" in said.splitlines()[first:]
 
 
 @pytest.mark.representative("launcher")

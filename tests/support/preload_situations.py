@@ -56,6 +56,12 @@ def without_rules(library: str, ranks: int, path: Path) -> None:
     write_flat_table(table, path)
 
 
+def with_the_default(library: str, ranks: int, path: Path) -> None:
+    """Write a table that leaves broadcasts to the library."""
+    ladders = {(Collective.BCAST, ranks, "any"): [(0, AlgorithmChoice())]}
+    assert write_flat_table(table_of(ladders, library=library), path) == []
+
+
 def with_evidence(library: str, ranks: int, path: Path, saved: float = 1e-5) -> None:
     """Write a table whose rule says how much time a call saves, in seconds."""
     evidence = Evidence("measured", (64,), (saved,), (2 * saved,), gain_ci95=(1.5, 2.5))
@@ -307,7 +313,13 @@ SITUATIONS = {
     "report on a full disk": reporting("/dev/full", "/dev/full is incomplete"),
     "report in no folder": reporting("/no/such/report", "report left out"),
     "quiet": replace(CALLS, environment={"TUNER_QUIET": "1"}),
-    "no rules": replace(CALLS, write_table=without_rules, says="no call followed the table"),
+    "no rules": replace(CALLS, write_table=without_rules, says="which has no rules for 2 ranks"),
+    "rules of the default": replace(
+        CALLS, write_table=with_the_default, says="which leaves all of them to the library"
+    ),
+    "narrow terminal": replace(
+        CALLS, environment={"TUNER_COLUMNS": "1"}, says="tuner:\ncalls\nof\neach\nrank\n"
+    ),
     "evidence": replace(CALLS, write_table=with_evidence, says="by its evidence that saved"),
     "evidence of seconds": replace(
         CALLS, write_table=partial(with_evidence, saved=1.0), says="by its evidence that saved"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,7 +20,7 @@ from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError, TunerError
 from tuner.cli.options.argument_types import file_option
 from tuner.cli.options.program_options import add_program_options
-from tuner.cli.terminal.output import warn
+from tuner.cli.terminal.output import console, warn
 from tuner.core.table import parse_table
 from tuner.preload.command import PreparedCommand, rank_command
 from tuner.preload.execution import RECORD_VARIABLE, replace_process, run_directory, run_to_end
@@ -29,6 +30,7 @@ from tuner.preload.run_record import RunRecord, read_record
 from tuner.runtime.call_summaries import post_summaries
 
 QUIET_VARIABLE = "TUNER_QUIET"  # whether our library in the ranks prints nothing
+COLUMNS_VARIABLE = "TUNER_COLUMNS"  # width of the terminal for which it breaks lines
 REPORT = "report"  # what may be wanted of a run, named as its option; as is the next one
 FEEDBACK = "feedback"
 FEEDBACK_VARIABLE = "TUNER_FEEDBACK"  # whether times go to the service
@@ -79,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
     if options.print:
         print(shell_line(rank_command(options.command, variables)))
         return 0
+    if variables and sys.stderr.isatty():
+        variables = {**variables, COLUMNS_VARIABLE: str(console(error=True).width)}
     if wanted and variables:
         made = replace(made, environment=variables)
         return _observe(options.command, made, options.report, say, wanted)

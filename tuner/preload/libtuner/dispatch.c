@@ -9,13 +9,18 @@ enum { MOST_KEPT = 1 << 24 };
 
 double tune_after_seconds;
 
-/* Count a call that follows a rule. Threads may count at once, and then some calls are lost. */
-static void count_call(struct call *call, const struct rule *rule)
+/* Count a call. Threads may count at once, and then some calls are lost. */
+static void count(_Atomic uint64_t *calls)
 {
-    call->choice = rule->choice;
-    _Atomic uint64_t *calls = &rule_calls[rule - table.rules];
     atomic_store_explicit(calls, atomic_load_explicit(calls, memory_order_relaxed) + 1,
                           memory_order_relaxed);
+}
+
+/* Have the library make a call that could not follow its rule. */
+static int leave(struct call *call)
+{
+    count(&rule_calls[table.n_rules]);
+    return call->library(call);
 }
 
 /* Return whether a communicator's calls are still the library's. Setting up takes messages, so it
@@ -113,18 +118,17 @@ int follow(struct call *call, struct communicator *known, const struct rule *rul
     const struct collective *record = &collectives[call->collective];
     /* the library itself looks at the arguments that it is given as they are */
     const bool looks = plan->action == RUN_SCHEDULE || !is_passed_on(record);
-    if (looks && !is_sound(call, known))
-        return call->library(call);
-    if (!is_ready(call, known, rule, plan->action))
-        return call->library(call);
+    if ((looks && !is_sound(call, known)) || !is_ready(call, known, rule, plan->action))
+        return leave(call);
     const MPI_Comm comm = call->comm;
     int code = NOT_APPLICABLE;
     if (plan->action == RUN_SCHEDULE) {
         code = call_scheduled(call, known, &table.choices[rule->choice], nbytes);
         if (code == NOT_APPLICABLE)
-            return call->library(call);
+            return leave(call);
     }
-    count_call(call, rule);
+    call->choice = rule->choice;
+    count(&rule_calls[rule - table.rules]);
     if (plan->action == FORCE_ON_DUPLICATE)
         call->comm = known->bindings[rule->choice].comm;
     if (plan->action != RUN_SCHEDULE)

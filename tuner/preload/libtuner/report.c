@@ -6,18 +6,37 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Break a line at spaces into lines of a number of columns; longer words have lines of their own. */
+static void fold(char *line, size_t columns)
+{
+    while (strlen(line) > columns) {
+        char *space = memrchr(line, ' ', columns + 1);
+        if (!space)
+            space = strchr(line, ' ');
+        if (!space)
+            return;
+        *space = '\n';
+        line = space + 1;
+    }
+}
 
 void say(const char *format, ...)
 {
-    char line[512];
+    char line[512] = "tuner: ";
+    const size_t begin = strlen(line);
     const char *quiet = getenv("TUNER_QUIET");
+    const char *columns = getenv("TUNER_COLUMNS"); /* of the terminal that shows the line */
     va_list values;
     if (quiet && *quiet)
         return;
     va_start(values, format);
-    vsnprintf(line, sizeof line, format, values);
+    vsnprintf(line + begin, sizeof line - begin, format, values);
     va_end(values);
-    fprintf(stderr, "tuner: %s\n", line);
+    if (columns && atoi(columns) > 0)
+        fold(line, (size_t)atoi(columns));
+    fprintf(stderr, "%s\n", line);
 }
 
 /* Print a time to three significant digits, with its unit. */
@@ -27,6 +46,19 @@ static const char *format_seconds(double seconds, char *text, size_t size)
     snprintf(text, size, "%.3g %s", seconds * (is_us ? 1e6 : is_ms ? 1e3 : 1.0),
              is_us ? "us" : is_ms ? "ms" : "s");
     return text;
+}
+
+/* Say why no call followed the table. */
+static void explain_none(uint64_t n_left, int size)
+{
+    if (n_left)
+        say("no call followed the table: what its rules take could not be set up, or was not worth "
+            "it for so few calls");
+    else if (find_communicator(MPI_COMM_WORLD)->shape)
+        say("no call followed the table, which leaves all of them to the library");
+    else
+        say("no call followed the table, which has no rules for %d ranks placed as these are",
+            size);
 }
 
 /* Say how many calls followed the table, and what that saved by its evidence. */
@@ -40,9 +72,7 @@ static void summarize(const uint64_t *calls, int size)
             saved[n] += (double)calls[i] / size * table.rules[i].saved_seconds[n];
     }
     if (sum == 0)
-        say("no call followed the table: it has no rules for the calls of these %d ranks, or they "
-            "were left to the library",
-            size);
+        explain_none(calls[table.n_rules], size);
     else if (saved[0] == 0.0)
         say("calls of each rank that followed the table: %.0f", (double)sum / size);
     else {
@@ -80,8 +110,8 @@ void write_report(void)
     MPI_Comm parent;
     PMPI_Comm_get_parent(&parent); /* the file is that of the program which spawned this one */
     const char *path = parent == MPI_COMM_NULL ? getenv("TUNER_REPORT") : NULL;
-    const size_t n = table.n_rules;
-    uint64_t *calls = calloc(2 * n + 1, sizeof *calls);
+    const size_t n = table.n_rules + 1;
+    uint64_t *calls = calloc(2 * n, sizeof *calls);
     int rank, size, is_complete = calls != NULL;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &size);

@@ -157,7 +157,7 @@ struct table {
     size_t n_shapes, n_choices, n_rules, n_settings;
 };
 extern struct table table;
-extern _Atomic uint64_t *rule_calls; /* how often each rule was followed */
+extern _Atomic uint64_t *rule_calls; /* how often each was followed; then, how often none was */
 const char *open_table(const char *path, const void **content, size_t *size);
 const char *use_table(const void *content, size_t size);
 
