@@ -125,7 +125,7 @@ def _legend(figure: Figure, *, works: bool) -> None:
     handles = [
         Patch(color=SEND_COLOUR, label="sending"),
         Patch(color=RECEIVE_COLOUR, label="receiving"),
-        Line2D([], [], color=RECEIVE_COLOUR, label="last byte on its way (latency)"),
+        Line2D([], [], color=RECEIVE_COLOUR, label="last byte on its way (flight)"),
         *([Patch(color=COMPUTE_COLOUR, label="reducing, copying")] if works else []),
         Line2D([], [], color=CRITICAL_PATH_COLOUR, linewidth=1.6, label="critical path"),
     ]

@@ -22,8 +22,8 @@ from tuner.sim.transfer_spans import TransferSpan
 from tuner.sim.transfers import TransferTable, build_transfers
 from tuner.topology import CUDA, HOST, Placement
 
-LATENCY, BANDWIDTH, CONTENTION, REDUCTION, COPYING, OVERHEAD = TIME_COMPONENTS = (
-    "latency",
+FLIGHT, BANDWIDTH, CONTENTION, REDUCTION, COPYING, OVERHEAD = TIME_COMPONENTS = (
+    "flight",
     "bandwidth",
     "contention",
     "reduction",
@@ -31,7 +31,7 @@ LATENCY, BANDWIDTH, CONTENTION, REDUCTION, COPYING, OVERHEAD = TIME_COMPONENTS =
     "overhead",
 )
 COMPONENT_DESCRIPTIONS: Mapping[str, str] = {
-    LATENCY: "last bytes on their way (alpha), and acknowledgements",
+    FLIGHT: "time of flight of last bytes (alpha) and of acknowledgements",
     BANDWIDTH: "bytes flowing as fast as they can alone (beta)",
     CONTENTION: "flowing longer, because others share a link",
     REDUCTION: "arrivals being reduced (gamma)",
@@ -226,12 +226,12 @@ class _Backtrace:
         receives = int(self.visit_of[1, number])
         asked, sends = float(self.timeline.entered[receives]), rank == bar.src
         if sends and self.traffic.waits_for_recv[number] and asked > bar.arrived:
-            yield PathSegment(LATENCY, bar.src, asked, bar.send_completed, number)
+            yield PathSegment(FLIGHT, bar.src, asked, bar.send_completed, number)
             return self._previous_visit(receives)
         if sends and bar.send_completed > bar.arrived:
-            yield PathSegment(LATENCY, bar.src, bar.arrived, bar.send_completed, number)
+            yield PathSegment(FLIGHT, bar.src, bar.arrived, bar.send_completed, number)
         if not sends or bar.send_completed > bar.released:
-            yield PathSegment(LATENCY, bar.dst, bar.released, bar.arrived, number)
+            yield PathSegment(FLIGHT, bar.dst, bar.released, bar.arrived, number)
         while True:
             yield from self._transfer_segments(number)
             bar = self.transfer_spans[number]

@@ -410,9 +410,11 @@ def test_uneven_counts_take_longer(flat: Path, capsys: pytest.CaptureFixture[str
         (("alltoallv",), "give --sizes, such as"),
         (("alltoallv", "--counts", "uniform"), "give --sizes, such as"),
         (("allreduce",), "give --sizes, such as"),
+        (("alltoall", "--sizes", "8", "--root", "0"), "--root is for bcast, reduce, gather"),
+        (("allreduce", "--sizes", "8", "--root", "3"), ", not for allreduce"),
     ],
 )
-def test_counts_and_sizes_that_do_not_fit_are_refused(
+def test_options_that_do_not_fit_the_collective_are_refused(
     words: tuple[str, ...], reason: str, flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["simulate", "--topology", str(flat), "--collective", *words]) == 2

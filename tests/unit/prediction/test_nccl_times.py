@@ -257,6 +257,23 @@ def test_as_tuner_runs_it_a_schedule_is_simulated(capsys: pytest.CaptureFixture[
         assert "channels" in one["params"]
 
 
+def test_a_time_of_nccls_model_is_not_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--topology", "preset:dgx-a100:1", "--ppn", "8", "--collective", "alltoall"]
+    words += ["--algorithm", "nccl_pairwise", "--sizes", "1MiB"]
+    drawn = [*words, "--gantt", str(tmp_path / "run.svg")]
+    assert main(["simulate", *drawn]) == 2
+    assert "--gantt draws messages, which NCCL's model of nccl_pairwise does not have" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    scheduled = ["--runner", "schedule"]
+    assert answered(capsys, "simulate", *drawn, *scheduled) == answered(
+        capsys, "simulate", *words, *scheduled
+    )
+    assert (tmp_path / "run.svg").exists()
+
+
 @pytest.mark.extended
 @pytest.mark.slow
 def test_axes_of_links_that_two_nodes_lack_can_be_varied(

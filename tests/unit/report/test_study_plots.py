@@ -164,7 +164,7 @@ def test_where_the_time_goes_is_drawn(drawn: Drawn) -> None:
     shown = texts(drawn.folder / "time-bcast.svg")
     title = " ".join(shown.split())  # of several lines, and an axis is never cut
     for text in (
-        "latency: ",
+        "flight: ",
         "bandwidth: ",
         "bcast on flat, nodes 7,",
         "bandwidth 25GB/s",
@@ -349,5 +349,5 @@ def test_explain_on_the_command_line(machine: str, capsys: pytest.CaptureFixture
         assert math.isclose(sum(record["parts"].values()), record["seconds"], rel_tol=1e-12)
     assert simulate(machine, *options) == 0
     text = capsys.readouterr().out
-    assert "latency: last bytes on their way" in text
+    assert "flight: time of flight of last bytes" in text
     assert "100%" not in text

@@ -72,7 +72,7 @@ def test_a_ring(p: int) -> None:
     found = parts(ALLREDUCE, "ring", p, m, reduction=GAMMA)
     share = (p - 1) / p * m
     assert found == expected(
-        latency=2 * (p - 1) * ALPHA, bandwidth=2 * share * BETA, reduction=share * 1e-10
+        flight=2 * (p - 1) * ALPHA, bandwidth=2 * share * BETA, reduction=share * 1e-10
     )
 
 
@@ -91,15 +91,15 @@ def test_the_path_of_a_ring_goes_round_it(p: int) -> None:
 def test_recursive_doubling_and_a_tree() -> None:
     m = 1 << 16
     assert parts(ALLREDUCE, "recursive_doubling", 8, m) == expected(
-        latency=3 * ALPHA, bandwidth=3 * m * BETA
+        flight=3 * ALPHA, bandwidth=3 * m * BETA
     )
-    assert parts(BCAST, "binomial", 16, m) == expected(latency=4 * ALPHA, bandwidth=4 * m * BETA)
+    assert parts(BCAST, "binomial", 16, m) == expected(flight=4 * ALPHA, bandwidth=4 * m * BETA)
 
 
 def test_messages_behind_one_another_at_a_port_are_bandwidth() -> None:
     """alpha + (p-1) m beta: the root's port has all of them, one after the other."""
     m, p = 1 << 16, 5
-    assert parts(BCAST, "linear", p, m) == expected(latency=ALPHA, bandwidth=(p - 1) * m * BETA)
+    assert parts(BCAST, "linear", p, m) == expected(flight=ALPHA, bandwidth=(p - 1) * m * BETA)
 
 
 def test_two_flows_that_share_a_link_contend() -> None:
@@ -117,7 +117,7 @@ def test_two_flows_that_share_a_link_contend() -> None:
     m = 10_000
     made = make_schedule(BCAST, 4, 1, [Round.of([0, 1], [2, 3], 0)])
     run = explain(made, Placement.block(topology, 1), nominal_calibration(topology), m)
-    assert run.components == expected(latency=3e-6, bandwidth=m / 10e9, contention=m / 10e9)
+    assert run.components == expected(flight=3e-6, bandwidth=m / 10e9, contention=m / 10e9)
 
 
 def test_overheads_and_copies_and_queries() -> None:
@@ -134,7 +134,7 @@ def test_overheads_and_copies_and_queries() -> None:
     )
     run = explain(made, placement, costs, m)
     assert run.components == expected(
-        latency=1e-6, overhead=3e-7, bandwidth=m * 1e-9, copying=1.3e-6 + m / 2 * 1e-9
+        flight=1e-6, overhead=3e-7, bandwidth=m * 1e-9, copying=1.3e-6 + m / 2 * 1e-9
     )
 
 
@@ -150,7 +150,7 @@ def test_messages_that_take_no_time_do_not_wait_for_themselves() -> None:
     made = make_schedule(BCAST, 4, 1, [Round.of(0, [3, 1, 2], 0)])
     placement = Placement(topology, np.array([0, 0, 0, 1]))
     run = explain(made, placement, Calibration("two", "any", paths), 1000)
-    assert run.components == expected(bandwidth=1e-6, latency=9e-6)
+    assert run.components == expected(bandwidth=1e-6, flight=9e-6)
 
 
 def test_one_rank_has_nothing_to_wait_for() -> None:

@@ -122,7 +122,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="print where the time goes (latency, bandwidth, contention, reduction), too, and"
+        help="print where the time goes (flight, bandwidth, contention, reduction), too, and"
         " which resource would have to be faster",
     )
     file_option(parser, "--gantt", "draw the run of one algorithm at one size, as .svg or .png")
@@ -169,7 +169,7 @@ def _add_cost_options(parser: argparse.ArgumentParser) -> None:
 def _shape(parser: argparse.ArgumentParser) -> None:
     count_option(parser, "--ppn", "ranks per node (default: 1)", default=1)
     count_option(parser, "--ranks", "ranks (default: all that fit)")
-    parser.add_argument("--root", type=int, default=0, help="root rank (default: 0)")
+    parser.add_argument("--root", type=int, help="root of a collective that has one (default: 0)")
     count_option(parser, "--itemsize", "bytes of one element (default: 1)", default=1)
 
 
@@ -191,16 +191,14 @@ def run(options: argparse.Namespace) -> None:
         machine = replace(machine, calibration=read_calibration(calibration))
     warn(*machine_warnings(machine))
     placement = Placement.block(machine.topology, options.ppn, options.ranks)
-    if not 0 <= options.root < placement.p:
-        raise InputError(f"--root {options.root}: expected a rank from 0 to {placement.p - 1}")
     memory = options.memory or (HOST if calibration else _default_memory(placement))
     memory = memory if options.collective.has_data else HOST
-    with_nccl = options.runner == LIBRARY and not (options.gantt or calibration)
+    with_nccl = options.runner == LIBRARY and not calibration
     counts = _counts(options.counts, options.collective, placement.p)
     sizes = _sizes(options.sizes, counts, options.collective)
     predictor = replace(
         CallPredictor.of_machine(placement, machine.calibration, memory, with_nccl=with_nccl),
-        root=options.root,
+        root=_root(options.root, options.collective, placement.p),
         itemsize=options.itemsize,
         counts=counts,
         engine=options.engine,
@@ -212,6 +210,8 @@ def run(options: argparse.Namespace) -> None:
     runner = options.runner if calibration else SCHEDULE
     params = dict(options.param)
     asked = AskedCalls(machine, predictor, options.collective, sizes, names, params, runner)
+    if options.gantt:
+        _require_simulation(asked)
     records = _predict_all(asked, options.gantt, explained=options.explain)
     if not calibration:
         warn(missing_overhead_warning(machine))
@@ -222,6 +222,27 @@ def run(options: argparse.Namespace) -> None:
             print_text(_accuracy(asked, records))
 
     print_result(options.json, records, show)
+
+
+def _root(wanted: int | None, collective: Collective, p: int) -> int:
+    """Return the root of the calls; raise InputError where they have none, or no such rank."""
+    if wanted is not None and not collective.is_rooted:
+        rooted = ", ".join(one for one in Collective if one.is_rooted)
+        raise UsageError(f"--root is for {rooted}, not for {collective}")
+    root = wanted or 0
+    if not 0 <= root < p:
+        raise InputError(f"--root {root}: expected a rank from 0 to {p - 1}")
+    return root
+
+
+def _require_simulation(asked: AskedCalls) -> None:
+    """Raise UsageError where NCCL's model has the time of the call, and so nothing to be drawn."""
+    choice = AlgorithmChoice(asked.names[0], asked.params, asked.runner)
+    if asked.predictor.model_of(asked.collective, choice) == NCCL:
+        raise UsageError(
+            f"--gantt draws messages, which NCCL's model of {choice.algorithm} does not have:"
+            " --runner schedule simulates a schedule of the same algorithm"
+        )
 
 
 def _counts(wanted: str | None, collective: Collective, p: int) -> BlockCounts | None:

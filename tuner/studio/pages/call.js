@@ -18,7 +18,7 @@ import { CallTimeline } from "./call_timeline.js";
 
 const SVG_ROWS = 64; // ranks in a picture that is saved
 const COMPONENT_WORDS = {
-  latency: "last bytes on their way", bandwidth: "bytes flowing", contention: "links shared with others",
+  flight: "last bytes on their way", bandwidth: "bytes flowing", contention: "links shared with others",
   reduction: "reducing what arrived", copying: "copying", overhead: "overhead per message",
 };
 

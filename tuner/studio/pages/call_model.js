@@ -1,6 +1,6 @@
 // One traced call: its transfers by rank and by link, what is under way at a time, its rounds.
 
-export const COMPONENTS = ["latency", "bandwidth", "contention", "reduction", "copying", "overhead"];
+export const COMPONENTS = ["flight", "bandwidth", "contention", "reduction", "copying", "overhead"];
 
 /** Bars of one row, sorted by their beginnings, of which the visible ones are found by bisection. */
 class Lane {
