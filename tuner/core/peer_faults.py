@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.base.units import plural
+from tuner.base.units import format_size, plural
 from tuner.core.table import Rule, TuningTable
 
 DIES = "dies"
@@ -35,6 +35,16 @@ class PeerFaults:
     nbytes: int
     outcomes: tuple[str, ...]
     default: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return a sentence on the outcomes with the table, and on other ones without."""
+        key = self.rule.key
+        told = ", ".join(
+            f"{fault}: {end}" for fault, end in zip(FAULTS, self.outcomes, strict=True)
+        )
+        alone = "" if self.is_as_default else f" (library alone: {', '.join(self.default)})"
+        where = f"{key.collective} on {key.p} ranks at {format_size(self.nbytes)}"
+        return f"{where}, {self.rule.choice}: rank {told}{alone}"
 
     @property
     def is_as_default(self) -> bool:
@@ -67,28 +77,43 @@ def _call_of(rule: Rule) -> dict[str, Any]:
     }
 
 
-def describe_peer_faults(table: TuningTable) -> str:
-    """Return what a table states about its rules when a rank dies, "" for nothing.
+def stated_outcomes(table: TuningTable, rules: Iterable[Rule]) -> list[PeerFaults]:
+    """Return what a table states of some rules, which another table may have.
 
     Whatever is not as `tuner table faults` writes it is left out.
     """
     stated = table.provenance.get(PEER_FAULTS)
     listed = stated.get("rules") if isinstance(stated, Mapping) else None
     records = [one for one in listed if _is_record(one)] if isinstance(listed, list) else []
-    outcomes = Counter(
-        next(one["outcomes"][DIES] for one in records if _is_of_rule(one, rule))
-        for rule in table.rules
-        if not rule.choice.is_default and any(_is_of_rule(one, rule) for one in records)
-    )
+    first = {rule: next((r for r in records if _is_of_rule(r, rule)), None) for rule in rules}
+    return [
+        PeerFaults(rule, one["nbytes"], _told(one["outcomes"]), _told(one["default"]))
+        for rule, one in first.items()
+        if one
+    ]
+
+
+def _told(outcomes: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(outcomes[fault] for fault in FAULTS)
+
+
+def describe_peer_faults(table: TuningTable) -> str:
+    """Return what a table states about its rules when a rank dies, "" for nothing."""
+    rules = (rule for rule in table.rules if not rule.choice.is_default)
+    outcomes = Counter(one.when_dead for one in stated_outcomes(table, rules))
     told = ", ".join(f"{outcome} in {number}" for outcome, number in outcomes.most_common())
     return f"when a rank dies: {told} of {plural(outcomes.total(), 'rule')}" if told else ""
 
 
 def _is_record(one: Any) -> bool:
     """Return whether a value of a file is a record of outcomes."""
-    if not isinstance(one, Mapping) or not isinstance(one.get("outcomes"), Mapping):
+    if not isinstance(one, Mapping) or not isinstance(one.get("nbytes"), int):
         return False
-    return isinstance(one.get("nbytes"), int) and one["outcomes"].get(DIES) in OUTCOMES
+    sides = one.get("outcomes"), one.get("default")
+    return all(
+        isinstance(side, Mapping) and all(side.get(fault) in OUTCOMES for fault in FAULTS)
+        for side in sides
+    )
 
 
 def _is_of_rule(record: Mapping[str, Any], rule: Rule) -> bool:

@@ -7,7 +7,7 @@ safe as the library where it has the same outcomes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from tuner.base.errors import LaunchFailedError, LaunchTimeoutError, ProbeError
@@ -26,27 +26,35 @@ START_LIMIT_S = 300.0  # in which the ranks make the call without a fault
 LIMIT_S = 60.0  # after the fault: a launcher that hears of a rank's end ends the others in seconds
 
 
+def calls_to_try(table: TuningTable) -> dict[Rule, int]:
+    """Return the rules whose calls can be tried, and the bytes of one of these calls.
+
+    The default is left out, and what numpy's arrays do not reach: rules for memory of GPUs.
+    """
+    rules = [one for one in table.rules if not one.choice.is_default and one.key.memory == HOST]
+    return {rule: sizes[len(sizes) // 2] for rule in rules if (sizes := timed_sizes(rule))}
+
+
 def find_peer_faults(
     table: TuningTable,
     launcher: Launcher,
     hosts: Hosts,
+    known: Collection[Rule] = (),
     *,
     limit: float = LIMIT_S,
     progress: ProgressCallback = no_progress,
     on_warning: Callable[[str], None] = lambda _: None,
-) -> list[PeerFaults]:
-    """Make one call of every rule under each fault.
+) -> Iterator[PeerFaults]:
+    """Make one call of every rule of `calls_to_try` under each fault; yield what became of it.
 
-    The default is left out, and what numpy's arrays do not reach: rules for memory of GPUs.
-
+    known       rules that are left out
     limit       seconds after a fault from which on ranks hang
     on_warning  called with the reason why ranks fail before a fault
 
     Raises ProbeError where they fail with the library alone.
     """
-    rules = [one for one in table.rules if not one.choice.is_default and one.key.memory == HOST]
-    tried = [(rule, sizes[len(sizes) // 2]) for rule in rules if (sizes := timed_sizes(rule))]
-    starter, found = ShapeLauncher(launcher, hosts), list[PeerFaults]()
+    tried = [(rule, size) for rule, size in calls_to_try(table).items() if rule not in known]
+    starter = ShapeLauncher(launcher, hosts)
 
     def outcome_with_table(rule: Rule, nbytes: int, fault: str, path: Path) -> str:
         try:
@@ -61,9 +69,8 @@ def find_peer_faults(
         for number, (rule, nbytes) in enumerate(tried):
             alone = (outcome(starter, rule, nbytes, fault, None, limit) for fault in FAULTS)
             own = (outcome_with_table(rule, nbytes, fault, path) for fault in FAULTS)
-            found.append(PeerFaults(rule, nbytes, default=tuple(alone), outcomes=tuple(own)))
+            yield PeerFaults(rule, nbytes, default=tuple(alone), outcomes=tuple(own))
             progress(number + 1, len(tried))
-    return found
 
 
 def outcome(

@@ -11,11 +11,13 @@ from tuner.cli.commands.fault_trials import state_outcomes
 from tuner.core.collective import Collective
 from tuner.core.peer_faults import (
     ERROR,
+    FAULTS,
     HANG,
     PEER_FAULTS,
     SUCCESS,
     PeerFaults,
     describe_peer_faults,
+    stated_outcomes,
 )
 from tuner.core.table import AlgorithmChoice, TuningTable
 
@@ -62,6 +64,28 @@ def test_a_demand_leaves_other_rules_to_the_default(
     assert describe_peer_faults(demanded) == "when a rank dies: error in 1 of 1 rule"
 
 
+def test_stated_outcomes_are_read_as_they_were_found(
+    table: TuningTable, found: list[PeerFaults]
+) -> None:
+    demanded = state_outcomes(table, found, ERROR)
+    assert stated_outcomes(demanded, table.rules) == found
+    assert str(found[0]) == (
+        "bcast on 4 ranks at 500B, chain: rank dies: hang, stops: success, is late: success"
+        " (library alone: error, success, success)"
+    )
+    assert str(found[1]).endswith("binomial: rank dies: error, stops: success, is late: success")
+
+
+def test_a_demand_leaves_rules_to_the_default_until_they_are_tried(
+    table: TuningTable, found: list[PeerFaults]
+) -> None:
+    chain = table.rules[0]
+    demanded = state_outcomes(table, found[1:], ERROR, [chain])
+    assert [str(rule.choice) for rule in demanded.rules] == ["default", "binomial", "default"]
+    stated = state_outcomes(table, found[1:], None, [chain])
+    assert stated.rules == table.rules
+
+
 def test_rules_that_were_not_tried_are_not_spoken_for(
     table: TuningTable, found: list[PeerFaults]
 ) -> None:
@@ -96,6 +120,7 @@ def test_a_withdrawn_rule_does_not_speak_for_others_with_its_choice() -> None:
         {"rules": 5},
         {"rules": [1, {}, {"outcomes": {}}, {"outcomes": {"dies": []}, "nbytes": 500}]},
         {"rules": [{"outcomes": {"dies": "\x1b[2J"}, "nbytes": 500}]},
+        {"rules": [{"outcomes": dict.fromkeys(FAULTS, ERROR), "default": 5, "nbytes": 500}]},
     ],
 )
 def test_what_is_stated_otherwise_is_left_out(table: TuningTable, stated: object) -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tuner.base.atomic_io import require_writable_file
-from tuner.base.errors import UsageError
+from tuner.base.errors import InputError, TunerError, UsageError
 from tuner.base.progress import progress_from_counts
 from tuner.base.units import format_size, plural
 from tuner.cli.commands.comparisons import open_table
 from tuner.cli.options import host_options, native_options
-from tuner.cli.options.argument_types import file_option
+from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import add_subcommand, print_result, print_table, print_text, warn
 from tuner.cli.terminal.progress import Display
-from tuner.core.peer_faults import ERROR, FAULTS, PEER_FAULTS, PeerFaults
-from tuner.core.table import TuningTable, write_table
+from tuner.core.peer_faults import ERROR, FAULTS, PEER_FAULTS, PeerFaults, stated_outcomes
+from tuner.core.table import Rule, TuningTable, read_table, write_table
+from tuner.launch import Hosts, Launcher
 
 EXAMPLES = """examples:
   tuner table faults table.json
@@ -29,6 +30,9 @@ seconds, and one in which it is two seconds late, and the library alone makes th
 outcome is `error` where the job ends with a status other than 0, `success` where every rank
 finishes, and `hang` otherwise; `fails` where the ranks fail before they have the fault.
 
+Each rule takes about 20 seconds, and its outcomes are told and written to --out at once. Rules
+whose outcomes the table or an earlier --out states are not tried again without --restart.
+
 Exit status: 1 when a rule has another outcome than the library alone."""
 DEMANDS = (ERROR,)
 
@@ -39,14 +43,16 @@ def add_subcommand_faults(actions: argparse._SubParsersAction[argparse.ArgumentP
         actions, "faults", "say what each rule does when a rank dies", EXAMPLES, run_faults
     )
     faults.add_argument("table", type=Path)
-    file_option(faults, "--out", "table to write, which states the outcomes")
+    file_option(faults, "--out", "table to write, which states the outcomes, and is continued")
+    faults.add_argument("--restart", action="store_true", help="try all rules instead of going on")
     faults.add_argument(
         "--demand",
         choices=DEMANDS,
-        help="outcome when a rank dies, without which a rule is left to the default in --out",
+        help="outcome when a rank dies, without which a rule is left to the default in --out, as"
+        " are rules until they are tried",
     )
     host_options.add_host_options(faults)
-    native_options.add_ppn_option(faults)
+    count_option(faults, "--ppn", "ranks per node of the rules to try (default: any)", metavar="N")
     file_option(
         faults,
         "--python",
@@ -57,32 +63,96 @@ def add_subcommand_faults(actions: argparse._SubParsersAction[argparse.ArgumentP
 
 def run_faults(options: argparse.Namespace) -> int:
     """Print the outcomes and write the table; return 1 where one is not the library's own."""
-    from tuner.validation.faulty_launches import find_peer_faults  # SciPy, which `show` lacks
+    from tuner.validation.faulty_launches import calls_to_try  # SciPy, which `show` lacks
 
     if options.demand and not options.out:
         raise UsageError("--demand needs --out, the table to write")
     if options.out:
         require_writable_file(options.out, options.table)
+        options.resumes = True
     there = host_options.resolve_hosts(options)
     asked = native_options.read_table_part(options.table, options.ppn)
     table, launcher = open_table(asked, options.table, options.python, there, options.launcher)
-    with Display().stage(f"ending ranks of {table.library}") as report:
-        progress = progress_from_counts(report)
-        found = find_peer_faults(table, launcher, there, progress=progress, on_warning=warn)
-    if options.out:
-        write_table(state_outcomes(asked, found, options.demand), options.out)
-    record = {"rules": [one.as_record() for one in found]}
-    print_result(options.json, record, lambda: _print(found, options.demand, options.out))
+    rules = calls_to_try(table).keys()
+    found = [] if options.restart else known_outcomes(asked, rules, options.out)
+
+    def keep() -> None:
+        if options.out:
+            untried = rules - {one.rule for one in found}
+            write_table(state_outcomes(asked, found, options.demand, untried), options.out)
+
+    def show() -> None:
+        record = {"rules": [one.as_record() for one in found]}
+        print_result(options.json, record, lambda: _print(found, options.demand, options.out))
+
+    try:
+        try_rules(table, launcher, there, found, keep)
+    except (KeyboardInterrupt, TunerError):
+        if found:
+            keep()
+            show()
+        raise
+    keep()
+    show()
     return int(any(not one.is_as_default for one in found))
 
 
+def known_outcomes(table: TuningTable, rules: Iterable[Rule], out: Path | None) -> list[PeerFaults]:
+    """Return what a table, and the file that is continued, state of rules.
+
+    Raises InputError for a file with another table.
+    """
+    stated = {one.rule: one for one in stated_outcomes(table, rules)}
+    if out and out.exists():
+        kept = read_table(out)
+        if (kept.cluster, kept.library) != (table.cluster, table.library):
+            raise InputError(
+                f"{out} holds a table of {kept.library} for {kept.cluster}: give another name"
+                " (--out), or start anew with --restart"
+            )
+        stated |= {one.rule: one for one in stated_outcomes(kept, rules)}
+    return [*stated.values()]
+
+
+def try_rules(
+    table: TuningTable,
+    launcher: Launcher,
+    hosts: Hosts,
+    found: list[PeerFaults],
+    keep: Callable[[], None],
+) -> None:
+    """Add the outcomes of the other rules to `found`, and tell each as soon as it is known.
+
+    keep    called after each
+    """
+    from tuner.validation.faulty_launches import find_peer_faults  # SciPy, as above
+
+    display, known = Display(), [one.rule for one in found]
+    if known:
+        display.note(f"{plural(len(known), 'rule')} tried before; --restart tries all again")
+    with display.stage(f"ending ranks of {table.library}") as report:
+        progress = progress_from_counts(report)
+        for one in find_peer_faults(
+            table, launcher, hosts, known, progress=progress, on_warning=warn
+        ):
+            found.append(one)
+            keep()
+            display.note(str(one))
+
+
 def state_outcomes(
-    table: TuningTable, found: Sequence[PeerFaults], demand: str | None
+    table: TuningTable,
+    found: Sequence[PeerFaults],
+    demand: str | None,
+    untried: Collection[Rule] = (),
 ) -> TuningTable:
-    """Return the table with the outcomes, without the rules that lack the one that is demanded."""
+    """Return the table with the outcomes, without the rules that lack the one that is demanded.
+
+    untried     rules of which the outcomes are not known yet
+    """
     from tuner.validation.acceptance import withdraw_rules  # SciPy, as above
 
-    lacking = {one.rule for one in found if demand and one.when_dead != demand}
+    lacking = {*untried, *(one.rule for one in found if one.when_dead != demand)} if demand else ()
     kept = withdraw_rules(table, lacking) if lacking else table
     stated = {
         "rules": [one.as_record() for one in found],

@@ -57,7 +57,7 @@ def add_ppn_option(parser: argparse.ArgumentParser) -> None:
     count_option(
         parser,
         "--ppn",
-        "ranks per node of the rules to export: required where rules for equally many ranks"
+        "ranks per node of the rules to use: required where rules for equally many ranks"
         " differ by it, since most formats do not distinguish nodes",
         metavar="N",
     )
