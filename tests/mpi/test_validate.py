@@ -173,6 +173,14 @@ def test_the_status_says_whether_every_rule_was_confirmed(
         assert said.splitlines() == [*cautions, f"{counted} confirmed in {launcher.version()}"]
 
 
+def test_a_table_of_localhost_is_one_of_this_computer(launcher: Launcher, tmp_path: Path) -> None:
+    """Tables are for it that `tuner tune --hosts localhost` makes."""
+    cluster, file = replace(local_cluster(), name="localhost"), tmp_path / "t.json"
+    rules = table_of({(BCAST, 3): [(0, AlgorithmChoice("linear"))]}, (64,)).rules
+    write_table(TuningTable(cluster, launcher.version(), rules), file)
+    assert main(["table", "validate", str(file), "--python", str(launcher.python)]) == 0
+
+
 def test_an_interpreter_that_answers_nothing_proves_nothing(
     launcher: Launcher,
     tmp_path: Path,

@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tuner.core.measurement import Cluster
 from tuner.launch import PACKAGE_DIR
 
 GIB = 2**30
+LOCALHOST = "localhost"  # RFC 6761, section 6.3: this computer, wherever it is looked up
 
 
 def local_cluster() -> Cluster:
@@ -29,6 +32,19 @@ def local_cluster() -> Cluster:
         cpu=cpu_model(),
         memory=memory_bytes(),
     )
+
+
+def is_this_computer(cluster: Cluster, hosts: Collection[str] = ()) -> bool:
+    """Return whether a cluster is this computer, also as the only host of a probe of hosts.
+
+    hosts   names that its hosts gave themselves, where they are known
+
+    Such a probe names the cluster by what was given for the host, and counts all of its processors.
+    """
+    here = local_cluster()
+    named = {cluster.name, *hosts} & {here.name, LOCALHOST}
+    counted = cluster.cores in (here.cores, os.cpu_count())
+    return bool(named) and counted and replace(cluster, name=here.name, cores=here.cores) == here
 
 
 def collect_provenance(launcher_version: str, python: Path) -> dict[str, Any]:

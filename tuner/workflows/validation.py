@@ -11,7 +11,7 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.base.progress import StageCallback, progress_from_counts
 from tuner.base.units import format_range, format_sizes, humanize, plural
-from tuner.core.measurement import Cluster
+from tuner.core.measurement import Cluster, provenance_texts
 from tuner.core.table import TuningTable
 from tuner.formats.env_format import rank_counts
 from tuner.formats.registry import DEFAULT_OPTIONS, FORMATS, ExportOptions, Format
@@ -20,7 +20,7 @@ from tuner.launch.shared_directory import shared_directory
 from tuner.launch.template import default_template
 from tuner.mpi_libraries import LIBRARY_MODULES, library_module, require_no_override
 from tuner.mpi_libraries.products import base_of
-from tuner.probe.probed_machine import local_cluster
+from tuner.probe.probed_machine import is_this_computer, local_cluster
 from tuner.validation.libraries import TUNED_LIBRARIES, VALIDATED_LIBRARIES, ValidatedLibrary
 from tuner.validation.validation import RuleValidation
 
@@ -148,13 +148,19 @@ def local_launcher(table: TuningTable, python: Path) -> Launcher:
     """
     starter = Launcher.find(base_of(table.library), python)
     here = local_cluster()
-    if table.cluster != here:
+    if not is_this_computer(table.cluster, hosts_of(table)):
         raise InputError(
             f"the table is for {_name(table.cluster)}, but this is {_name(here)}: make a table"
             " here with `tuner quickstart`, or give its hosts (--hosts)"
         )
     _require_version(table, starter)
     return starter
+
+
+def hosts_of(table: TuningTable) -> list[str]:
+    """Return the names of the hosts that a table was measured on, as far as it says."""
+    probe = table.provenance.get("probe")
+    return provenance_texts(probe, "hosts") if isinstance(probe, Mapping) else []
 
 
 def _require_version(table: TuningTable, starter: Launcher) -> None:
