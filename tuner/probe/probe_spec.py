@@ -68,6 +68,7 @@ class ProbeSpec:
     hosts           where ranks are started; LOCAL_HOST: this computer
     ppn             ranks on each host; at most, on this computer
     profile         calls of the application that the table is for; none: all calls count alike
+    only_profile    whether rules are for sizes of these calls alone
     name            of the cluster; default: its name in the batch system, else the common prefix of
                     its host names, or the name of this computer
     """
@@ -89,6 +90,7 @@ class ProbeSpec:
     schedules: tuple[str, ...] = ()
     topology: Topology | None = None
     profile: tuple[ProfiledCall, ...] = ()
+    only_profile: bool = False
     name: str = ""
 
     @property

@@ -195,7 +195,12 @@ class _ActiveTuning:
             lambda progress: self._report_step(progress.text),
         )
         self.tables = TableBuilder(
-            self.request.topology, self.constraints, self.limit, self._report_step, self._note
+            self.request.topology,
+            self.constraints,
+            self.limit,
+            self._report_step,
+            self._note,
+            self.request.profile if self.request.only_profile else (),
         )
 
     def run(self) -> TuningResult:

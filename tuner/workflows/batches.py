@@ -259,10 +259,12 @@ class MeasurementBatches:
         rows = build_observations(measurements, self.simulator)
         design.update(rows, incorrect_algorithms(measurements))
         certain = [row for row in rows if row.point not in design.doubtful_points]
-        added = {
-            point: self.generate_candidates(point)
-            for point in bisection_points(design, grid, certain)
-        }
+        between = (
+            []
+            if self.generate_candidates.request.only_profile
+            else bisection_points(design, grid, certain)
+        )
+        added = {point: self.generate_candidates(point) for point in between}
         if added:
             design.add_points(added)
             grid.update(added)

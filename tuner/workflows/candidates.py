@@ -122,6 +122,7 @@ def candidate_points(
 ) -> list[CallPoint]:
     """Return all shapes and sizes, and the sizes at which the default switches algorithms.
 
+    Of a table for the calls of a profile alone they are those that stand for its calls.
     Where every rank has a share of the buffer, sizes are rounded down to whole shares. Raises
     InputError if no size suffices for a share.
     """
@@ -141,7 +142,8 @@ def candidate_points(
             f"no size of --sizes gives each of {fewest} ranks {PROBE_ELEMENT_BYTES} bytes:"
             " name larger ones"
         )
-    return points
+    counts = counts_of_calls(points, request.profile)
+    return [point for point in points if counts[point]] if request.only_profile else points
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.support.ladders import CLUSTER, table_of
+from tests.support.terminals import screen
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import AlgorithmChoice, TuningTable, read_table, write_table
+from tuner.core.table import AlgorithmChoice, Evidence, TuningTable, read_table, write_table
 from tuner.formats.registry import FORMATS
 from tuner.launch import Launcher
 
@@ -354,6 +358,30 @@ def test_who_has_rules_for_some_operators_alone_is_told_how_to_ask(
     said = capsys.readouterr().err
     assert said.endswith(": only for operators that commute; add --operators commutative\n")
     assert main([*asked, "--ranks", "4", "--operators", "commutative"]) == 0
+
+
+@pytest.mark.slow
+def test_gains_that_were_not_measured_are_marked_also_where_the_basis_has_no_room(
+    tmp_path: Path,
+) -> None:
+    made = table_of({(ALLREDUCE, 8, "commutative"): [(0, AlgorithmChoice("x" * 18))]})
+    told = Evidence("simulated", (4096, 65536), (2e-5, 4e-5), (1e-5, 2e-5), gain=2.0)
+    simulated = replace(made.rules[0], stop_bytes=100_000, evidence=told)
+    measured = replace(
+        simulated,
+        start_bytes=100_000,
+        stop_bytes=math.inf,
+        evidence=replace(told, basis="measured", gain=3.0),
+    )
+    path = tmp_path / "table.json"
+    write_table(TuningTable(CLUSTER, made.library, (simulated, measured)), path)
+    words = [sys.executable, "-m", "tuner", "table", "show", str(path)]
+    status, said = screen(words, 80, ROOT)
+    assert status == 0
+    assert "no room for bytes, default, chosen, basis" in said
+    assert "~2.00" in said
+    assert " 3.00" in said
+    assert "~: simulated, or learned from other calls, but not measured" in said
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,11 @@ def test_a_profile_says_what_to_measure(tmp_path: Path) -> None:
     assert found.sizes == (1000, 1 << 20)
     assert found.shapes == (probe_spec.ProbeShape(2, 1), probe_spec.ProbeShape(2, 2))
     assert found.profile == calls
+    assert found.only_profile
     said = parsed(*HOSTS, "--profile", str(profile), "--sizes", "64", "--collectives", "bcast")
     asked = host_options.calls_to_measure(said)
     assert (asked.sizes, asked.collectives) == ((64,), (Collective.BCAST,))
+    assert not asked.only_profile
 
 
 def test_a_profile_says_which_library_to_measure(tmp_path: Path) -> None:

@@ -47,6 +47,25 @@ def test_calls_of_a_program_come_first_those_that_should_take_most_time_before_o
     assert order_points(points, frequent)[0] == point(8, 1024)
 
 
+def test_of_a_table_for_a_profile_the_sizes_of_its_calls_alone_are_asked_for() -> None:
+    profile = (ProfiledCall("bcast", 1, 4, 1000, 5), ProfiledCall("allreduce", 1, 2, 1 << 20, 1))
+    request = ProbeSpec(
+        "openmpi",
+        Hosts(("a",)),
+        4,
+        shapes=(ProbeShape(1, 2), ProbeShape(1, 4)),
+        sizes=(1000, 1 << 20),
+        collectives=(Collective.BCAST, Collective.ALLREDUCE),
+        profile=profile,
+    )
+    assert len(asked_for(request)) == 8
+    found = asked_for(replace(request, only_profile=True))
+    assert [(q.collective, q.p, q.nbytes) for q in found] == [
+        ("bcast", 4, 1000),
+        ("allreduce", 2, 1 << 20),
+    ]
+
+
 def test_where_the_choice_changes_far_apart_it_is_measured_halfway() -> None:
     design, points = designed()
     rows = [row for row in grid().rows if row.point in points]

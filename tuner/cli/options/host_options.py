@@ -103,7 +103,8 @@ def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
         "--profile",
         "calls of an application, as `tuner record --out` and `tuner training run --profile` write"
         " them: their"
-        " collectives, sizes and shapes are measured unless these options say otherwise",
+        " collectives, sizes and shapes are measured unless these options say otherwise, and"
+        " `tune` leaves all other sizes to the library's default",
     )
     group.add_argument(
         "--collectives",
@@ -218,6 +219,7 @@ def probe_spec_of(options: argparse.Namespace, there: Hosts) -> ProbeSpec:
         schedules=options.tuner_algorithms,
         thread_level=options.thread_level,
         profile=calls.profile,
+        only_profile=calls.only_profile,
         name=options.name,
     )
 
@@ -246,13 +248,15 @@ def find_launcher(options: argparse.Namespace, library: str) -> Launcher:
 class CallsToMeasure(NamedTuple):
     """The calls to be measured; without shapes those of the probe.
 
-    profile     calls of the application that they stand for, if any
+    profile         calls of the application that they stand for, if any
+    only_profile    whether the options leave all to the profile
     """
 
     collectives: tuple[Collective, ...]
     sizes: tuple[int, ...]
     shapes: tuple[ProbeShape, ...]
     profile: tuple[ProfiledCall, ...] = ()
+    only_profile: bool = False
 
 
 def calls_to_measure(options: argparse.Namespace) -> CallsToMeasure:
@@ -272,13 +276,15 @@ def calls_to_measure(options: argparse.Namespace) -> CallsToMeasure:
         raise InputError(
             f"{options.profile}: expected a profile with calls of collectives on two or more ranks"
         )
+    is_open = given.collectives is DEFAULT_COLLECTIVES
     named = tuple(dict.fromkeys(Collective(one.collective) for one in calls))
     shapes = sorted({(one.nodes, one.ppn) for one in calls})
     return CallsToMeasure(
-        named if given.collectives is DEFAULT_COLLECTIVES else given.collectives,
+        named if is_open else given.collectives,
         options.sizes or typical_sizes(calls),
         given.shapes or tuple(ProbeShape(*shape) for shape in shapes),
         calls,
+        is_open and not (options.sizes or given.shapes),
     )
 
 

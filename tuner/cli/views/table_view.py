@@ -9,8 +9,24 @@ from tuner.cli.terminal.output import print_table, print_text
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
 from tuner.core.peer_faults import describe_peer_faults
-from tuner.core.table import Rule, RuleKey, TuningTable
+from tuner.core.table import MEASURED, Rule, RuleKey, TuningTable
 from tuner.select.table_diff import RuleChange, TableDiff
+
+EXPECTED_MARK = "~"  # before gains that no measurement shows, also where `basis` has no room
+RULE_COLUMNS = (
+    "call",
+    "ranks",
+    "operators",
+    "sizes",
+    "bytes",
+    "algorithm",
+    "default",
+    "chosen",
+    "gain",
+    "95 %",
+    "basis",
+)
+GAIN_COLUMN = RULE_COLUMNS.index("gain")
 
 
 def print_rules(table: TuningTable) -> None:
@@ -19,24 +35,14 @@ def print_rules(table: TuningTable) -> None:
     print_text(f"{table.library} on {table.cluster}: {format_rule_count(table)}")
     print_table(
         "",
-        (
-            "call",
-            "ranks",
-            "operators",
-            "sizes",
-            "bytes",
-            "algorithm",
-            "default",
-            "chosen",
-            "gain",
-            "95 %",
-            "basis",
-        ),
+        RULE_COLUMNS,
         rows,
         right=("ranks", "default", "chosen", "gain"),
         droppable=("bytes", "default", "chosen", "basis", "95 %"),
         wrappable=("algorithm",),
     )
+    if any(row[GAIN_COLUMN].startswith(EXPECTED_MARK) for row in rows):
+        print_text(f"{EXPECTED_MARK}: simulated, or learned from other calls, but not measured")
     stated = describe_peer_faults(table)
     if stated:
         print_text(stated)
@@ -158,7 +164,8 @@ def _evidence(rule: Rule) -> tuple[str, str, str, str]:
     if rule.choice.is_default:
         return (default, "", "", "")
     low, high = evidence.gain_ci95
-    return (default, chosen, f"{evidence.gain:.2f}", f"{low:.2f} to {high:.2f}")
+    mark = "" if evidence.basis == MEASURED else EXPECTED_MARK
+    return (default, chosen, f"{mark}{evidence.gain:.2f}", f"{low:.2f} to {high:.2f}")
 
 
 def _span(seconds: tuple[float, ...]) -> str:
