@@ -366,6 +366,7 @@ def test_after_the_deadline_no_round_begins_but_the_least_ones(
         progress=lambda done, total: told.append((done, total)),
     )
     assert times.rounds(call) == rounds
+    assert times.undecided == ({call} if rounds < 3 else set())
     done, total = told[-1]
     assert done == total
 

@@ -54,6 +54,20 @@ def test_what_cannot_be_tried_is_left_out_and_said(
     assert read_table(out).provenance["acceptance"]["files"][0]["tried"] > 2
 
 
+def test_what_is_left_undecided_for_want_of_time_is_said(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rounds decide about no call, and further ones do not begin."""
+    monkeypatch.setattr("tuner.validation.acceptance.SCREENING_ROUNDS", 2)
+    out = path.with_name("accepted.json")
+    asked = ["table", "accept", str(path), "--ppn", "2", "--budget", "0s", "--out", str(out)]
+    assert main(asked) == 0
+    (record,) = read_table(out).provenance["acceptance"]["files"]
+    assert len(record["undecided"]) == record["tried"]
+    said = " ".join(capsys.readouterr().out.split())
+    assert "caution: time was up before" in said
+
+
 @pytest.mark.alone
 @pytest.mark.extended
 def test_comparing_tells_of_every_call(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

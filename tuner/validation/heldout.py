@@ -71,6 +71,7 @@ class HeldoutResult:
     ratio       default_s / tuned_s: above 1 the table is faster
     ci95        its 95 % interval, over rounds of launches
     wrong       whether a result was wrong
+    undecided   whether there was no time for further rounds
     """
 
     collective: Collective
@@ -85,6 +86,7 @@ class HeldoutResult:
     ci95: tuple[float, float]
     conditions: tuple[ConditionResult, ...]
     wrong: bool = False
+    undecided: bool = False
 
     @property
     def timed_call(self) -> TimedCall:
@@ -318,6 +320,7 @@ def _heldout_result(
         (low, high),
         tuple(_condition(call, name, times, (call, name) in slower) for name in CONDITIONS),
         wrong=call in times.wrong_calls,
+        undecided=call in times.undecided,
     )
 
 

@@ -139,6 +139,7 @@ def withdraw_losing_rules(
     told = {
         "withdrawn": [describe_rule(rule) for rule in lost],
         "wrong": sorted({str(one.timed_call) for one in (*found, *last) if one.wrong}),
+        "undecided": sorted({str(one.timed_call) for one in (*found, *last) if one.undecided}),
         "used": [list(each) for each in sorted(map(_call_key, used))],
     }
     provenance = {**table.provenance, "comparison": told}
@@ -315,7 +316,10 @@ def _conditions(program: TimingProgram) -> dict[str, Any]:
 
 
 def _record(operators: str, found: Acceptance) -> dict[str, Any]:
-    """Return the record of an acceptance: what was tried, accepted, wrong and dropped."""
+    """Return the record of an acceptance: what was tried, accepted, wrong and dropped.
+
+    Calls are undecided for whose further rounds there was no time.
+    """
     dropped = dict[Rule, list[int]]()
     for trial in found.calls:
         if trial not in found.accepted:
@@ -327,6 +331,7 @@ def _record(operators: str, found: Acceptance) -> dict[str, Any]:
         "wrong": sorted(
             {str(t.timed_call) for t in found.calls if t.timed_call in found.times.wrong_calls}
         ),
+        "undecided": sorted(map(str, found.times.undecided)),
         "dropped": [
             {"rule": describe_rule(rule), "sizes": sizes} for rule, sizes in dropped.items()
         ],

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
+from collections.abc import Iterator
 from pathlib import Path
 
 from tuner.base.atomic_io import require_writable_file
 from tuner.base.errors import InputError
+from tuner.base.units import parse_duration, plural
 from tuner.cli.options import host_options, native_options
 from tuner.cli.options.argument_types import file_option
 from tuner.cli.terminal.output import add_subcommand, print_cautions, print_result, print_text, warn
@@ -20,17 +23,23 @@ from tuner.report import split_control
 from tuner.report.cautions import comparison_cautions, is_slower, table_cautions
 from tuner.report.summary import describe_outcome
 from tuner.workflows import native_files, validation
+from tuner.workflows.time_limit import TimeLimit
 
 EXAMPLES = """examples:
   tuner table accept table.json --out accepted.json
+  tuner table accept table.json --budget 5min --out accepted.json
   tuner table accept table.json --hosts node1,node2,node3,node4 --out accepted.json
   tuner table compare accepted.json
 
 Both start a C program that is compiled with the library's mpicc, once as you would and once with
 the table's file and everything that belongs to it.
 
+With --budget, verdicts that are not certain when time is up follow from the launches so far.
+
 Exit status of `compare`: 1 when a call is significantly slower with the file, also one that the
 table leaves to the library, or gives a wrong result."""
+
+TRYING_SHARE = 0.6  # of what is left of the budget, as `tuner quickstart` divides its time
 
 
 def add_subcommands(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -40,6 +49,13 @@ def add_subcommands(actions: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     accept.add_argument("table", type=Path)
     accept.add_argument("--out", type=Path, required=True, metavar="FILE")
+    accept.add_argument(
+        "--budget",
+        type=parse_duration,
+        default=math.inf,
+        help="maximum wall-clock time of the whole command, such as 10min, but for the first rounds"
+        " of launches, without which nothing is decided (default: unlimited)",
+    )
     compare = add_subcommand(
         actions,
         "compare",
@@ -67,12 +83,21 @@ def run_accept(options: argparse.Namespace) -> None:
     there = host_options.resolve_hosts(options)
     asked = native_options.read_table_part(options.table, options.ppn)
     table, launcher = open_table(asked, options.table, options.python, there, options.launcher)
+    limit = TimeLimit(options.budget, options.begun)
     with Display().stage(f"trying the rules of {table.library}") as report:
-        accepted = acceptance.accept_winning_rules(table, launcher, report, there, warn)
+        accepted = acceptance.accept_winning_rules(
+            table, launcher, report, there, warn, budget=TRYING_SHARE * limit.remaining
+        )
     with Display().stage(f"comparing them again, {table.library}") as report:
-        found, records = acceptance.withdraw_losing_rules(accepted, launcher, report, there, warn)
+        found, records = acceptance.withdraw_losing_rules(
+            accepted, launcher, report, there, warn, budget=limit.remaining
+        )
     write_table(found, options.out)
-    cautions = [*comparison_cautions(*split_control(records)), *table_cautions(found)]
+    cautions = [
+        *comparison_cautions(*split_control(records)),
+        *table_cautions(found),
+        *_undecided_cautions(found),
+    ]
 
     def show() -> None:
         print_cautions(cautions)
@@ -84,6 +109,18 @@ def run_accept(options: argparse.Namespace) -> None:
         )
 
     print_result(options.json, table_record(found), show)
+
+
+def _undecided_cautions(table: TuningTable) -> Iterator[str]:
+    """Yield what was left undecided in an accepted table for want of time."""
+    found = table.provenance
+    parts = [found["comparison"], *found["acceptance"]["files"]]
+    calls = {call for part in parts for call in part["undecided"]}
+    if calls:
+        yield (
+            f"time was up before {plural(len(calls), 'call')} could be decided by as many rounds of"
+            " launches as that takes: with a larger --budget more rules may stay"
+        )
 
 
 def run_compare(options: argparse.Namespace) -> int:

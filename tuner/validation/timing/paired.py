@@ -105,11 +105,13 @@ class PairedTimes:
     default         times without the tuning file
     tuned           times with it
     wrong_calls     calls whose result was wrong in one of the launches
+    undecided       calls for whose further rounds there was no time
     """
 
     default: SecondsByCondition = field(default_factory=dict)
     tuned: SecondsByCondition = field(default_factory=dict)
     wrong_calls: set[TimedCall] = field(default_factory=set)
+    undecided: set[TimedCall] = field(default_factory=set)
 
     def add(self, others: PairedTimes) -> None:
         for mine, more in (self.default, others.default), (self.tuned, others.tuned):
@@ -220,6 +222,7 @@ def time_pairs(
         begun = time.monotonic()
         if launch >= min_launches and begun + lasting > deadline:
             count((launches - launch) * len(left) * VALUES_PER_ROUND)
+            times.undecided |= {*left}
             break
         drawn.shuffle(shapes)
         for shape in shapes:
