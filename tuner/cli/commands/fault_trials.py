@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -97,7 +97,9 @@ def run_faults(options: argparse.Namespace) -> int:
     return int(any(not one.is_as_default for one in found))
 
 
-def known_outcomes(table: TuningTable, rules: Iterable[Rule], out: Path | None) -> list[PeerFaults]:
+def known_outcomes(
+    table: TuningTable, rules: Collection[Rule], out: Path | None
+) -> list[PeerFaults]:
     """Return what a table, and the file that is continued, state of rules.
 
     Raises InputError for a file with another table.
