@@ -67,16 +67,24 @@ def _rank_below(n: int, level: float) -> int:
     return max(j - 1, 0)
 
 
-def relative_half_width(samples: Sequence[float]) -> float:
-    """Return half the width of the median's interval over the median.
+def typical_interval(samples: Sequence[float]) -> tuple[float, float, float]:
+    """Return the typical sample and its 95 % interval, in the unit of the samples.
 
-    With three to five samples it is that of Student's interval of the mean of their logarithms,
-    with fewer it is infinite.
+    It is the median, or the geometric mean of three to five samples with Student's interval of
+    their logarithms. Fewer samples give their whole range.
     """
     count = len(samples)
-    if count in STUDENT_95:
-        return STUDENT_95[count] * float(np.std(np.log(samples), ddof=1)) / math.sqrt(count)
-    if count < min(STUDENT_95):
+    if count not in STUDENT_95:
+        return median_interval(samples)
+    logs = np.log(samples)
+    half = STUDENT_95[count] * float(logs.std(ddof=1)) / math.sqrt(count)
+    mean = float(logs.mean())
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def relative_half_width(samples: Sequence[float]) -> float:
+    """Return half the width of `typical_interval` over the value; infinite below three samples."""
+    if len(samples) < min(STUDENT_95):
         return math.inf
-    median, low, high = median_interval(samples)
-    return (high - low) / 2 / median
+    value, low, high = typical_interval(samples)
+    return (high - low) / 2 / value

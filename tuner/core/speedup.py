@@ -54,8 +54,8 @@ def paired_speedup(
     The speedup of a launch is the ratio of midmeans, the result their geometric mean. The interval
     of a single launch combines that of its repetitions, a percentile bootstrap (Efron and
     Tibshirani, 1993) that resamples both series together, so that a disturbance of both cancels,
-    and the variation between launches. Raises ValueError for series that are not paired or have no
-    samples.
+    and the variation between launches; three to five repetitions have Student's interval. Raises
+    ValueError for series that are not paired or have no samples.
     """
     if [len(s) for s in default] != [len(s) for s in chosen] or not all(map(len, default)):
         raise ValueError("samples are not paired: launches or repetitions are missing")
@@ -66,10 +66,18 @@ def paired_speedup(
     )
     if len(logs) > 1:
         return _geometric_mean_interval(logs, level)
-    drawn = np.log(_resampled_midmeans(tuple(default[0])) / _resampled_midmeans(tuple(chosen[0])))
-    return _with_launch_variance(
-        *_bootstrap_interval(logs[0], drawn, len(default[0]), level), level
-    )
+    return _with_launch_variance(*_one_launch_speedup(default[0], chosen[0], level), level)
+
+
+def _one_launch_speedup(
+    default: Sequence[float], chosen: Sequence[float], level: float
+) -> tuple[float, float, float]:
+    """Return a launch's speedup and its interval but for what launches differ by."""
+    ratio = float(midmean(default) / midmean(chosen))
+    if MIN_SAMPLES <= len(default) < _MIN_BOOTSTRAP_SAMPLES:
+        return _student_around(ratio, np.log(default) - np.log(chosen), level)
+    drawn = np.log(_resampled_midmeans(tuple(default)) / _resampled_midmeans(tuple(chosen)))
+    return _bootstrap_interval(math.log(ratio), drawn, len(default), level)
 
 
 def not_slower_p_value(default: Sequence[float], chosen: Sequence[float]) -> float:
@@ -147,11 +155,16 @@ def _single_launch_mean(samples: tuple[float, ...], level: float) -> tuple[float
     if len(samples) < MIN_SAMPLES:
         return value, min(samples), max(samples)
     if len(samples) < _MIN_BOOTSTRAP_SAMPLES:
-        mean, low, high = _geometric_mean_interval(np.log(samples), level)
-        return value, value * low / mean, value * high / mean
+        return _student_around(value, np.log(samples), level)
     return _bootstrap_interval(
         math.log(value), np.log(_resampled_midmeans(samples)), len(samples), level
     )
+
+
+def _student_around(value: float, logs: FloatArray, level: float) -> tuple[float, float, float]:
+    """Return a value with an interval as wide as Student's of the mean of logarithms."""
+    mean, low, high = _geometric_mean_interval(logs, level)
+    return value, value * low / mean, value * high / mean
 
 
 def _bootstrap_interval(

@@ -34,7 +34,7 @@ COMMUNICATOR_KINDS = ("collective", "nccl", "reduction", "call")  # kinds withou
 OUT_OF_TIME = "takes too long for the time that is left; a larger --budget has it, in another file"
 COLLECTIVE_KINDS = ("collective", "nccl")  # kinds of competing, checked candidates
 WARM_UP_REPETITIONS = 3  # untimed repetitions: first use opens connections and touches pages
-MIN_REPETITIONS = 12  # repetitions of every point, even when its time is spent
+MIN_REPETITIONS = 12  # repetitions of short calls, even when the time of their point is spent
 MIN_LONG_REPETITIONS = 3  # repetitions of long calls, which need fewer
 MIN_LONG_WARM_UPS = 2  # untimed ones; the second shows how long they are
 MAX_EAGER_BYTES = 2**20  # upper end of the search for the eager limit
@@ -184,7 +184,7 @@ class ProbePlan:
     ci_half_width   relative half-width of a median's 95 % interval at which a point is done
     operators       `commutative`, or `any` to leave out algorithms that reorder operands
     seed            decides the order of candidates and the data
-    min_repetitions minimum repetitions of every candidate, even when the time of its point is spent
+    min_repetitions minimum repetitions of short calls, even when the time of their point is spent
     hosts           host names, in the order of their numbers; empty: this computer alone
     ppn             ranks on each host
     detect_gpus     whether GPUs are looked for and described, even if no point of theirs is left

@@ -58,7 +58,7 @@ class ProbeSpec:
     sizes           bytes of the collectives' buffers
     parts           of `PARTS`
     ci_half_width   relative half-width of a median's 95 % interval at which a point is done
-    min_repetitions minimum repetitions of every candidate
+    min_repetitions minimum repetitions of short calls
     segments        segment sizes in bytes of segmented algorithms
     radices         of k-nomial trees; rules files of Open MPI can only express 4
     operators       `commutative`, or `any` to leave out algorithms that reorder operands

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.arrays import FloatArray
-from tuner.base.statistics import median_interval, relative_half_width
+from tuner.base.statistics import relative_half_width, typical_interval
 from tuner.probe.probe_plan import (
     MIN_LONG_REPETITIONS,
     MIN_LONG_WARM_UPS,
@@ -32,11 +32,12 @@ def shuffled_order(seed: int, repetition: int, count: int) -> NDArray[np.intp]:
 
 
 def fewest_repetitions(usual: int, seconds: float) -> int:
-    """Return how many repetitions calls of so many seconds have at least, `usual` if short.
+    """Return how many repetitions calls of so many seconds have at least.
 
-    Longer calls differ less between repetitions than between launches: of 122 calls of 20 ms and
-    more on emulated networks, the first three of eight and more were 0.1 to 1.6 % from all of them
-    (medians of networks).
+    They are as many as take `ENOUGH_SECONDS`, three at least and `usual` at most. Longer calls
+    differ less between repetitions than between launches: of 178 calls of 20 ms and more on
+    emulated networks, the first three of eight and more were 0.1 to 1.6 % from all of them
+    (medians of networks and durations).
     """
     return min(usual, max(MIN_LONG_REPETITIONS, _within_enough(seconds)))
 
@@ -44,6 +45,17 @@ def fewest_repetitions(usual: int, seconds: float) -> int:
 def warm_up_repetitions(seconds: float) -> int:
     """Return how many untimed repetitions calls of so many seconds have."""
     return min(WARM_UP_REPETITIONS, max(MIN_LONG_WARM_UPS, _within_enough(seconds)))
+
+
+def decisive_seconds(seconds: FloatArray, is_comparison: bool) -> float:
+    """Return the seconds by which the number of repetitions goes, of calls that take turns.
+
+    seconds     of each of them
+
+    Of competing candidates they are those of the fastest, which is the likeliest to be chosen; of a
+    series of sizes the mean, as its long messages would take most of the time.
+    """
+    return float(seconds.min() if is_comparison else seconds.mean())
 
 
 def _within_enough(seconds: float) -> int:
@@ -56,7 +68,7 @@ def is_precise_enough(
     is_comparison: bool = True,
     min_repetitions: int = MIN_REPETITIONS,
 ) -> bool:
-    """Return whether the medians are known well enough to choose between the candidates.
+    """Return whether the typical times are known well enough to choose between the candidates.
 
     samples         seconds, shape (repetitions, candidates); candidate 0 is the reference
     ci_half_width   relative half-width that the reference and every contender must reach
@@ -68,7 +80,7 @@ def is_precise_enough(
     if len(samples) < min_repetitions:
         return False
     columns = list(samples.T)
-    intervals = [median_interval(column) for column in columns]
+    intervals = [typical_interval(column) for column in columns]
     reach = CONTENDER_FACTOR * min(high for _, _, high in intervals)
     return all(
         relative_half_width(column) <= ci_half_width
@@ -83,6 +95,41 @@ def next_check(repetitions: int, min_repetitions: int = MIN_REPETITIONS) -> int:
     The checks are frequent at first, and ever rarer later.
     """
     return max(min_repetitions, repetitions + 1, repetitions * 5 // 4)
+
+
+class StoppingRule:
+    """A rule for when operations that take turns have repetitions enough.
+
+    usual           fewest repetitions of short calls
+    ci_half_width, is_comparison
+                    as of `is_precise_enough`
+    seconds         of a sample of each operation, as far as is known before
+
+    fewest          repetitions that there are at least
+    next_look       repetitions after which to look again
+    is_met          whether there are enough
+    """
+
+    def __init__(
+        self, usual: int, ci_half_width: float, is_comparison: bool, seconds: FloatArray
+    ) -> None:
+        self._usual, self._ci_half_width, self._is_comparison = usual, ci_half_width, is_comparison
+        self.is_met = False
+        self._expect(seconds)
+        self.next_look = next_check(0, self.fewest)
+
+    def _expect(self, seconds: FloatArray) -> None:
+        self.fewest = fewest_repetitions(
+            self._usual, decisive_seconds(seconds, self._is_comparison)
+        )
+
+    def look(self, samples: FloatArray, calls_per_sample: FloatArray) -> None:
+        """Decide again, by seconds per call, shape (repetitions, operations)."""
+        self._expect(np.median(samples, axis=0) * calls_per_sample)
+        self.next_look = next_check(len(samples), self.fewest)
+        self.is_met = is_precise_enough(
+            samples, self._ci_half_width, self._is_comparison, self.fewest
+        )
 
 
 class TimeBudget:

@@ -24,9 +24,9 @@ from tuner.probe.clock import SharedClock
 from tuner.probe.probe_plan import MIN_LONG_WARM_UPS, MIN_REPETITIONS, WARM_UP_REPETITIONS
 from tuner.probe.sampling import (
     MAX_REPETITIONS,
+    StoppingRule,
+    decisive_seconds,
     fewest_repetitions,
-    is_precise_enough,
-    next_check,
     shuffled_order,
     warm_up_repetitions,
 )
@@ -98,40 +98,50 @@ class Stopwatch:
         `fewest_repetitions` says of long calls.
         """
         nothing = np.zeros((0, len(operations)))
-        lap = self._warm_up(operations)
-        if lap is None:
+        known = self._warm_up(operations)
+        if known is None:
             return nothing
-        min_repetitions = fewest_repetitions(min_repetitions, lap / len(operations))
+        each, lap = known
+        rule = StoppingRule(min_repetitions, ci_half_width, is_comparison, each)
+        calls = np.array([operation.calls_per_sample for operation in operations])
         done, rows = np.zeros((0, 2, len(operations))), list[FloatArray]()
         begin = time.monotonic()
-        look, enough = next_check(0, min_repetitions), False
         while True:
             count = len(done) + len(rows)
             passed = time.monotonic() - begin
             spent = count >= MAX_REPETITIONS or passed > seconds
-            needed = max(min_repetitions - count, 0) * (passed / count if count else lap)
-            row = np.zeros((2, len(operations)))
-            ended = False
-            for place, number in enumerate(shuffled_order(seed, count, len(operations))):
-                over = place == 0 and (enough or (spent and count >= min_repetitions))
-                stop = over or self._would_be_late(needed if place == 0 else 0.0)
-                sample = self._time_once(operations[number], stop)
-                if sample is None:
-                    ended = True
-                    break
-                row[:, number] = sample[:2]
-            self._barrier_if_oversubscribed()
-            if not ended:
-                rows.append(row)
-            if ended or count + 1 >= look:
+            needed = max(rule.fewest - count, 0) * (passed / count if count else lap)
+            over = rule.is_met or (spent and count >= rule.fewest)
+            order = shuffled_order(seed, count, len(operations))
+            row = self._repeat([operations[number] for number in order.tolist()], over, needed)
+            if row is not None:
+                rows.append(row[:, np.argsort(order)])
+            if row is None or count + 1 >= rule.next_look:
                 done, rows = np.concatenate([done, self._max_over_ranks(rows, len(operations))]), []
-                look = next_check(len(done), min_repetitions)
-                enough = is_precise_enough(
-                    done[:, 0], ci_half_width, is_comparison, min_repetitions
-                )
-            if ended:
+            if row is None:
                 self.start_delays = done[:, 1].ravel()
-                return done[:, 0].copy() if len(done) >= min_repetitions else nothing
+                return done[:, 0].copy() if len(done) >= rule.fewest else nothing
+            if count + 1 >= rule.next_look:
+                rule.look(done[:, 0], calls)
+
+    def _repeat(
+        self, operations: Sequence[TimedOperation], over: bool, needed: float
+    ) -> FloatArray | None:
+        """Return seconds and delays of one call of each, shape (2, operations), None at the end.
+
+        over    whether rank 0 ends here
+        needed  seconds that must be left before the deadline
+        """
+        row = np.zeros((2, len(operations)))
+        for place, operation in enumerate(operations):
+            stop = place == 0 and (over or self._would_be_late(needed))
+            sample = self._time_once(operation, stop or self._would_be_late())
+            if sample is None:
+                self._barrier_if_oversubscribed()
+                return None
+            row[:, place] = sample[:2]
+        self._barrier_if_oversubscribed()
+        return row
 
     def count_within(
         self,
@@ -144,20 +154,23 @@ class Stopwatch:
         An operation fits if it can have its repetitions there. The faster of two calls of each
         counts, since the first one may open connections.
         """
-        lap = 0.0
+        lap, each = 0.0, list[float]()
         for count, operation in enumerate(operations):
-            lap += min(self._total_seconds_once(operation) for _ in range(2))
-            mean = lap / (count + 1)
+            turns = [self._total_seconds_once(operation) for _ in range(2)]
+            lap += min(whole for whole, _ in turns)
+            each.append(min(call for _, call in turns))
+            mean = decisive_seconds(np.array(each), is_comparison=False)
             calls = warm_up_repetitions(mean) + fewest_repetitions(min_repetitions, mean)
             if self._agree_on_start(0.0, stop=calls * lap > seconds) is None:
                 return count
         return len(operations)
 
-    def _total_seconds_once(self, operation: TimedOperation) -> float:
-        """Return the seconds of one call with everything around it."""
+    def _total_seconds_once(self, operation: TimedOperation) -> tuple[float, float]:
+        """Return the seconds of one sample with everything around it, and without."""
         begin = time.monotonic()
-        self._time_once(operation)
-        return time.monotonic() - begin
+        sample = self._time_once(operation)
+        bare = _bare_seconds(operation, sample) if sample else 0.0
+        return time.monotonic() - begin, bare
 
     def _barrier_if_oversubscribed(self) -> None:
         """Wait for the other ranks if there are more ranks than cores.
@@ -168,30 +181,36 @@ class Stopwatch:
         if self._oversubscribed:
             self._comm.Barrier()
 
-    def _warm_up(self, operations: Sequence[TimedOperation]) -> float | None:
-        """Warm up; return the seconds of a repetition, or None if it is too late for one.
+    def _warm_up(self, operations: Sequence[TimedOperation]) -> tuple[FloatArray, float] | None:
+        """Warm up; return the seconds of each operation and of a repetition, or None if too late.
 
         The calls begin as soon as all ranks are there, and show how long ranks take to get ready.
-        The second ones show how long they are, on all ranks alike.
+        The seconds of operations are the same on all ranks. They begin when the last rank does, and
+        are the least of two, since a first call may open connections.
         """
         self._lead_seconds, late = 0.0, list[float]()
-        lap, seconds = 0.0, np.zeros(len(operations))
+        each, begin = np.full(len(operations), np.inf), 0.0
         turns = np.full(len(operations), MIN_LONG_WARM_UPS)
         for turn in range(WARM_UP_REPETITIONS):
-            for number in np.flatnonzero(turns > turn):
+            rows = np.zeros((2, len(operations)))
+            if turn == MIN_LONG_WARM_UPS - 1:
+                begin = time.monotonic()
+            for number in np.flatnonzero(turns > turn).tolist():
                 sample = self._time_once(operations[number], self._would_be_late())
                 if sample is None:
                     return None
-                seconds[number] = sample[0] * operations[number].calls_per_sample
+                rows[:, number] = sample[0] * operations[number].calls_per_sample, sample[1]
                 late += [sample[2]] * (turn > 0)
+            if turn < MIN_LONG_WARM_UPS:
+                self._comm.Allreduce(MPI.IN_PLACE, rows, MPI.MAX)
+                each = np.minimum(each, rows[0] - rows[1])
             if turn == MIN_LONG_WARM_UPS - 1:
-                self._comm.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
-                turns = np.array([warm_up_repetitions(one) for one in seconds])
-                lap = float(seconds.sum())
+                lap = time.monotonic() - begin
+                turns = np.array([warm_up_repetitions(one) for one in each])
         self._lengthen_lead(late)
         if self._clock is not None:
             self._try_lead(operations)
-        return lap
+        return each, lap
 
     def _try_lead(self, operations: Sequence[TimedOperation]) -> None:
         """Make some more calls, to check whether the lead suffices between hosts.
@@ -259,6 +278,11 @@ class Stopwatch:
         agreed = np.array([self._now() + lead, float(stop and self._comm.rank == 0)])
         self._comm.Allreduce(MPI.IN_PLACE, agreed, MPI.MAX)
         return None if agreed[1] else float(agreed[0])
+
+
+def _bare_seconds(operation: TimedOperation, sample: tuple[float, float, float]) -> float:
+    """Return the seconds of a sample on this rank, from its own begin on."""
+    return sample[0] * operation.calls_per_sample - sample[1]
 
 
 def yielding_barrier(world: MPI.Comm, on_poll: Callable[[], object] = _nothing) -> None:

@@ -173,7 +173,7 @@ class ProbeLaunches:
 class MeasurementBatches:
     """The measurement batches of one tuning run.
 
-    min_repetitions     minimum repetitions of every measured call, unless it is long
+    min_repetitions     minimum repetitions of short calls
     on_note             called with what there was no time for
     on_step             called with the present step
     on_plan             called with what the next batch measures

@@ -12,6 +12,7 @@ from tuner.core.speedup import mean_over_launches, paired_speedup
 from tuner.probe.probe_plan import MIN_REPETITIONS
 from tuner.probe.sampling import (
     MAX_REPETITIONS,
+    StoppingRule,
     TimeBudget,
     fewest_repetitions,
     is_precise_enough,
@@ -126,8 +127,45 @@ def test_long_calls_have_fewer_repetitions(seconds: float, repetitions: int, war
     assert warm_up_repetitions(seconds) == warm_ups
 
 
+def test_the_fastest_candidate_decides_and_the_mean_of_a_series() -> None:
+    seconds = np.array([0.2] + 9 * [1e-4])
+    assert StoppingRule(12, 0.05, True, seconds).fewest == 12
+    assert StoppingRule(12, 0.05, False, seconds).fewest == 3
+
+
+def test_a_disturbed_warm_up_is_forgotten_once_samples_are_short() -> None:
+    rule = StoppingRule(12, 0.05, True, np.array([0.03]))
+    assert rule.next_look == rule.fewest == 3
+    rule.look(np.full((3, 1), 1e-3), np.array([1]))
+    assert (rule.fewest, rule.next_look, rule.is_met) == (12, 12, False)
+    rule.look(np.full((12, 1), 1e-3), np.array([1]))
+    assert rule.is_met
+
+
+def test_samples_of_several_calls_are_as_long_as_these() -> None:
+    rule = StoppingRule(12, 0.05, True, np.array([0.03]))
+    rule.look(np.full((3, 1), 1e-3), np.array([30]))
+    assert rule.is_met
+
+
+def test_a_contender_of_three_samples_has_the_interval_of_student() -> None:
+    best, slower = [1.0, 1.001, 1.002], [1.3, 1.45, 1.6]  # beyond 1.15 times the best by luck
+    assert not is_precise_enough(np.array([best, slower]).T, 0.05, min_repetitions=3)
+    assert is_precise_enough(np.array([best, [2.0, 2.1, 2.2]]).T, 0.05, min_repetitions=3)
+
+
 def test_long_calls_never_have_more_repetitions_than_are_asked_for() -> None:
     assert fewest_repetitions(2, 60.0) == 2
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_few_repetitions_of_equal_calls_hardly_ever_differ_at_the_level_of_a_choice(
+    count: int,
+) -> None:
+    rng, level = np.random.default_rng(3), 1 - 0.05 / 20  # of twenty candidates
+    trials = rng.lognormal(sigma=0.2, size=(2000, 2, count))
+    lows = [paired_speedup([a], [b], level)[1] for a, b in trials.tolist()]
+    assert np.mean(np.array(lows) > 1.0) <= 0.004  # 0.00125 are nominal
 
 
 def test_paired_gain_cancels_what_hits_both() -> None:

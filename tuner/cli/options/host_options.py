@@ -125,7 +125,7 @@ def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
     count_option(
         group,
         "--repetitions",
-        "minimum repetitions of every algorithm; three suffice for calls of 17 ms and more"
+        "minimum repetitions of every algorithm, or as many as take 50 ms and three at least"
         f" (default: {probe_spec.MULTI_HOST_MIN_REPETITIONS})",
         default=probe_spec.MULTI_HOST_MIN_REPETITIONS,
     )
