@@ -47,6 +47,7 @@ EXAMPLES = """examples:
   tuner nccl estimate --topology preset:dgx-h100:4 --collective alltoall --sizes 8,1MiB,1GiB
   tuner nccl estimate --topology preset:summit:64 --version 2.4.8 --sizes 16MiB,128MiB --json
   tuner nccl estimate --topology preset:dgx-b200:1 --version 2.29.7 --sizes 4MiB,16MiB --all
+  tuner nccl estimate --topology preset:dgx-h100:2 --version 2.20.3 --sizes 8,1MiB,256MiB
   tuner nccl estimate --topology preset:mi300x:2 --sizes 8,64KiB,1MiB,64MiB
 
 `install` compiles a tuner plugin, which PyTorch, JAX and TensorFlow load with NCCL: see
@@ -54,10 +55,10 @@ docs/how-to/nccl.md. The folder must be one that all nodes of a job see, or be c
 path on each. Calls without a rule stay NCCL's own. On AMD's GPUs RCCL stands for NCCL.
 
 `expected` is NCCL's own expectation, from the constants in its source, by which it chooses;
-`predicted` corrects that for what published results show, from version 2.27 on: an algorithm takes
-the same time in all of these. GB/s are bytes of the buffer in the predicted time, or else in the
-expected one. An all-to-all is made of sends and receives, of which NCCL expects nothing: it has a
-predicted time alone."""
+`predicted` corrects that for what published results show, from version 2.18 on: an algorithm takes
+the same time in all of these. The results were of 2.27 and later. GB/s are bytes of the buffer in
+the predicted time, or else in the expected one. An all-to-all is made of sends and receives, of
+which NCCL expects nothing: it has a predicted time alone."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -231,42 +232,58 @@ def run_estimate(options: argparse.Namespace) -> None:
         raise InputError(f"topology {topology.name} has no GPUs in its nodes: choose another one")
     ppn = gpus if options.ppn is None else options.ppn
     placement = Placement.block(topology, ppn, options.ranks)
-    predictor = nccl.NcclPredictor(placement, options.collnet)
     collective, version = options.collective, options.version
+    predictor = nccl.NcclPredictor(placement, options.collnet)
+    release = nccl.RELEASES.get(version, nccl.RELEASES[nccl.CURRENT_VERSION])
+    system = nccl.nccl_system_of(placement, options.collnet, release=release)
     records = [
         record
         for nbytes in options.sizes
-        for record in _records(predictor, collective, nbytes, version)
+        for record in _records(predictor, system, collective, nbytes, version)
         if options.all or options.json or record["chosen"]
     ]
 
     def show() -> None:
         is_current = version == nccl.CURRENT_VERSION
         library = predictor.formulas.title if is_current else f"NCCL {version}"
-        made = _made_of(predictor, collective)
+        made = _made_of(system, collective)
         title = f"{library}, {collective} of {placement.p} GPUs on {topology.name}: {made}"
         _print(title, records, all_listed=options.all)
         if version in nccl.RELEASES:
-            nodes = predictor.system.nodes
-            calls = [SizedCall(collective, nodes, nbytes) for nbytes in options.sizes]
-            print_text(machine.accuracy_sentence({NCCL: calls}))
+            calls = [SizedCall(collective, system.nodes, nbytes) for nbytes in options.sizes]
+            print_text(f"{machine.accuracy_sentence({NCCL: calls})}{_caution(version)}")
 
     print_result(options.json, records, show)
 
 
-def _made_of(predictor: nccl.NcclPredictor, collective: Collective) -> str:
+def _caution(version: str) -> str:
+    """Return a sentence on a version whose times predictions were not compared with."""
+    versions, first = nccl.VERSIONS, nccl.FIRST_COMPARED
+    if versions.index(version) >= versions.index(first):
+        return ""
+    return f" Times of NCCL before {first} were not compared."
+
+
+def _made_of(system: nccl.NcclSystem, collective: Collective) -> str:
     """Return what a title says of the channels; NCCL opens others for sends and receives."""
     if collective in nccl.POINT_TO_POINT:
         return "sends and receives"
-    rings = predictor.system.ring
+    rings = system.ring
     return f"{rings.channels} rings of {rings.bw_inter / 1e9:g} GB/s"
 
 
 def _records(
-    predictor: nccl.NcclPredictor, collective: Collective, nbytes: int, version: str
+    predictor: nccl.NcclPredictor,
+    system: nccl.NcclSystem,
+    collective: Collective,
+    nbytes: int,
+    version: str,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what NCCL expects, and what is predicted for the versions of today."""
-    system, predicted = predictor.system, dict[nccl.AlgoProto, float]()
+    """Yield what NCCL of a version expects, and what is predicted from 2.18 on.
+
+    system  what that version sees
+    """
+    predicted = dict[nccl.AlgoProto, float]()
     if version == nccl.CURRENT_VERSION:
         expected = predictor.expected_seconds(collective, nbytes)
         chosen = predictor.chosen_algo_proto(collective, nbytes)

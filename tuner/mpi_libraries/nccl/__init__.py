@@ -1,14 +1,7 @@
 """NCCL: its channels, its estimates for algorithms and protocols, and its default choice."""
 
 from tuner.mpi_libraries.nccl.channels import Rings, find_rings
-from tuner.mpi_libraries.nccl.constants import (
-    CURRENT_VERSION,
-    NCCL_CHANNELS,
-    PROTOCOLS,
-    RELEASES,
-    AlgoProto,
-    table_row,
-)
+from tuner.mpi_libraries.nccl.constants import NCCL_CHANNELS, PROTOCOLS, AlgoProto, table_row
 from tuner.mpi_libraries.nccl.default_choice import VERSIONS, default_algo_proto, estimate_times
 from tuner.mpi_libraries.nccl.exchange import EVEN, ExchangeLoad, exchange_load
 from tuner.mpi_libraries.nccl.fitted import (
@@ -30,6 +23,7 @@ from tuner.mpi_libraries.nccl.predictor import (
     NcclPredictor,
     NcclTerms,
 )
+from tuner.mpi_libraries.nccl.releases import CURRENT_VERSION, FIRST_COMPARED, RELEASES
 from tuner.mpi_libraries.nccl.system import (
     ChannelGraph,
     NcclSystem,
@@ -42,6 +36,7 @@ __all__ = [
     "COSTS_OF_GPUS",
     "CURRENT_VERSION",
     "EVEN",
+    "FIRST_COMPARED",
     "LATENCY_PART",
     "NCCL_CHANNELS",
     "NCCL_COLLECTIVES",

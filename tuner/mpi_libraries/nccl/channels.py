@@ -23,13 +23,14 @@ from tuner.base.errors import InputError
 from tuner.mpi_libraries.nccl.constants import (
     AMD,
     ARM,
+    BLACKWELL,
     GB,
     INTEL,
     INTEL_PEER_SHARE,
     MAX_SEARCH_CHANNELS,
     POWER,
-    SOCKET_BANDWIDTH_GB_S,
 )
+from tuner.mpi_libraries.nccl.releases import CURRENT, Release
 from tuner.topology import CPU, GPU, NVLINK, SWITCH, Link, NodeTopology
 from tuner.topology.readers import gpu_products
 from tuner.topology.readers.gpu_products import COMPUTE_CAPABILITIES, nvlink_bandwidth
@@ -93,9 +94,12 @@ def cpu_vendor(node_topology: NodeTopology) -> str:
     return next((v for name, v in CPU_VENDORS.items() if name.lower() in product.lower()), INTEL)
 
 
-def nvlink_brick_bandwidth(node_topology: NodeTopology) -> float:
-    """Return the bandwidth (B/s) of an NVLink brick in NCCL's model."""
-    return nvlink_bandwidth(compute_capability(node_topology))
+def nvlink_brick_bandwidth(node_topology: NodeTopology, newest: int = BLACKWELL) -> float:
+    """Return the bandwidth (B/s) of an NVLink brick in NCCL's model.
+
+    newest  the last compute capability that NCCL knows
+    """
+    return nvlink_bandwidth(min(compute_capability(node_topology), newest))
 
 
 def nvswitch_bricks(node_topology: NodeTopology, gpus: Sequence[str]) -> int:
@@ -111,8 +115,10 @@ def nvswitch_bricks(node_topology: NodeTopology, gpus: Sequence[str]) -> int:
     )
 
 
-def find_rings(node_topology: NodeTopology, gpus: Sequence[str]) -> Rings:
-    """Return the rings through these GPUs, given by name.
+def find_rings(
+    node_topology: NodeTopology, gpus: Sequence[str], release: Release = CURRENT
+) -> Rings:
+    """Return the rings through these GPUs, given by name, in a release of NCCL.
 
     Raises InputError for fewer than two GPUs or an unknown GPU. The search tries at most
     MAX_SEARCH_STEPS extensions of partial rings and keeps the largest packing found.
@@ -126,14 +132,15 @@ def find_rings(node_topology: NodeTopology, gpus: Sequence[str]) -> Rings:
         number = min(to_switch, MAX_SEARCH_CHANNELS)
         around = tuple(range(len(gpus)))
         orders = tuple((*around[c % len(gpus) :], *around[: c % len(gpus)]) for c in range(number))
-        return Rings(orders, nvlink_brick_bandwidth(node_topology) * to_switch / number)
+        of_gpu = nvlink_brick_bandwidth(node_topology, release.newest) * to_switch
+        return Rings(orders, of_gpu / number)
     bricks = _bricks(node_topology, gpus)
     whole, halved = pack_rings(bricks), pack_rings(2 * bricks)
     if len(halved) > 2 * len(whole):
-        return Rings(halved, nvlink_brick_bandwidth(node_topology) / 2)
+        return Rings(halved, nvlink_brick_bandwidth(node_topology, release.newest) / 2)
     if whole:
-        return Rings(whole, nvlink_brick_bandwidth(node_topology))
-    slowest, kind = _slowest_route(node_topology, pairwise((*gpus, gpus[0])))
+        return Rings(whole, nvlink_brick_bandwidth(node_topology, release.newest))
+    slowest, kind = _slowest_route(node_topology, pairwise((*gpus, gpus[0])), release)
     return Rings((tuple(range(len(gpus))),), slowest, on_nvlink=False, kind=kind)
 
 
@@ -198,7 +205,7 @@ def pack_rings(bricks: IntArray) -> tuple[tuple[int, ...], ...]:
 
 def rate_to_all_others(node_topology: NodeTopology, gpus: Sequence[str]) -> tuple[float, str]:
     """Return what each GPU sends to all others at once (B/s), and the slowest kind of link."""
-    to_each, kind = _slowest_route(node_topology, permutations(gpus, 2))
+    to_each, kind = _slowest_route(node_topology, permutations(gpus, 2), CURRENT)
     return (len(gpus) - 1) * to_each, kind
 
 
@@ -223,7 +230,7 @@ def nvlink_rate_to_all_others(node_topology: NodeTopology, gpus: Sequence[str]) 
 
 
 def _slowest_route(
-    node_topology: NodeTopology, pairs: Iterable[tuple[str, str]]
+    node_topology: NodeTopology, pairs: Iterable[tuple[str, str]], release: Release
 ) -> tuple[float, str]:
     """Return the lowest bandwidth (B/s) and kind of link of shortest paths that share links.
 
@@ -245,21 +252,19 @@ def _slowest_route(
         through_cpu = any(link.target in cpus for link, _ in links)
         share = INTEL_PEER_SHARE if through_cpu and host == INTEL else 1.0
         rates += [
-            (share * _link_bandwidth(node_topology, link) / times, link.kind)
+            (share * _link_bandwidth(node_topology, link, release) / times, link.kind)
             for link, times in links
         ]
     return min(rates)
 
 
-def _link_bandwidth(node_topology: NodeTopology, link: Link) -> float:
+def _link_bandwidth(node_topology: NodeTopology, link: Link, release: Release) -> float:
     """Return NCCL's own bandwidth for a link (B/s) where it has one, else the link's capacity."""
     if link.kind == "nvlink":
-        return nvlink_brick_bandwidth(node_topology) * link.count
+        return nvlink_brick_bandwidth(node_topology, release.newest) * link.count
     if link.kind != "socket":
         return link.capacity
     product = next((d.product for d in node_topology.devices if d.name == link.source), "")
-    known = [rate for name, rate in SOCKET_BANDWIDTH_GB_S.items() if name in product]
-    return min(
-        link.capacity,
-        (known[0] if known else SOCKET_BANDWIDTH_GB_S[cpu_vendor(node_topology)]) * GB,
-    )
+    known = [rate for name, rate in release.search.sockets.items() if name in product]
+    found = known[0] if known else release.search.sockets[cpu_vendor(node_topology)]
+    return min(link.capacity, found * GB)

@@ -1,11 +1,10 @@
 """The constants of NCCL's tuning tables, by version, in seconds and bytes per second.
 
 Source: `src/graph/tuning.cc` (from 2.31 on `src/tuning/`), `search.cc` and `topo.h` of NVIDIA/nccl
-(which write microseconds and GB/s). Latencies and caps are of the releases named, those of 2.30.7
-also of others from 2.27 on but for what `RELEASES` says; the tables of corrections, the caps of
-2.8.4 and the speeds that the search tries were read in copies of these files next to those
-releases. Every row lists LL, LL128 and Simple; a row of one number is for an algorithm that has
-Simple alone.
+(which write microseconds and GB/s). Latencies are of the releases named and those after them, caps
+of 2.30.7 and of others from 2.18 on but for what `releases.py` says; the caps of 2.8.4 and the
+speeds that the search tries from 2.27 on were read in copies of these files next to those releases.
+Every row lists LL, LL128 and Simple; a row of one number is for an algorithm that has Simple alone.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
-
-from tuner.core.collective import Collective
 
 Row = TypeVar("Row")  # of a table by compute capability
 
@@ -55,7 +52,10 @@ def numbers(text: str) -> tuple[float, ...]:
     return tuple(map(float, text.split()))
 
 
-def _latencies(rows: Mapping[str, tuple[float, ...]]) -> Latencies:
+Rows = Mapping[str, tuple[float, ...]]  # microseconds by algorithm
+
+
+def _latencies(rows: Rows) -> Latencies:
     return {
         AlgoProto(algorithm, protocol): number * US
         for algorithm, numbers in rows.items()
@@ -71,6 +71,13 @@ class LatencyTable:
     nvlink: Latencies
     pci: Latencies
     net: Latencies
+
+    def but(self, **changed: Rows) -> LatencyTable:
+        """Return the table with some rows replaced, by what has them."""
+        return replace(
+            self,
+            **{name: {**getattr(self, name), **_latencies(rows)} for name, rows in changed.items()},
+        )
 
 
 LATENCY_TABLES = {
@@ -132,10 +139,29 @@ LATENCY_TABLES = {
         ),
     ),
 }
+# v2.21.5-1 (the same in v2.22.3-1; those of 2.30.7 hold from v2.23.4-1 on), v2.19.1-1 (and
+# v2.20.3-1), v2.18.1-1, v2.18.3-1 (to v2.18.6-1): src/graph/tuning.cc, where Simple of a tree is
+# the time of a hop or that of a chunk of 256 KiB, 28 us
+LATENCY_TABLES["2.21.5"] = LATENCY_TABLES["2.30.7"].but(
+    base={TREE: (6.8, 14.0, 0)},
+    nvlink={TREE: (0.6, 1.25, 28)},
+    pci={TREE: (1.0, 1.9, 28)},
+    net={TREE: (5.0, 8.5, 28)},
+)
+LATENCY_TABLES["2.19.1"] = LATENCY_TABLES["2.21.5"].but(nvlink={NVLS: (23,), NVLS_TREE: (23,)})
+LATENCY_TABLES["2.18.1"] = LATENCY_TABLES["2.19.1"].but(
+    base={NVLS: (23,), NVLS_TREE: (23,)},
+    nvlink={COLLNET_DIRECT: (8,), COLLNET_CHAIN: (4.75,), NVLS: (0,), NVLS_TREE: (0,)},
+    pci={COLLNET_DIRECT: (8,), COLLNET_CHAIN: (8,)},
+    net={COLLNET_DIRECT: (10.7,), COLLNET_CHAIN: (14,)},
+)
+LATENCY_TABLES["2.18.3"] = LATENCY_TABLES["2.18.1"].but(
+    nvlink={TREE: (0.6, 1.25, 4)}, pci={TREE: (1.0, 1.9, 6)}, net={TREE: (5.0, 8.5, 14)}
+)
 
 Caps = tuple[float, float, float]  # GB/s on one, two and more nodes; per channel except for LL
 
-# v2.30.7; those of Blackwell are in RELEASES
+# v2.30.7; those of Blackwell and exceptions of Hopper are in releases.py
 RING_LL128_CAP = {VOLTA: (20.0, 20.0, 20.0), AMPERE: (20.0, 20.0, 20.0), HOPPER: (36.7, 36.7, 36.7)}
 TREE_LL128_CAP = {VOLTA: (20.0, 20.0, 20.0), AMPERE: (20.0, 20.0, 20.0), HOPPER: (36.7, 36.7, 29.0)}
 TREE_CAP = {VOLTA: (26.5, 18.5, 10.0), AMPERE: (24.0, 23.6, 17.8), HOPPER: (38.7, 41.4, 36.0)}
@@ -153,67 +179,6 @@ LL_CAP_ROW_OF_CPU = {AMD: AMPERE}  # row by the CPU's vendor on several nodes; V
 NVLS_EFFICIENCY = {VOLTA: 0.0, AMPERE: 0.0, HOPPER: 0.85, BLACKWELL: 0.74}
 NET_OVERHEAD_S = {AMD: 2 * US}  # to post one message; 1 us for others; three times for Simple
 MAX_NVLS_RANKS = 32  # in one NVSwitch domain, for allgather and reduce-scatter
-
-
-@dataclass(frozen=True)
-class Release:
-    """The expectations of a release from 2.27 on that differ from the newest: Blackwell and NVLS.
-
-    ring_ll128, tree_ll128, tree, nvls_tree     caps of Blackwell
-    nvls_tree_hop       microseconds of a hop of NVLSTree between nodes
-    has_efficiency      whether NVLS gets NVLS_EFFICIENCY of its channels, else 5/6 of them
-    corrects_nvls_tree  whether NVLSTree reaches less at some sizes, on Blackwell behind x86 CPUs
-    takes_slower_speed  whether trees of Blackwell get the lower of a channel's two speeds
-    plateau             collectives of which rings in Simple wait longer on one node of Blackwell
-    grades_plateau      whether that depends on the hops and bytes
-    """
-
-    ring_ll128: Caps = (40.0, 40.0, 40.0)
-    tree_ll128: Caps = (55.6, 36.7, 20.0)
-    tree: Caps = (70.0, 42.8, 24.0)
-    nvls_tree: Caps = (0.0, 96.0, 80.0)
-    nvls_tree_hop: float = 20.9
-    has_efficiency: bool = True
-    corrects_nvls_tree: bool = True
-    takes_slower_speed: bool = True
-    plateau: tuple[Collective, ...] = (
-        Collective.ALLREDUCE,
-        Collective.ALLGATHER,
-        Collective.REDUCE_SCATTER,
-    )
-    grades_plateau: bool = True
-
-
-_2_31 = Release(
-    tree_ll128=(55.6, 31.67, 20.0),
-    plateau=(Collective.ALLGATHER, Collective.REDUCE_SCATTER),
-    grades_plateau=False,
-)
-_2_30 = replace(_2_31, takes_slower_speed=False, plateau=())
-_2_29 = replace(_2_30, nvls_tree=(0.0, 96.0, 43.8))
-_2_28 = replace(_2_29, corrects_nvls_tree=False)
-# The first of those that expect the same; caps of 2.31.2 and 2.32.3 also as in their libraries.
-RELEASES = {
-    "2.27.3": replace(
-        _2_28,
-        ring_ll128=(73.4, 73.4, 73.4),
-        tree_ll128=(73.4, 73.4, 58.0),
-        tree=(77.4, 82.8, 72.0),
-        nvls_tree_hop=14.0,
-        has_efficiency=False,
-    ),
-    "2.28.3": replace(
-        _2_28, ring_ll128=(73.4, 73.4, 73.4), nvls_tree=(0.0, 96.0, 43.1), nvls_tree_hop=14.0
-    ),
-    "2.28.9": replace(_2_28, ring_ll128=(73.4, 34.6, 73.4)),
-    "2.29.2": replace(_2_29, ring_ll128=(34.5, 34.6, 34.5)),
-    "2.29.7": _2_29,
-    "2.30.3": _2_30,
-    "2.31.2": _2_31,
-    "2.32.3": Release(),
-}
-CURRENT_VERSION = "2.32.3"
-CURRENT = RELEASES[CURRENT_VERSION]
 
 # The plateau of rings in Simple: factor of their latency once messages fill the channels.
 PLATEAU = 1.4

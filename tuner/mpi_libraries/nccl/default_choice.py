@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import model_v2_4, model_v2_5, model_v2_30
-from tuner.mpi_libraries.nccl.constants import CURRENT_VERSION, RELEASES, RING, AlgoProto
+from tuner.mpi_libraries.nccl.constants import RING, AlgoProto
 from tuner.mpi_libraries.nccl.formulas import formulas_of
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES, POINT_TO_POINT
+from tuner.mpi_libraries.nccl.releases import CURRENT_VERSION, RELEASES
 from tuner.mpi_libraries.nccl.system import NcclSystem
 
 EARLIEST_VERSION = "2.4.8"
@@ -76,7 +77,8 @@ def cost_models(
         ways = known.available(system, collective)
         return {way: known.cost_model(system, collective, way) for way in ways}
     if version in RELEASES:
-        ways, own = model_v2_30.available_algo_protos(system, collective), RELEASES[version]
+        own = RELEASES[version]
+        ways = model_v2_30.available_algo_protos(system, collective, own)
         return {way: model_v2_30.cost_model(system, collective, way, own) for way in ways}
     if version in model_v2_5.RELEASES:
         ways = model_v2_5.available_algo_protos(system, collective, version)

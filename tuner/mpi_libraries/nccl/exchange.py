@@ -21,7 +21,8 @@ import numpy as np
 
 from tuner.base.arrays import FloatArray, IntArray
 from tuner.mpi_libraries.nccl.constants import LL, NCCL_CHANNELS, PAIRWISE, SIMPLE, TREE, AlgoProto
-from tuner.mpi_libraries.nccl.model_v2_30 import LATENCY_TABLE, ll_cap, post_seconds
+from tuner.mpi_libraries.nccl.model_v2_30 import ll_cap, post_seconds
+from tuner.mpi_libraries.nccl.releases import CURRENT
 from tuner.mpi_libraries.nccl.system import NcclSystem
 
 EXCHANGE_WAYS = (AlgoProto(PAIRWISE, LL), AlgoProto(PAIRWISE, SIMPLE))
@@ -96,5 +97,5 @@ def exchange_latency(system: NcclSystem, protocol: str, nbytes: int) -> float:
     of_part = part / (SENDING_THREADS * system.ring.bw_intra)
     if system.nodes == 1:
         return of_part
-    between = LATENCY_TABLE.net[AlgoProto(TREE, protocol)]
+    between = CURRENT.latencies.net[AlgoProto(TREE, protocol)]
     return of_part + between + (system.p - system.ppn) * post_seconds(system, protocol)

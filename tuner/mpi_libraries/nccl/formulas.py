@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import model_rccl, model_v2_30
-from tuner.mpi_libraries.nccl.constants import CURRENT_VERSION, AlgoProto
+from tuner.mpi_libraries.nccl.constants import AlgoProto
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.rccl_constants import TITLE
+from tuner.mpi_libraries.nccl.releases import CURRENT_VERSION
 from tuner.mpi_libraries.nccl.system import NcclSystem
 
 

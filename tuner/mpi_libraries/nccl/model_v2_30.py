@@ -1,6 +1,6 @@
-"""The estimate of a call in NCCL from 2.27 on: latency + bytes / bandwidth, corrected for the size.
+"""The estimate of a call in NCCL from 2.18 on: latency + bytes / bandwidth, corrected for the size.
 
-Source: `src/graph/tuning.cc` of NCCL 2.27.3 to 2.30.7, `src/tuning/` of 2.31.2 and 2.32.3. Not
+Source: `src/graph/tuning.cc` of NCCL 2.18.1 to 2.30.7, `src/tuning/` of 2.31.2 and 2.32.3. Not
 modelled: the correction of NVLSTree on hosts with ARM CPUs from 2.31 on, the cap of LL on one node
 of Blackwell, which 2.32.3 raised by 0.4 GB/s, and Rubin.
 """
@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import constants as of
-from tuner.mpi_libraries.nccl.constants import CURRENT, GB, US, AlgoProto, Release
+from tuner.mpi_libraries.nccl.constants import GB, US, AlgoProto
+from tuner.mpi_libraries.nccl.releases import CURRENT, Release
 from tuner.mpi_libraries.nccl.system import ChannelGraph, NcclSystem
-
-LATENCY_TABLE = of.LATENCY_TABLES["2.30.7"]
 
 
 @dataclass(frozen=True)
@@ -53,37 +52,50 @@ def hops_inside(system: NcclSystem, collective: Collective, algorithm: str) -> i
     return 1 if algorithm in (of.NVLS, of.NVLS_TREE) else 0
 
 
-def available_algo_protos(system: NcclSystem, collective: Collective) -> list[AlgoProto]:
+def available_algo_protos(
+    system: NcclSystem, collective: Collective, release: Release = CURRENT
+) -> list[AlgoProto]:
     """Return the pairs that NCCL chooses between on this machine for this collective."""
     several, reduces = system.nodes > 1, collective is Collective.ALLREDUCE
     found = [of.RING]
     if reduces:
         found.append(of.TREE)
-    if system.nvswitch_reduction and system.head_channels is not None:
-        if not several and (reduces or (collective.has_blocks and system.ppn <= of.MAX_NVLS_RANKS)):
-            found.append(of.NVLS)
-        if several and reduces:
-            found += [of.NVLS, of.NVLS_TREE] if system.switch_reduction else [of.NVLS_TREE]
+    found += _nvls_algorithms(system, collective, release)
     if several and reduces and system.switch_reduction:
         found += [of.COLLNET_DIRECT] * (system.head_channels is not None) + [of.COLLNET_CHAIN]
-    if several and collective.has_blocks and system.ppn == 1:
+    if several and collective.has_blocks and system.ppn == 1 and release.pat:
         found.append(of.PAT)
     made = [
         AlgoProto(a, p)
         for a in found
         for p in of.PROTOCOLS
-        if AlgoProto(a, p) in LATENCY_TABLE.base
+        if AlgoProto(a, p) in CURRENT.latencies.base
     ]
-    return [way for way in made if way.protocol != of.LL128 or _has_ll128(system)]
+    return [way for way in made if way.protocol != of.LL128 or _has_ll128(system, release)]
 
 
-def _has_ll128(system: NcclSystem) -> bool:
+def _nvls_algorithms(system: NcclSystem, collective: Collective, release: Release) -> list[str]:
+    """Return which of NVLS and NVLSTree are available."""
+    reduces = collective is Collective.ALLREDUCE
+    enough = system.head_channels is not None and system.ppn >= release.nvls_gpus
+    if not (system.nvswitch_reduction and enough):
+        return []
+    if system.nodes == 1:
+        has_blocks = collective.has_blocks and release.nvls_blocks_share > 0.0
+        return [of.NVLS] * (reduces or (has_blocks and system.ppn <= of.MAX_NVLS_RANKS))
+    if not (reduces and release.nvls_on_several):
+        return []
+    return [of.NVLS] * system.switch_reduction + [of.NVLS_TREE]
+
+
+def _has_ll128(system: NcclSystem, release: Release) -> bool:
     """Return whether LL128 is available: it relies on stores of 128 bytes arriving whole.
 
     They do from Volta on, over NVLink, with NICs near the GPU.
     """
+    generation, known = system.compute_capability, release.ll128_gpus
     return (
-        system.compute_capability >= of.VOLTA
+        (generation in known if known else generation >= of.VOLTA)
         and system.rings_on_nvlink
         and (system.nodes == 1 or system.nics_are_local)
     )
@@ -173,60 +185,61 @@ def _plateau(
     return 1.0 + reached * (above - of.PLATEAU_FALL * fallen)
 
 
-def graph_of_algorithm(system: NcclSystem, algorithm: str) -> ChannelGraph:
+def graph_of_algorithm(
+    system: NcclSystem, algorithm: str, release: Release = CURRENT
+) -> ChannelGraph:
     """Return the channels that an algorithm uses."""
     if algorithm == of.RING:
         return system.ring
-    if algorithm in (of.NVLS, of.NVLS_TREE, of.COLLNET_DIRECT):
+    own_heads = algorithm == of.COLLNET_DIRECT and release.collnet_heads
+    if own_heads or algorithm in (of.NVLS, of.NVLS_TREE):
         assert system.head_channels is not None
         return system.head_channels
     return system.tree
 
 
-def _cap(table: Mapping[int, of.Caps], system: NcclSystem) -> float:
+def _cap(table: Mapping[int, of.Caps], system: NcclSystem, release: Release) -> float:
     """Return the cap (B/s) for the compute capability on one, two or more nodes."""
-    return of.table_row(table, system.compute_capability)[min(system.nodes, 3) - 1] * (
-        system.rate_factor * GB
-    )
+    generation = min(system.compute_capability, release.newest)
+    return _of_nodes(of.table_row(table, generation), system)
 
 
-def ll_cap(system: NcclSystem) -> float:
+def _of_nodes(caps: of.Caps, system: NcclSystem) -> float:
+    """Return the cap (B/s) on one, two or more nodes."""
+    return caps[min(system.nodes, 3) - 1] * system.rate_factor * GB
+
+
+def ll_cap(system: NcclSystem, release: Release = CURRENT) -> float:
     """Return the bytes per second that NCCL allows to all channels together in LL."""
-    first = (
-        system.compute_capability
-        if system.nodes == 1
-        else of.LL_CAP_ROW_OF_CPU.get(system.cpu_vendor, of.VOLTA)
-    )
-    cap = of.table_row(of.LL_CAP, first)[min(system.nodes, 3) - 1]
-    return cap * system.rate_factor * GB
+    if system.nodes > 1:
+        first = of.LL_CAP_ROW_OF_CPU.get(system.cpu_vendor, of.VOLTA)
+        return _of_nodes(of.LL_CAP[first], system)
+    on_hopper = release.ll_on_hopper, *of.LL_CAP[of.HOPPER][1:]
+    return _cap({**of.LL_CAP, of.HOPPER: on_hopper}, system, release)
 
 
 def _bandwidth(
     system: NcclSystem, collective: Collective, algo_proto: AlgoProto, release: Release
 ) -> float:
     """Return the bandwidth in bytes of the user's buffer per second."""
-    graph = graph_of_algorithm(system, algo_proto.algorithm)
-    if algo_proto.algorithm == of.RING:
-        carried = _ring_bandwidth(system, graph, algo_proto.protocol, release)
-    elif algo_proto.algorithm == of.TREE:
-        carried = _tree_bandwidth(system, graph, algo_proto.protocol, release)
-    elif algo_proto.algorithm in (of.NVLS, of.NVLS_TREE):
-        carried = _nvls_bandwidth(system, graph, collective, algo_proto.algorithm, release)
-    elif algo_proto.algorithm == of.COLLNET_DIRECT:
+    algorithm, protocol = algo_proto.algorithm, algo_proto.protocol
+    graph = graph_of_algorithm(system, algorithm, release)
+    if algorithm == of.RING:
+        carried = _ring_bandwidth(system, collective, protocol, release)
+        return carried * system.p / ring_hops(collective, system.p)
+    if algorithm in (of.NVLS, of.NVLS_TREE):
+        of_algorithm = _nvls_bandwidth if release.has_efficiency else _nvls_bandwidth_before_2_28
+        return of_algorithm(system, collective, algorithm, release)
+    if algorithm == of.TREE:
+        carried = _tree_bandwidth(system, graph, protocol, release)
+    elif algorithm == of.COLLNET_DIRECT:
         share = system.ppn / graph.channels
         carried = graph.channels * graph.bw_intra / (share - (share - 1) / 2)
         carried *= 0.85 if system.compute_capability >= of.HOPPER else 1.0
-    elif algo_proto.algorithm == of.PAT:
-        carried = 0.75 * graph.channels * _speed_between_nodes(system, graph)
+    elif algorithm == of.PAT:
+        carried = release.pat * graph.channels * _speed_between_nodes(system, graph)
     else:
         carried = graph.channels * graph.bw_intra
-    reduces_in_nvswitch = algo_proto.algorithm in (of.NVLS, of.NVLS_TREE)
-    if reduces_in_nvswitch and collective is Collective.ALLREDUCE and not release.has_efficiency:
-        return carried * 5 / 6
-    if algo_proto.algorithm == of.RING or (
-        reduces_in_nvswitch and collective is Collective.ALLREDUCE
-    ):
-        return carried * system.p / ring_hops(collective, system.p)
     return carried if collective.has_blocks else carried / 2
 
 
@@ -236,15 +249,25 @@ def _speed_between_nodes(system: NcclSystem, graph: ChannelGraph) -> float:
 
 
 def _ring_bandwidth(
-    system: NcclSystem, graph: ChannelGraph, protocol: str, release: Release
+    system: NcclSystem, collective: Collective, protocol: str, release: Release
 ) -> float:
+    graph = system.ring
     carried = graph.channels * _speed_between_nodes(system, graph)
     if protocol == of.LL:
-        return min(ll_cap(system), carried / 2)
+        return min(ll_cap(system, release), carried * _ll_share(system, collective, release))
     if protocol == of.LL128:
+        share = release.ll128_alone if system.ppn == 1 else 0.92
         caps = {**of.RING_LL128_CAP, of.BLACKWELL: release.ring_ll128}
-        return min(0.92 * carried, graph.channels * _cap(caps, system))
+        return min(share * carried, graph.channels * _cap(caps, system, release))
     return carried
+
+
+def _ll_share(system: NcclSystem, collective: Collective, release: Release) -> float:
+    """Return the share of their channels that rings in LL get."""
+    if release.halves_ll:
+        return 1 / 2
+    reduces_whole = collective.is_reduction and not collective.has_blocks
+    return 1 / 4 if system.nodes > 1 or reduces_whole else 1 / 3
 
 
 def _tree_bandwidth(
@@ -253,76 +276,81 @@ def _tree_bandwidth(
     speed = _speed_between_nodes(system, graph)
     if _is_blackwell(system) and release.takes_slower_speed:
         speed = min(graph.bw_intra, graph.bw_inter)
-    caps = {**of.TREE_CAP, of.BLACKWELL: release.tree}
-    carried = graph.channels * min(0.92 * speed, _cap(caps, system))
+    hopper = *of.TREE_CAP[of.HOPPER][:2], release.tree_on_hopper
+    caps = {**of.TREE_CAP, of.HOPPER: hopper, of.BLACKWELL: release.tree}
+    carried = graph.channels * min(0.92 * speed, _cap(caps, system, release))
     if protocol == of.LL:
-        carried = min(carried / 3.8, ll_cap(system))
+        carried = min(carried / 3.8, ll_cap(system, release))
     if protocol == of.LL128:
         share = 7 / 9 if system.nodes == 1 else 120 / 128
-        caps = {**of.TREE_LL128_CAP, of.BLACKWELL: release.tree_ll128}
-        carried = min(carried * share, graph.channels * _cap(caps, system))
-    return carried * (0.85 if system.ppn == 1 else 1.0)  # one GPU per node: the plain tree pattern
+        hopper = *of.TREE_LL128_CAP[of.HOPPER][:2], release.tree_ll128_on_hopper
+        caps = {**of.TREE_LL128_CAP, of.HOPPER: hopper, of.BLACKWELL: release.tree_ll128}
+        carried = min(carried * share, graph.channels * _cap(caps, system, release))
+    return carried * (release.tree_alone if system.ppn == 1 else 1.0)  # the plain tree pattern
 
 
 def _nvls_bandwidth(
-    system: NcclSystem,
-    graph: ChannelGraph,
-    collective: Collective,
-    algorithm: str,
-    release: Release,
+    system: NcclSystem, collective: Collective, algorithm: str, release: Release
 ) -> float:
-    if not release.has_efficiency:
-        return graph.channels * _nvls_speed_of_2_27(system, graph, collective, algorithm)
+    """Return the bandwidth of NVLS or NVLSTree (B/s of the buffer)."""
+    graph = graph_of_algorithm(system, algorithm)
     efficiency = of.table_row(of.NVLS_EFFICIENCY, system.compute_capability)
     inside = graph.bw_intra * efficiency * (graph.channels - 1) / graph.channels
-    if collective is Collective.ALLREDUCE:
-        inside *= 2  # reduce-scatter and allgather overlap
-    else:
-        inside *= (system.ppn - 1) / system.ppn
+    if collective is not Collective.ALLREDUCE:
+        return graph.channels * inside * (system.ppn - 1) / system.ppn
+    of_buffer = graph.channels * system.p / ring_hops(collective, system.p)
+    inside *= 2  # reduce-scatter and allgather overlap
     if system.nodes == 1:
-        return graph.channels * inside
+        return of_buffer * inside
     between = graph.bw_inter
     if algorithm == of.NVLS_TREE:
         caps = {**of.NVLS_TREE_CAP, of.BLACKWELL: release.nvls_tree}
-        between = min(between * (2 if system.nodes == 2 else 1), _cap(caps, system))
-    return graph.channels * min(inside, between)
+        between = min(between * (2 if system.nodes == 2 else 1), _cap(caps, system, release))
+    return of_buffer * min(inside, between)
 
 
-def _nvls_speed_of_2_27(
-    system: NcclSystem, graph: ChannelGraph, collective: Collective, algorithm: str
+def _nvls_bandwidth_before_2_28(
+    system: NcclSystem, collective: Collective, algorithm: str, release: Release
 ) -> float:
-    """Return the bandwidth of a channel (B/s)."""
-    if algorithm == of.NVLS_TREE:
-        return min(graph.bw_intra, graph.bw_inter / (2 if system.nodes > 2 else 1))
-    if collective is Collective.ALLREDUCE:
-        return min(graph.bw_intra, graph.bw_inter)
-    return min(graph.bw_intra * (system.ppn - 1) / system.ppn, 0.9 * graph.bw_inter)
+    """Return the bandwidth of NVLS or NVLSTree (B/s of the buffer)."""
+    graph, reduces = graph_of_algorithm(system, algorithm), collective is Collective.ALLREDUCE
+    speed = min(graph.bw_intra, graph.bw_inter)
+    share = release.nvls_share if reduces else release.nvls_blocks_share
+    if release.chains_nvls_tree:
+        speed = _speed_between_nodes(system, graph)
+        if algorithm == of.NVLS_TREE:
+            share = 0.7 * system.nodes / (2 * (system.nodes - 1))
+    elif algorithm == of.NVLS_TREE:
+        speed = min(graph.bw_intra, graph.bw_inter / (2 if system.nodes > 2 else 1))
+    elif not reduces and release.nvls_spares_own:
+        speed = min(graph.bw_intra * (system.ppn - 1) / system.ppn, 0.9 * graph.bw_inter)
+    return graph.channels * speed * share
 
 
 def sustained_latency(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
     """Return the latency of predictions: rings pass all hops, also where NCCL counts one."""
     if algo_proto.algorithm != of.RING:
         return _latency(system, collective, algo_proto, CURRENT)
-    inside, across = _hop_latencies(system, algo_proto)
-    base = LATENCY_TABLE.base[algo_proto]
-    return base + _all_hops(system, collective, algo_proto.protocol, inside, across)
+    base = CURRENT.latencies.base[algo_proto]
+    return base + _all_hops(system, collective, algo_proto.protocol, CURRENT)
 
 
 def _hop_latencies(
-    system: NcclSystem, algo_proto: AlgoProto, release: Release = CURRENT
+    system: NcclSystem, algo_proto: AlgoProto, release: Release
 ) -> tuple[float, float]:
     """Return the seconds of a hop inside a node and of one between nodes."""
-    inside = (LATENCY_TABLE.nvlink if system.rings_on_nvlink else LATENCY_TABLE.pci)[algo_proto]
+    table = release.latencies
+    inside = (table.nvlink if system.rings_on_nvlink else table.pci)[algo_proto]
     if (
         system.cpu_vendor == of.POWER
         and not system.rings_on_nvlink
         and algo_proto == AlgoProto(of.TREE, of.SIMPLE)
     ):
-        inside = LATENCY_TABLE.pci[AlgoProto(of.RING, of.SIMPLE)]
+        inside = table.pci[AlgoProto(of.RING, of.SIMPLE)]
     if algo_proto.algorithm == of.NVLS_TREE:
         return inside, release.nvls_tree_hop * US
-    alone = system.ppn == 1 and system.nodes > 1
-    across = LATENCY_TABLE.net[AlgoProto(of.TREE, algo_proto.protocol) if alone else algo_proto]
+    alone = system.ppn == 1 and system.nodes > 1 and release.exposes_hops
+    across = table.net[AlgoProto(of.TREE, algo_proto.protocol) if alone else algo_proto]
     return inside, across
 
 
@@ -330,16 +358,16 @@ def _latency(
     system: NcclSystem, collective: Collective, algo_proto: AlgoProto, release: Release
 ) -> float:
     inside, across = _hop_latencies(system, algo_proto, release)
-    base = LATENCY_TABLE.base[algo_proto]
+    base = release.latencies.base[algo_proto]
     if algo_proto.algorithm == of.RING:
-        return base + _ring_latency(system, collective, algo_proto.protocol, inside, across)
+        return base + _ring_latency(system, collective, algo_proto.protocol, release)
     levels = system.nodes.bit_length() - 1
     further = {
         of.TREE: 2 * levels * across,
-        of.COLLNET_DIRECT: 0.8 * US * (system.ppn - 1) + across,
+        of.COLLNET_DIRECT: release.collnet_arity * US * (system.ppn - 1) + across,
         of.COLLNET_CHAIN: across,
         of.NVLS: across if system.nodes > 1 else 0.0,
-        of.NVLS_TREE: 2 * levels * across,
+        of.NVLS_TREE: 2 * (system.nodes - 1 if release.chains_nvls_tree else levels) * across,
         of.PAT: levels * across / 3.5 + 2.8 * US * system.p,
     }
     hops = hops_inside(system, collective, algo_proto.algorithm)
@@ -347,26 +375,21 @@ def _latency(
 
 
 def _ring_latency(
-    system: NcclSystem, collective: Collective, protocol: str, inside: float, across: float
+    system: NcclSystem, collective: Collective, protocol: str, release: Release
 ) -> float:
     """Return the seconds of all hops.
 
     Rooted collectives: one hop where all channels take one order; else every hop, which in Simple
     counts as a tree's, for the chunks that it holds.
     """
-    number = ring_hops(collective, system.p)
-    if collective.is_rooted:
-        chunked = protocol == of.SIMPLE and not system.same_ring_order
-        where = (
-            LATENCY_TABLE.net
-            if system.nodes > 1
-            else LATENCY_TABLE.nvlink
-            if system.rings_on_nvlink
-            else LATENCY_TABLE.pci
-        )
-        hop = where[AlgoProto(of.TREE if chunked else of.RING, protocol)]
-        return hop if system.same_ring_order else number * hop
-    return _all_hops(system, collective, protocol, inside, across)
+    if not collective.is_rooted:
+        return _all_hops(system, collective, protocol, release)
+    table = release.latencies
+    where = table.nvlink if system.rings_on_nvlink else table.pci
+    chunked = protocol == of.SIMPLE and not system.same_ring_order
+    way = AlgoProto(of.TREE if chunked else of.RING, protocol)
+    hop = (table.net if system.nodes > 1 else where)[way]
+    return hop if system.same_ring_order else ring_hops(collective, system.p) * hop
 
 
 def post_seconds(system: NcclSystem, protocol: str) -> float:
@@ -375,11 +398,14 @@ def post_seconds(system: NcclSystem, protocol: str) -> float:
 
 
 def _all_hops(
-    system: NcclSystem, collective: Collective, protocol: str, inside: float, across: float
+    system: NcclSystem, collective: Collective, protocol: str, release: Release
 ) -> float:
     """Return the seconds of all hops of a ring, one after the other."""
+    inside, across = _hop_latencies(system, AlgoProto(of.RING, protocol), release)
     hops, between = hops_inside(system, collective, of.RING), 0
     if system.nodes > 1:
         inside = max(inside, post_seconds(system, protocol))
         between = ring_hops(collective, system.nodes)
+    if between and release.closes_rings and collective is Collective.ALLREDUCE:
+        hops, between = hops - 2, between + 2
     return hops * inside + between * across

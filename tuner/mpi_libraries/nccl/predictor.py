@@ -52,8 +52,9 @@ from tuner.mpi_libraries.nccl.exchange import (
 from tuner.mpi_libraries.nccl.fabric import WIRE_BYTES
 from tuner.mpi_libraries.nccl.formulas import formulas_of
 from tuner.mpi_libraries.nccl.hardware_bounds import HardwareBounds
-from tuner.mpi_libraries.nccl.model_v2_30 import LATENCY_TABLE, hops_inside, ring_hops
+from tuner.mpi_libraries.nccl.model_v2_30 import hops_inside, ring_hops
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES, POINT_TO_POINT
+from tuner.mpi_libraries.nccl.releases import CURRENT
 from tuner.mpi_libraries.nccl.system import nccl_system_of
 from tuner.topology import NIC, NcclCosts, Placement
 
@@ -67,8 +68,8 @@ LATENCY_PART, COPY_PART = "latency", "copy"  # parts of the time of a call besid
 MAX_FILL_SECONDS = 25e-6  # the longest fill of a share to which the constants were fitted
 
 # What NCCL counts for LL over NVLink, on all GPUs.
-COUNTED_LAUNCH = LATENCY_TABLE.base[AlgoProto(RING, LL)]
-COUNTED_HOP = LATENCY_TABLE.nvlink[AlgoProto(RING, LL)]
+COUNTED_LAUNCH = CURRENT.latencies.base[AlgoProto(RING, LL)]
+COUNTED_HOP = CURRENT.latencies.nvlink[AlgoProto(RING, LL)]
 
 # By compute capability: fitted to results of A100, H100 and B200, 512 bytes to 512 MiB on 2, 4 and
 # 8 GPUs (tests/bench/nccl_errors.py). Nobody measured the GPUs before these: for them it is what

@@ -25,8 +25,6 @@ from tuner.mpi_libraries.nccl import channels
 from tuner.mpi_libraries.nccl.constants import (
     GB,
     HOPPER,
-    INTER_NODE_SPEEDS_GB_S,
-    INTRA_NODE_SPEEDS_GB_S,
     MAX_SEARCH_CHANNELS,
     NIC_BANDWIDTH_SHARE,
     NIC_RATES_GBIT_S,
@@ -34,6 +32,7 @@ from tuner.mpi_libraries.nccl.constants import (
 )
 from tuner.mpi_libraries.nccl.names import MAX_CHANNELS
 from tuner.mpi_libraries.nccl.rccl_constants import TUNINGS
+from tuner.mpi_libraries.nccl.releases import CURRENT, Release
 from tuner.topology import (
     CPU,
     CUDA,
@@ -68,24 +67,25 @@ class ChannelGraph:
 
 @dataclass(frozen=True)
 class Speeds:
-    """The bandwidths per channel that NCCL tries on a GPU, in GB/s and descending.
+    """The bandwidths per channel that a release tries on a GPU, in GB/s and descending.
 
     rate_factor     factor of those that are tried, too
     """
 
     compute_capability: int
     rate_factor: float = 1.0
+    release: Release = CURRENT
 
     @property
     def inside(self) -> list[float]:
-        return self._tried(INTRA_NODE_SPEEDS_GB_S)
+        return self._tried(self.release.search.inside)
 
     @property
     def between(self) -> list[float]:
-        return self._tried(INTER_NODE_SPEEDS_GB_S)
+        return self._tried(self.release.search.between)
 
     def _tried(self, table: Mapping[int, tuple[float, ...]]) -> list[float]:
-        own = table_row(table, self.compute_capability)
+        own = table_row(table, min(self.compute_capability, self.release.newest))
         return sorted({*own, *(self.rate_factor * speed for speed in own)}, reverse=True)
 
 
@@ -134,7 +134,11 @@ class NcclSystem:
 
 
 def nccl_system_of(
-    placement: Placement, collnet: bool = False, coupled: bool = False, rate_factor: float = 1.0
+    placement: Placement,
+    collnet: bool = False,
+    coupled: bool = False,
+    rate_factor: float = 1.0,
+    release: Release = CURRENT,
 ) -> NcclSystem:
     """Return what NCCL would see of these ranks, one GPU each.
 
@@ -142,6 +146,7 @@ def nccl_system_of(
                 SHARP's plugin; NCCL does not by itself)
     coupled     channels with a head begin with one speed inside and between nodes
     rate_factor factor of the fastest rates of a channel, which NCCL has as constants
+    release     whose search for channels it is
 
     Raises InputError where a node has no GPUs, more ranks than GPUs, or GPUs of an unknown kind,
     for a single rank, and for ranks that are not spread evenly over the nodes.
@@ -154,12 +159,13 @@ def nccl_system_of(
     if channels.amd_architecture(interior):
         return _system_of_amd_gpus(placement, len(nodes), nics)
     generation = channels.compute_capability(interior)
-    inside = rings_inside(placement)
-    speeds = Speeds(generation, rate_factor)
+    inside = rings_inside(placement, release)
+    speeds = Speeds(generation, rate_factor, release)
     ring, tree = _ring_and_tree_graphs(
         inside, channels.nvswitch_bricks(interior, gpus), nics, speeds
     )
     offers = placement.topology.capabilities
+    by_c2c = generation >= HOPPER and release.c2c_is_near
     return NcclSystem(
         nodes=len(nodes),
         ppn=len(gpus),
@@ -170,7 +176,7 @@ def nccl_system_of(
         rings_on_nvlink=inside is None or inside.on_nvlink,
         cpu_vendor=channels.cpu_vendor(interior),
         same_ring_order=inside is None or len(set(map(_rotate_to_first, inside.gpu_orders))) == 1,
-        nics_are_local=not nics or _nics_are_local(placement, interior, generation),
+        nics_are_local=not nics or _nics_are_local(placement, interior, by_c2c),
         has_nvlink=any(link.kind == NVLINK and link.source == gpus[0] for link in interior.links),
         nvswitch_reduction=NVSWITCH_REDUCTION in offers and generation >= HOPPER,
         switch_reduction=collnet and SWITCH_REDUCTION in offers,
@@ -209,10 +215,10 @@ def _rotate_to_first(order: tuple[int, ...]) -> tuple[int, ...]:
     return (*order[start:], *order[:start])
 
 
-def rings_inside(placement: Placement) -> channels.Rings | None:
+def rings_inside(placement: Placement, release: Release = CURRENT) -> channels.Rings | None:
     """Return the rings through the ranks of the first node; None for one rank on a node."""
     interior, gpus = first_gpus(placement)
-    return _found_rings(interior, tuple(gpus)) if len(gpus) > 1 else None
+    return _found_rings(interior, tuple(gpus), release) if len(gpus) > 1 else None
 
 
 _found_rings = lru_cache(MAX_CACHED_RINGS)(channels.find_rings)
@@ -297,15 +303,12 @@ def _nic_routes(
         yield port, [int(link) for link in route if link >= 0]
 
 
-def _nics_are_local(
-    placement: Placement, node_topology: NodeTopology, compute_capability: int
-) -> bool:
-    """Return whether GPUs reach NICs without a CPU, or from Hopper on through one with NVLink."""
+def _nics_are_local(placement: Placement, node_topology: NodeTopology, by_c2c: bool) -> bool:
+    """Return whether GPUs reach NICs without a CPU, or through one with NVLink, if `by_c2c`."""
     cpus = {device.name for device in node_topology.devices if device.kind == CPU}
-    chip_to_chip = compute_capability >= HOPPER
     return all(
         node_topology.links[i].target not in cpus
-        or (chip_to_chip and node_topology.links[i].kind == NVLINK)
+        or (by_c2c and node_topology.links[i].kind == NVLINK)
         for _, route in _nic_routes(placement, node_topology)
         for i in route
     )
@@ -327,7 +330,7 @@ def _system_of_amd_gpus(placement: Placement, nodes: int, nics: Sequence[float])
         rings_on_nvlink=True,
         cpu_vendor=channels.cpu_vendor(interior),
         same_ring_order=False,
-        nics_are_local=not nics or _nics_are_local(placement, interior, 0),
+        nics_are_local=not nics or _nics_are_local(placement, interior, by_c2c=False),
         architecture=architecture,
     )
 
@@ -371,7 +374,8 @@ def _ring_and_tree_graphs(
         assert inside is not None
         return (_single_node_graph(inside, to_switch, speeds),) * 2
     carried = inside.total_bandwidth if inside else float("inf")
-    most = MAX_SEARCH_CHANNELS if to_switch or inside is None else 2 * len(inside.gpu_orders)
+    searched = speeds.release.search.most
+    most = searched if to_switch or inside is None else 2 * len(inside.gpu_orders)
     number, speed = best_channels(speeds.between, carried, most, nics)
     faster = [
         s * GB
@@ -385,8 +389,9 @@ def _single_node_graph(inside: channels.Rings, to_switch: int, speeds: Speeds) -
     """Return the channels of one node: rings found one by one, or a share of an NVSwitch."""
     if not inside.on_nvlink or not to_switch:
         return ChannelGraph(len(inside.gpu_orders), inside.bandwidth, inside.bandwidth)
-    found = best_channels(speeds.inside, inside.total_bandwidth, MAX_SEARCH_CHANNELS)
-    number, speed = double_channels(*found, speeds.compute_capability)
+    most = speeds.release.search.most
+    found = best_channels(speeds.inside, inside.total_bandwidth, most)
+    number, speed = double_channels(*found, speeds.compute_capability, most)
     return ChannelGraph(number, speed, speed)
 
 
@@ -411,12 +416,14 @@ def best_channels(
     return (number, found) if number else (1, min([carried, *nics]))
 
 
-def double_channels(number: int, speed: float, compute_capability: int) -> tuple[int, float]:
-    """Return fast channels cut in two: the same bytes per second on twice the number."""
+def double_channels(
+    number: int, speed: float, compute_capability: int, most: int = MAX_SEARCH_CHANNELS
+) -> tuple[int, float]:
+    """Return fast channels cut in two: the same bytes per second on up to `most`."""
     enough = compute_capability > 80 and speed < 50 * GB and number > 4
     if speed < 25 * GB or enough:
         return number, speed
-    more = min(2 * number, MAX_SEARCH_CHANNELS)
+    more = min(2 * number, most)
     return more, speed / -(-more // number)
 
 
@@ -435,7 +442,8 @@ def _head_channels(
     if not to_switch or len(gpus) < 2:
         return None
     number = min(len(gpus), MAX_SEARCH_CHANNELS, *([len(nics)] * bool(nics)))
-    room = channels.nvlink_brick_bandwidth(node_topology) * to_switch / (number + 1)
+    of_brick = channels.nvlink_brick_bandwidth(node_topology, speeds.release.newest)
+    room = of_brick * to_switch / (number + 1)
     inside = _fastest_speed(speeds.inside, room)
     if not nics:
         return ChannelGraph(number, inside, inside)
