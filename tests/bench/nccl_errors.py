@@ -91,21 +91,10 @@ def read_rows(paths: Iterable[Path]) -> tuple[list[Row], Counter[str]]:
                     others[f"{one['system']} {one['collective']}"] += 1
                     continue
                 size, time = int(one["size_bytes"]), float(one["time_us"]) * 1e-6
-                version = known_version(one.get("recorded_version", ""))
+                version = nccl.version_of(f"nccl {one.get('recorded_version', '')}")
                 row = Row(one["system"], one["collective"], int(one["gpus"]), size, time, version)
                 found.append(row)
     return found, others
-
-
-def known_version(recorded: str) -> str:
-    """The newest version whose choice is known that is not newer; the current one for ""."""
-    if not recorded:
-        return nccl.CURRENT_VERSION
-
-    def numbers(version: str) -> list[int]:
-        return [*map(int, version.split("."))]
-
-    return max((one for one in nccl.VERSIONS if numbers(one) <= numbers(recorded)), key=numbers)
 
 
 class ExchangeCosts(NamedTuple):
@@ -122,9 +111,11 @@ OWN = ExchangeCosts()
 
 
 @cache
-def predictor_of(system: str, gpus: int) -> nccl.NcclPredictor:
+def predictor_of(
+    system: str, gpus: int, version: str = nccl.CURRENT_VERSION
+) -> nccl.NcclPredictor:
     """NCCL on some GPUs of one node of a machine."""
-    return nccl.NcclPredictor(Placement.block(MACHINES[system]().topology, gpus))
+    return nccl.NcclPredictor(Placement.block(MACHINES[system]().topology, gpus), version=version)
 
 
 @cache
@@ -132,12 +123,8 @@ def terms(
     system: str, gpus: int, collective: str, nbytes: int, version: str = nccl.CURRENT_VERSION
 ) -> nccl.NcclTerms:
     """Return the parts of the time of what NCCL of a version would choose."""
-    predictor, of = predictor_of(system, gpus), COLLECTIVES[collective]
-    if collective == EXCHANGE:
-        chosen = predictor.chosen_algo_proto(of, nbytes)
-    else:
-        chosen = nccl.default_algo_proto(predictor.system, of, nbytes, version)
-    return predictor.terms(of, chosen, nbytes)
+    predictor, of = predictor_of(system, gpus, version), COLLECTIVES[collective]
+    return predictor.terms(of, predictor.chosen_algo_proto(of, nbytes), nbytes)
 
 
 def error(row: Row, costs: NcclCosts, exchange: ExchangeCosts = OWN) -> float:

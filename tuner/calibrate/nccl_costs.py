@@ -66,9 +66,12 @@ def calibrate_nccl(measurements: Measurements, topology: Topology) -> NcclCalibr
     Raises InputError where there are none, and where NCCL cannot run as they did.
     """
     own = [one for one in measurements.series if _is_own_choice(one)]
+    version = nccl.version_of(measurements.library)
     predictors = {
-        shape: nccl.NcclPredictor(Placement.block(topology, shape[1], shape[0] * shape[1]))
-        for shape in {(one.nodes, one.ppn) for one in own}
+        (nodes, ppn): nccl.NcclPredictor(
+            Placement.block(topology, ppn, nodes * ppn), version=version
+        )
+        for nodes, ppn in {(one.nodes, one.ppn) for one in own}
     }
     calls = [one for one in own if predictors[one.nodes, one.ppn].algo_protos(one.collective)]
     if not calls:

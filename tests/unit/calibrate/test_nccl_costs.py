@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ COLUMN = "    20.50    0.05    0.09      0"
 SIZES = [1 << power for power in range(10, 30, 2)]
 
 
-def run(gpus: int, times: Mapping[int, float], program: str = "all_reduce_perf") -> str:
+def run(
+    gpus: int, times: Mapping[int, float], program: str = "all_reduce_perf", library: int = 22907
+) -> str:
     """Return the output of a program of nccl-tests on GPUs of one node; times are in seconds."""
     ranks = [
         f"#  Rank {one:2d} Group  0 Pid   77 on n1 device {one:2d} [0000:{one:02x}:00] NVIDIA H100"
@@ -36,7 +39,7 @@ def run(gpus: int, times: Mapping[int, float], program: str = "all_reduce_perf")
         for size, seconds in times.items()
     ]
     head = [
-        "# nccl-tests version 2.17 nccl-headers=22907 nccl-library=22907",
+        f"# nccl-tests version 2.17 nccl-headers=22907 nccl-library={library}",
         f"# Collective test starting: {program}",
         f"# nThread 1 nGpus {gpus} minBytes 1024 maxBytes 536870912 step: 4(factor)",
         *ranks,
@@ -45,12 +48,17 @@ def run(gpus: int, times: Mapping[int, float], program: str = "all_reduce_perf")
     return "\n".join([*head, COLUMNS, UNITS, *rows, foot])
 
 
-def times_of(gpus: int, collective: Collective = Collective.ALLREDUCE) -> dict[int, float]:
-    """Return what NCCL takes on GPUs of a DGX H100 whose costs are `TRUE`."""
+def times_of(
+    gpus: int,
+    collective: Collective = Collective.ALLREDUCE,
+    sizes: Iterable[int] = SIZES,
+    version: str = "2.29.7",
+) -> dict[int, float]:
+    """Return what NCCL of a version takes on GPUs of a DGX H100 whose costs are `TRUE`."""
     placement = Placement.block(preset("dgx-h100", 1).topology, gpus)
-    predictor = NcclPredictor(placement, costs=TRUE)
+    predictor = NcclPredictor(placement, costs=TRUE, version=version)
     found = {}
-    for nbytes in SIZES:
+    for nbytes in sizes:
         chosen = predictor.chosen_algo_proto(collective, nbytes)
         found[nbytes] = predictor.predicted_seconds(collective, nbytes)[chosen]
     return found
@@ -74,6 +82,20 @@ def test_costs_are_found_in_twenty_times(runs: Path) -> None:
     assert found.after.simple == pytest.approx(TRUE.simple, rel=0.05)
     assert found.error_after < 0.01 < found.error_before
     assert not found.is_ambiguous
+
+
+def test_calls_count_in_what_their_version_of_nccl_chose(tmp_path: Path) -> None:
+    """2.20.5 chooses as 2.20.3: NVLS from 512 KiB on, where the newest takes LL up to 1 MiB."""
+    path, sizes = tmp_path / "nccl.txt", range(512 << 10, 1 << 20, 64 << 10)
+    times = times_of(8, sizes=sizes, version="2.20.3")
+    path.write_text(run(8, times, library=22005))
+    measured = nccl_runs(path)
+    assert measured is not None
+    of_own, of_newest = (
+        calibrate_nccl(replace(measured, library=library), preset("dgx-h100", 1).topology)
+        for library in (measured.library, "nccl 2.32.3")
+    )
+    assert of_own.error_after < 0.01 < of_newest.error_after
 
 
 def answered(capsys: pytest.CaptureFixture[str], *words: str) -> Any:

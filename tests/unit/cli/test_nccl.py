@@ -76,6 +76,21 @@ def test_an_all_to_all_has_a_predicted_time_alone(capsys: pytest.CaptureFixture[
     assert [ll["chosen"], simple["chosen"]] == [False, True]
     assert ll["seconds"] is simple["seconds"] is None
     assert simple["predicted_seconds"] < ll["predicted_seconds"]
+    assert main([*words, "--sizes", "1GiB", "--json", "--version", "2.20.3"]) == 0
+    assert json.loads(capsys.readouterr().out) == [simple, ll]
+
+
+def test_a_version_that_no_times_were_compared_with_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """2.20 has no NVLSTree, with which the versions before and after it take 256 MiB."""
+    words = ["nccl", "estimate", "--topology", "preset:dgx-h100:2", "--sizes", "256MiB"]
+    for version, algorithm in (("2.19.1", "nvls_tree"), ("2.20.3", "ring"), ("2.27.3", "nvls_tree")):
+        assert main([*words, "--version", version]) == 0
+        printed = capsys.readouterr().out
+        assert f"256MiB {algorithm} Simple" in " ".join(printed.split())
+        told = "Times of NCCL before 2.27.3 were not compared" in " ".join(printed.split())
+        assert told == (version != "2.27.3")
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,21 @@ def test_releases_differ_where_their_sources_do(name: str, nbytes: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("library", "version"),
+    [
+        ("nccl 2.3.7", "2.4.8"),
+        ("nccl 2.18.6", "2.18.3"),
+        ("nccl 2.22.3", "2.22.3"),
+        ("nccl 2.99", "2.32.3"),
+        ("nccl", "2.32.3"),
+        ("rccl 2.22.3", "2.32.3"),
+    ],
+)
+def test_a_library_chooses_as_the_last_known_version(library: str, version: str) -> None:
+    assert nccl.version_of(library) == version
+
+
+@pytest.mark.parametrize(
     ("first", "nvls"), [("2.18.1", False), ("2.28.3", False), ("2.28.7", True), ("2.32.3", True)]
 )
 def test_nvls_of_two_gpus_came_with_2_28_7(first: str, nvls: bool) -> None:

@@ -233,24 +233,23 @@ def run_estimate(options: argparse.Namespace) -> None:
     ppn = gpus if options.ppn is None else options.ppn
     placement = Placement.block(topology, ppn, options.ranks)
     collective, version = options.collective, options.version
-    predictor = nccl.NcclPredictor(placement, options.collnet)
-    release = nccl.RELEASES.get(version, nccl.RELEASES[nccl.CURRENT_VERSION])
-    system = nccl.nccl_system_of(placement, options.collnet, release=release)
+    predictor = nccl.NcclPredictor(placement, options.collnet, version=version)
     records = [
         record
         for nbytes in options.sizes
-        for record in _records(predictor, system, collective, nbytes, version)
+        for record in _records(predictor, collective, nbytes)
         if options.all or options.json or record["chosen"]
     ]
 
     def show() -> None:
         is_current = version == nccl.CURRENT_VERSION
         library = predictor.formulas.title if is_current else f"NCCL {version}"
-        made = _made_of(system, collective)
+        made = _made_of(predictor, collective)
         title = f"{library}, {collective} of {placement.p} GPUs on {topology.name}: {made}"
         _print(title, records, all_listed=options.all)
         if version in nccl.RELEASES:
-            calls = [SizedCall(collective, system.nodes, nbytes) for nbytes in options.sizes]
+            nodes = predictor.system.nodes
+            calls = [SizedCall(collective, nodes, nbytes) for nbytes in options.sizes]
             print_text(f"{machine.accuracy_sentence({NCCL: calls})}{_caution(version)}")
 
     print_result(options.json, records, show)
@@ -264,33 +263,22 @@ def _caution(version: str) -> str:
     return f" Times of NCCL before {first} were not compared."
 
 
-def _made_of(system: nccl.NcclSystem, collective: Collective) -> str:
+def _made_of(predictor: nccl.NcclPredictor, collective: Collective) -> str:
     """Return what a title says of the channels; NCCL opens others for sends and receives."""
     if collective in nccl.POINT_TO_POINT:
         return "sends and receives"
-    rings = system.ring
+    rings = predictor.system.ring
     return f"{rings.channels} rings of {rings.bw_inter / 1e9:g} GB/s"
 
 
 def _records(
-    predictor: nccl.NcclPredictor,
-    system: nccl.NcclSystem,
-    collective: Collective,
-    nbytes: int,
-    version: str,
+    predictor: nccl.NcclPredictor, collective: Collective, nbytes: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield what NCCL of a version expects, and what is predicted from 2.18 on.
-
-    system  what that version sees
-    """
+    """Yield what NCCL expects, and what is predicted from 2.18 on."""
+    expected = predictor.expected_seconds(collective, nbytes)
+    chosen = predictor.chosen_algo_proto(collective, nbytes)
     predicted = dict[nccl.AlgoProto, float]()
-    if version == nccl.CURRENT_VERSION:
-        expected = predictor.expected_seconds(collective, nbytes)
-        chosen = predictor.chosen_algo_proto(collective, nbytes)
-    else:
-        expected = nccl.estimate_times(system, collective, nbytes, version)
-        chosen = nccl.default_algo_proto(system, collective, nbytes, version)
-    if version in nccl.RELEASES:
+    if predictor.version in nccl.RELEASES:
         predicted = predictor.predicted_seconds(collective, nbytes)
     times = expected or predicted
     for way in sorted(times, key=times.__getitem__):

@@ -2,7 +2,12 @@
 
 from tuner.mpi_libraries.nccl.channels import Rings, find_rings
 from tuner.mpi_libraries.nccl.constants import NCCL_CHANNELS, PROTOCOLS, AlgoProto, table_row
-from tuner.mpi_libraries.nccl.default_choice import VERSIONS, default_algo_proto, estimate_times
+from tuner.mpi_libraries.nccl.default_choice import (
+    VERSIONS,
+    default_algo_proto,
+    estimate_times,
+    version_of,
+)
 from tuner.mpi_libraries.nccl.exchange import EVEN, ExchangeLoad, exchange_load
 from tuner.mpi_libraries.nccl.fitted import (
     attribute_samples,
@@ -67,4 +72,5 @@ __all__ = [
     "nominal_nic_rate",
     "seconds_from_busbw",
     "table_row",
+    "version_of",
 ]

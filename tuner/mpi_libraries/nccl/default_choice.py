@@ -13,9 +13,20 @@ from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES, POINT_TO_POINT
 from tuner.mpi_libraries.nccl.releases import CURRENT_VERSION, RELEASES
 from tuner.mpi_libraries.nccl.system import NcclSystem
+from tuner.mpi_libraries.products import release_of
 
 EARLIEST_VERSION = "2.4.8"
 VERSIONS = (EARLIEST_VERSION, *model_v2_5.RELEASES, *RELEASES)
+
+
+def version_of(library: str) -> str:
+    """Return the version that chooses as a library does: the last that is not newer.
+
+    library     such as `nccl 2.22.4`; RCCL, and NCCL without a version, count as the newest
+    """
+    told = release_of(library) if library.startswith("nccl ") else ()
+    known = [one for one in VERSIONS if not told or release_of(f"nccl {one}") <= told]
+    return known[-1] if known else EARLIEST_VERSION
 
 
 def estimate_times(
@@ -57,7 +68,7 @@ def _require_estimated(
     if collective in POINT_TO_POINT:
         raise InputError(
             f"NCCL makes an {collective} of sends and receives and expects no time of it; predicted"
-            f" is that of {CURRENT_VERSION} on NVIDIA's GPUs"
+            f" is that of {next(iter(RELEASES))} and later on NVIDIA's GPUs"
         )
     if collective not in NCCL_COLLECTIVES:
         raise InputError(f"NCCL chooses for {', '.join(NCCL_COLLECTIVES)}, not for {collective}")

@@ -1,4 +1,4 @@
-"""Predictions of how long the current NCCL takes, which is longer than it expects itself.
+"""Predictions of how long NCCL takes, which is longer than it expects itself.
 
 NCCL's choice follows from its own expectation, its time does not. What is corrected was seen in
 published results of nccl-tests (docs/experiments/0002-nccl-predictions.md):
@@ -54,7 +54,7 @@ from tuner.mpi_libraries.nccl.formulas import formulas_of
 from tuner.mpi_libraries.nccl.hardware_bounds import HardwareBounds
 from tuner.mpi_libraries.nccl.model_v2_30 import hops_inside, ring_hops
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES, POINT_TO_POINT
-from tuner.mpi_libraries.nccl.releases import CURRENT
+from tuner.mpi_libraries.nccl.releases import CURRENT, CURRENT_VERSION, RELEASES
 from tuner.mpi_libraries.nccl.system import nccl_system_of
 from tuner.topology import NIC, NcclCosts, Placement
 
@@ -128,12 +128,13 @@ class NcclLimits:
 
 
 class NcclPredictor:
-    """What NCCL expects of its algorithms on a placement, and what it is predicted to take.
+    """What NCCL of a version expects of its algorithms, and what they are predicted to take.
 
     collnet         switches may reduce
     latency_factor  factor of all of NCCL's latencies in predictions
     rate_factor     factor of the rates per channel in NCCL's tables in predictions
     costs           those of the GPUs; None: the topology's, or those of their generation
+    version         of those whose choice is known; an algorithm takes as long in each
 
     Raises InputError as `nccl_system_of` does.
     """
@@ -145,11 +146,14 @@ class NcclPredictor:
         latency_factor: float = 1.0,
         rate_factor: float = 1.0,
         costs: NcclCosts | None = None,
+        version: str = CURRENT_VERSION,
     ) -> None:
-        self.system = nccl_system_of(placement, collnet)
-        faster = rate_factor != 1.0
+        release = RELEASES.get(version, CURRENT)
+        self.version = version
+        self.system = nccl_system_of(placement, collnet, release=release)
+        same = rate_factor == 1.0 and release is CURRENT
         self._predicted = (
-            nccl_system_of(placement, collnet, False, rate_factor) if faster else self.system
+            self.system if same else nccl_system_of(placement, collnet, False, rate_factor)
         )
         self.formulas = formulas_of(self.system)
         self._hardware = HardwareBounds(placement, self._predicted, self.formulas)
@@ -163,7 +167,7 @@ class NcclPredictor:
             return EXCHANGE_WAYS
         if collective not in NCCL_COLLECTIVES:
             return ()
-        return tuple(cost_models(self.system, collective))
+        return tuple(cost_models(self.system, collective, self.version))
 
     def run_algo_proto(self, collective: Collective, algorithm: str, nbytes: int) -> AlgoProto:
         """Return an algorithm with the protocol in which the library runs it."""
@@ -178,17 +182,18 @@ class NcclPredictor:
         """Return what the library runs by itself; raises as `estimate_times`."""
         if self._is_exchange(collective):
             return exchange_way(self.system.p, nbytes)
-        return default_algo_proto(self.system, collective, nbytes)
+        return default_algo_proto(self.system, collective, nbytes, self.version)
 
     def expected_seconds(self, collective: Collective, nbytes: int) -> dict[AlgoProto, float]:
         """Return NCCL's own expectation, none of an all-to-all; see `estimate_times`."""
         if self._is_exchange(collective):
             return {}
-        return estimate_times(self.system, collective, nbytes)
+        return estimate_times(self.system, collective, nbytes, self.version)
 
     def _is_exchange(self, collective: Collective) -> bool:
         """Return whether a collective is sends and receives whose time is known; RCCL's is not."""
-        return collective in POINT_TO_POINT and not self.system.architecture
+        is_known = self.version in RELEASES and not self.system.architecture
+        return collective in POINT_TO_POINT and is_known
 
     def predicted_seconds(self, collective: Collective, nbytes: int) -> dict[AlgoProto, float]:
         return {way: self.seconds(collective, way, nbytes) for way in self.algo_protos(collective)}
