@@ -111,9 +111,7 @@ OWN = ExchangeCosts()
 
 
 @cache
-def predictor_of(
-    system: str, gpus: int, version: str = nccl.CURRENT_VERSION
-) -> nccl.NcclPredictor:
+def predictor_of(system: str, gpus: int, version: str = nccl.CURRENT_VERSION) -> nccl.NcclPredictor:
     """NCCL on some GPUs of one node of a machine."""
     return nccl.NcclPredictor(Placement.block(MACHINES[system]().topology, gpus), version=version)
 

@@ -25,7 +25,7 @@ from tuner.core.ragged import with_block_sizes
 from tuner.core.schedule import Schedule
 from tuner.core.table import SCHEDULE, AlgorithmChoice
 from tuner.machines.model_accuracy import NCCL, SIMULATION
-from tuner.mpi_libraries.nccl import EVEN, ExchangeLoad, exchange_load
+from tuner.mpi_libraries.nccl import CURRENT_VERSION, EVEN, ExchangeLoad, exchange_load
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.prediction.block_counts import BlockCounts
 from tuner.prediction.call_candidates import (
@@ -103,17 +103,20 @@ class CallPredictor:
         *,
         with_nccl: bool = True,
         nccl_factors: tuple[float, float] = (1.0, 1.0),
+        nccl_version: str = CURRENT_VERSION,
     ) -> CallPredictor:
         """Return a predictor on a machine.
 
         with_nccl       whether NCCL's model is used, if NCCL can run there
         nccl_factors    factors of NCCL's latencies and of its rates, as for `nccl_times`
+        nccl_version    the version that chooses
 
         Raises InputError for buffers in the memory of GPUs on a node that has none.
         """
         if memory == CUDA:
             placement.require_gpus()
-        nccl = nccl_times(placement, memory, *nccl_factors) if with_nccl else None
+        version = nccl_version
+        nccl = nccl_times(placement, memory, *nccl_factors, version) if with_nccl else None
         return cls(placement, calibration, memory, nccl)
 
     def on_changed(
@@ -123,7 +126,8 @@ class CallPredictor:
 
         Raises MissingCostError if NCCL's model is not known there.
         """
-        nccl = self.nccl and nccl_times(placement, self.memory, *nccl_factors)
+        own = self.nccl
+        nccl = own and nccl_times(placement, self.memory, *nccl_factors, own.version)
         if self.nccl and not nccl:
             raise MissingCostError(f"NCCL's model does not hold on {placement.topology.name}")
         return replace(self, placement=placement, calibration=calibration, nccl=nccl)

@@ -91,16 +91,23 @@ class NcclTimes:
 
     latency_factor  factor of all of NCCL's latencies
     rate_factor     factor of the rates per channel that NCCL has as constants
+    version         of those whose choice is known
 
     Raises InputError as `nccl_system_of` does.
     """
 
     def __init__(
-        self, placement: Placement, latency_factor: float = 1.0, rate_factor: float = 1.0
+        self,
+        placement: Placement,
+        latency_factor: float = 1.0,
+        rate_factor: float = 1.0,
+        version: str = nccl.CURRENT_VERSION,
     ) -> None:
-        self._placement = placement
+        self._placement, self.version = placement, version
         collnet = SWITCH_REDUCTION in placement.topology.capabilities
-        self._predictor = nccl.NcclPredictor(placement, collnet, latency_factor, rate_factor)
+        self._predictor = nccl.NcclPredictor(
+            placement, collnet, latency_factor, rate_factor, version=version
+        )
 
     def algorithms(self, collective: Collective, *, collnet: bool = True) -> tuple[str, ...]:
         """Return the registered algorithms that NCCL has for a collective on these GPUs.
@@ -142,20 +149,25 @@ class NcclTimes:
     @cached_property
     def _by_itself(self) -> nccl.NcclPredictor:
         """A predictor of NCCL without switches of the network that reduce."""
-        return nccl.NcclPredictor(self._placement)
+        return nccl.NcclPredictor(self._placement, version=self.version)
 
 
 def nccl_times(
-    placement: Placement, memory: str, latency_factor: float = 1.0, rate_factor: float = 1.0
+    placement: Placement,
+    memory: str,
+    latency_factor: float = 1.0,
+    rate_factor: float = 1.0,
+    version: str = nccl.CURRENT_VERSION,
 ) -> NcclTimes | None:
     """Return NCCL's times for buffers in `memory`; None where NCCL cannot run or is not known.
 
     latency_factor  factor of all of NCCL's latencies
     rate_factor     factor of the rates per channel that NCCL has as constants
+    version         of those whose choice is known
     """
     if memory != CUDA:
         return None
     try:
-        return NcclTimes(placement, latency_factor, rate_factor)
+        return NcclTimes(placement, latency_factor, rate_factor, version)
     except InputError:
         return None

@@ -9,7 +9,9 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.base.spelling import unknown_name
 from tuner.core.collective import Collective
 from tuner.machines import Machine
+from tuner.mpi_libraries.nccl import CURRENT_VERSION, nccl_system_of
 from tuner.sim import simulate
+from tuner.topology import CUDA
 from tuner.whatif.axes import (
     MACHINE_AXIS,
     MAX_STUDY_NODES,
@@ -29,6 +31,7 @@ def require_feasible(study: Study) -> None:
     _require_costs(study)
     _require_offered(study)
     _require_candidates(study)
+    _require_nccl(study)
 
 
 def _require_bounds(study: Study) -> None:
@@ -69,6 +72,25 @@ def _require_cost(changed: Machine, at: GridPoint) -> None:
     ranks = place_ranks(changed, at)
     made = algorithms.build(Collective.BCAST, "linear", ranks.p)
     simulate(made, ranks, changed.calibration, 1, memory=str(at["memory"]))
+
+
+def _require_nccl(study: Study) -> None:
+    """Raise InputError for a version of NCCL where NCCL does not run or its times do not count."""
+    at = next((one for one in study.grid if one["memory"] == CUDA), None)
+    if study.nccl_version == CURRENT_VERSION:
+        return
+    if at is None or study.calibration is not None:
+        raise InputError(
+            "nccl_version is for predicted times of NCCL, on buffers of GPUs without `calibration`:"
+            " leave it out"
+        )
+    few = {**at, "nodes": min(2, int(at["nodes"]))}
+    few = {axis: value for axis, value in few.items() if axis not in UPLINK_AXES}
+    system = nccl_system_of(place_ranks(study.machine_at(few), few))
+    if system.architecture:
+        raise InputError(
+            f"nccl_version is of NCCL, and on {study.topology.name} RCCL runs: leave it out"
+        )
 
 
 def _require_offered(study: Study) -> None:

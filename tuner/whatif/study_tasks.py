@@ -18,7 +18,7 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
 from tuner.core.table import RuleKey
 from tuner.machines import Machine
-from tuner.mpi_libraries.nccl import NcclLimits
+from tuner.mpi_libraries.nccl import CURRENT_VERSION, NcclLimits
 from tuner.prediction.call_candidates import (
     Candidate,
     estimate_transfers,
@@ -175,6 +175,7 @@ class TaskEvaluator:
             memory,
             with_nccl=not is_measured,
             nccl_factors=nccl_factors(changed, factor),
+            nccl_version=study.nccl_version,
         )
 
 
@@ -264,14 +265,29 @@ def _with_resource(
     return SensitivityTask(number, calls, changed)
 
 
-def _times_of_nccl_on_few_nodes(study: Study, at: GridPoint) -> NcclTimes | None:
-    """Return NCCL's times on at most two nodes of the machine, which are built in no time."""
+def _times_of_nccl_on_few_nodes(study: Study, at: GridPoint, version: str) -> NcclTimes | None:
+    """Return NCCL's times on at most two nodes of the machine, which are built in no time.
+
+    version     of NCCL
+    """
     if at["memory"] != CUDA or study.calibration is not None:
         return None
     few = {**at, "nodes": min(2, int(at["nodes"]))}
     few = {axis: value for axis, value in few.items() if axis not in UPLINK_AXES}
     ranks = place_ranks(study.machine_at(few), few)
-    return nccl_times(ranks, CUDA)
+    return nccl_times(ranks, CUDA, version=version)
+
+
+def _algorithms_of_nccl(
+    study: Study, at: GridPoint, collective: Collective
+) -> tuple[tuple[str, ...], set[str]]:
+    """Return the algorithms that the study's NCCL has, and those that newer ones have besides."""
+    own, newest = (
+        times.algorithms(collective) if times else ()
+        for version in (study.nccl_version, CURRENT_VERSION)
+        for times in [_times_of_nccl_on_few_nodes(study, at, version)]
+    )
+    return own, {*newest} - {*own}
 
 
 class _TaskCollector:
@@ -294,9 +310,14 @@ class _TaskCollector:
             str(at["memory"]),
             placement=str(at.get("placement", BLOCK)),
         )
-        self.names = study.algorithm_names(collective, at)
-        times = _times_of_nccl_on_few_nodes(study, at)
-        self.of_nccl = times.algorithms(collective) if times else ()
+        self.of_nccl, later = _algorithms_of_nccl(study, at, collective)
+        named = study.algorithm_names(collective, at)
+        self.names = tuple(name for name in named if name not in later)
+        if not self.names:
+            raise InputError(
+                f"NCCL {study.nccl_version} has none of {', '.join(named)} for {collective} on"
+                f" {self.p} ranks: study a later one, or other algorithms"
+            )
         self._task_of_schedule: dict[tuple[object, ...], int] = {}
         self._calls: list[list[tuple[_Offer, int]]] = []
 

@@ -85,7 +85,8 @@ def test_a_version_that_no_times_were_compared_with_is_told(
 ) -> None:
     """2.20 has no NVLSTree, with which the versions before and after it take 256 MiB."""
     words = ["nccl", "estimate", "--topology", "preset:dgx-h100:2", "--sizes", "256MiB"]
-    for version, algorithm in (("2.19.1", "nvls_tree"), ("2.20.3", "ring"), ("2.27.3", "nvls_tree")):
+    chosen = {"2.19.1": "nvls_tree", "2.20.3": "ring", "2.27.3": "nvls_tree"}
+    for version, algorithm in chosen.items():
         assert main([*words, "--version", version]) == 0
         printed = capsys.readouterr().out
         assert f"256MiB {algorithm} Simple" in " ".join(printed.split())

@@ -306,9 +306,7 @@ def seen(name: str, nodes: int, ppn: int, version: str) -> NcclSystem:
 
 
 @pytest.mark.parametrize(("version", "speed"), [("2.18.3", 40e9), ("2.19.1", 50e9)])
-def test_heads_of_six_gpus_have_the_speeds_that_a_release_tries(
-    version: str, speed: float
-) -> None:
+def test_heads_of_six_gpus_have_the_speeds_that_a_release_tries(version: str, speed: float) -> None:
     """Six heads share 370.8 GB/s in seven parts, 53 GB/s; 50 GB/s were not tried before 2.19."""
     heads = seen("dgx-h100", 1, 6, version).head_channels
     assert heads is not None
@@ -369,11 +367,7 @@ def test_16_channels_were_searched_before_2_25() -> None:
             8,
             ALLREDUCE,
             256 << 20,
-            {
-                "2.18.1": "nvls_tree Simple",
-                "2.20.3": "ring Simple",
-                "2.21.5": "nvls_tree Simple",
-            },
+            {"2.18.1": "nvls_tree Simple", "2.20.3": "ring Simple", "2.21.5": "nvls_tree Simple"},
         ),
         (1, 8, ALLREDUCE, 1 << 20, {"2.18.1": "nvls Simple", "2.21.5": "ring LL"}),
         (4, 1, ALLREDUCE, 8, {"2.18.1": "ring LL", "2.23.4": "tree LL"}),

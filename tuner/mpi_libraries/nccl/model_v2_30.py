@@ -397,9 +397,7 @@ def post_seconds(system: NcclSystem, protocol: str) -> float:
     return of.NET_OVERHEAD_S.get(system.cpu_vendor, US) * (3 if protocol == of.SIMPLE else 1)
 
 
-def _all_hops(
-    system: NcclSystem, collective: Collective, protocol: str, release: Release
-) -> float:
+def _all_hops(system: NcclSystem, collective: Collective, protocol: str, release: Release) -> float:
     """Return the seconds of all hops of a ring, one after the other."""
     inside, across = _hop_latencies(system, AlgoProto(of.RING, protocol), release)
     hops, between = hops_inside(system, collective, of.RING), 0

@@ -208,9 +208,7 @@ _2_18_3 = replace(
     nvls_tree_hop=19.0,
     chains_nvls_tree=True,
     search=replace(_2_19.search, sockets={**_SOCKETS_2_25, AMD: 5000.0}).tries(
-        HOPPER,
-        "60 40 30 24 20 15 12 6 3",
-        "48 45 42 40 30 24 20 17.5 15 12 6 3 2.4 1.2 .24 .12",
+        HOPPER, "60 40 30 24 20 15 12 6 3", "48 45 42 40 30 24 20 17.5 15 12 6 3 2.4 1.2 .24 .12"
     ),
 )
 _2_18_1 = replace(
@@ -221,9 +219,7 @@ _2_18_1 = replace(
     tree_ll128_on_hopper=36.7,
     nvls_share=0.75,
     search=_2_18_3.search.tries(
-        HOPPER,
-        "60 40 30 24 20 15 12 6 3",
-        "48 45 42 40 30 24 15 12 6 3 2.4 1.2 .24 .12",
+        HOPPER, "60 40 30 24 20 15 12 6 3", "48 45 42 40 30 24 15 12 6 3 2.4 1.2 .24 .12"
     ),
 )
 # The first of those that expect the same.
