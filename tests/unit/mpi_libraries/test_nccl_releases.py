@@ -21,6 +21,7 @@ LARGE = 1 << 34  # bytes; all factors for sizes are 1 there, and in LL and LL128
 NEVER = None  # not available
 
 Expected = tuple[float, float] | None  # microseconds, and GB/s of the buffer
+Case = tuple[NcclSystem, Collective, tuple[str, str], Mapping[str, Expected]]
 
 
 def hopper(nodes: int, ppn: int = 8, compute_capability: int = 90) -> NcclSystem:
@@ -64,7 +65,7 @@ def by_release(changes: Mapping[str, Expected]) -> dict[str, Expected]:
     return found
 
 
-CASES = {
+CASES: dict[str, Case] = {
     # 14 hops inside a node and 4 between nodes; a channel has 33, then 36 GB/s at most
     "tree, Simple": (
         FOUR,
