@@ -120,6 +120,8 @@ def calibrated_record(reference: Path, costs: NcclCosts, source: str, out: Path)
         "simple": f"{costs.simple * 1e6:.3g}us",
         "copy_rate": f"{costs.copy_rate / 1e9:.4g}GB/s",
     }
+    if costs.full_channel is not None:
+        told["full_channel"] = f"{costs.full_channel * 1e6:.3g}us"
     record = _machine_record(reference, out)
     if has_costs(record):
         told = {"source": source, "certainty": "verified", **told}

@@ -21,7 +21,7 @@ at which the next one begins; `through` draws straight lines between measured ti
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -92,15 +92,17 @@ class SourcedReader:
         inner = self._within(what, found)
         return inner.source, inner.certainty
 
-    def numbers(self, what: str, value: Any, units: Mapping[str, str]) -> dict[str, SourcedValue]:
-        """Return numbers by name, of which all are required.
+    def numbers(
+        self, what: str, value: Any, units: Mapping[str, str], optional: Set[str] = frozenset()
+    ) -> dict[str, SourcedValue]:
+        """Return numbers by name, of which all but the optional ones are required.
 
         units   as in `number`, by name
         """
         found = self._part(what, value)
-        require_keys(what, found, ORIGIN_KEYS | units.keys(), set(units))
-        inner = self._within(what, found)
-        return {name: inner.number(f"{what}: {name}", found[name], units[name]) for name in units}
+        require_keys(what, found, ORIGIN_KEYS | units.keys(), units.keys() - optional)
+        inner, given = self._within(what, found), [name for name in units if name in found]
+        return {name: inner.number(f"{what}: {name}", found[name], units[name]) for name in given}
 
     def reduction(self, what: str, value: Any) -> SourcedReduction:
         """Return the cost of a reduction: `launch` and `rate`."""

@@ -37,7 +37,14 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.base.file_settings import COUNT, one_of, parse_mapping, parse_name, require_keys
+from tuner.base.file_settings import (
+    COUNT,
+    one_of,
+    parse_mapping,
+    parse_name,
+    require_keys,
+    required_settings,
+)
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING, PATH_CLASSES
 from tuner.machines.catalog import known_gpus, known_parts
 from tuner.machines.gpus import GpuSpec, find_gpu, parse_gpus
@@ -46,7 +53,7 @@ from tuner.machines.model_accuracy import parse_accuracy
 from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec
 from tuner.machines.provenance import SourcedPathCost, SourcedReduction, SourcedValue
 from tuner.machines.sourced_fields import ORIGIN_KEYS, SourcedReader
-from tuner.topology import CUDA, GPU, GPU_LINK_KINDS, HOST, LINK_KINDS, Device
+from tuner.topology import CUDA, GPU, GPU_LINK_KINDS, HOST, LINK_KINDS, Device, NcclCosts
 from tuner.topology.machine import NETWORK_CAPABILITIES
 from tuner.topology.readers.fabrics import Fabric
 from tuner.topology.readers.yaml_fields import parse_fabric
@@ -72,7 +79,7 @@ REQUIRED_KEYS = {
 }
 SPEC_KEYS = OPTIONAL_KEYS | REQUIRED_KEYS
 COST_CLASSES = {"self", "staging", NETWORK_BIDIRECTIONAL, NETWORK_RING, *PATH_CLASSES}
-NCCL_UNITS = {"launch": "s", "hop": "s", "simple": "s", "copy_rate": "B/s"}
+NCCL_UNITS = {"launch": "s", "hop": "s", "simple": "s", "copy_rate": "B/s", "full_channel": "s"}
 REDUCTIONS = {"host", "cuda", "cuda_by_cpu"}
 SWITCH_LINK_KEYS = {  # kind of fabric -> keys of its links between switches
     "fat_tree": ("trunk",),
@@ -115,8 +122,13 @@ def spec_from_yaml(record: Any) -> MachineSpec:
         },
         own_gpus=own_gpus,
         accuracy=parse_accuracy(record.get("accuracy", {})),
-        nccl=reader.numbers("nccl", record["nccl"], NCCL_UNITS) if "nccl" in record else {},
+        nccl=_nccl_costs(record["nccl"], reader) if "nccl" in record else {},
     )
+
+
+def _nccl_costs(record: Any, reader: SourcedReader) -> dict[str, SourcedValue]:
+    optional = NCCL_UNITS.keys() - required_settings(NcclCosts)
+    return reader.numbers("nccl", record, NCCL_UNITS, optional)
 
 
 def _find_gpu(devices: list[Device], gpus: dict[str, GpuSpec]) -> GpuSpec | None:

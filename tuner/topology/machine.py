@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
-from tuner.base.file_settings import Rate, Seconds
+from tuner.base.file_settings import TIME, Rate, Seconds, optional
 from tuner.core.path_classes import NVLINK
 
 if TYPE_CHECKING:
@@ -131,12 +131,16 @@ class NcclCosts:
     hop         seconds of a hop inside a node in LL
     simple      seconds of a call in Simple in addition to what NCCL counts more for it than for LL
     copy_rate   bytes per second at which a rank copies the part of the buffer that is its own
+    full_channel
+                seconds that a call takes more that occupies all threads of a channel, as a ring in
+                LL does from a size on; None: what it takes on other GPUs of the generation
     """
 
     launch: Seconds
     hop: Seconds
     simple: Seconds
     copy_rate: Rate
+    full_channel: Annotated[float | None, optional(TIME)] = None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tuner.machines.loader import load_machine
 from tuner.mpi_libraries.nccl import NcclPredictor
 from tuner.topology import NcclCosts, Placement
 
-TRUE = NcclCosts(launch=6.4e-6, hop=1.2e-6, simple=11e-6, copy_rate=600e9)
+TRUE = NcclCosts(launch=6.4e-6, hop=1.2e-6, simple=11e-6, copy_rate=600e9, full_channel=3e-6)
 COLUMN = "    20.50    0.05    0.09      0"
 SIZES = [1 << power for power in range(10, 30, 2)]
 
@@ -80,6 +80,7 @@ def test_costs_are_found_in_twenty_times(runs: Path) -> None:
     assert found.after.launch == pytest.approx(TRUE.launch, rel=0.03)
     assert found.after.hop == pytest.approx(TRUE.hop, rel=0.03)
     assert found.after.simple == pytest.approx(TRUE.simple, rel=0.05)
+    assert found.after.full_channel == pytest.approx(TRUE.full_channel, rel=0.05)
     assert found.error_after < 0.01 < found.error_before
     assert not found.is_ambiguous
 
@@ -103,23 +104,25 @@ def answered(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("nbytes", [1 << 10, 32 << 10])
 def test_estimate_simulation_and_study_read_the_costs(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    nbytes: int, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """They do so below the size that occupies all threads of a channel, and from it on."""
     machine = tmp_path / "mine.yaml"
     main(["calibrate", str(runs), "--topology", "preset:dgx-h100:1", "--out", str(machine)])
     said = " ".join(capsys.readouterr().out.split())
     assert "fitted to 20 calls" in said
     assert f"tuner nccl estimate --topology {machine}" in said
     call = ["--topology", str(machine), "--ppn", "8", "--collective", "allreduce"]
-    (one,) = answered(capsys, "nccl", "estimate", *call, "--sizes", "1KiB", "--ranks", "8")[:1]
-    assert one["predicted_seconds"] == pytest.approx(times_of(8)[1024], rel=0.02)
-    ring = ["--algorithm", "nccl_ring", "--memory", "cuda"]
-    (two,) = answered(capsys, "simulate", *call, "--sizes", "1KiB", *ring)
+    call += ["--sizes", str(nbytes)]
+    (one,) = answered(capsys, "nccl", "estimate", *call, "--ranks", "8")[:1]
+    assert one["predicted_seconds"] == pytest.approx(times_of(8, sizes=[nbytes])[nbytes], rel=0.02)
+    (two,) = answered(capsys, "simulate", *call, "--algorithm", "nccl_ring", "--memory", "cuda")
     study = tmp_path / "study.yaml"
     asked = {"name": "x", "topology": str(machine), "collectives": ["allreduce"]}
     vary = {"nodes": [1], "ppn": [8], "memory": ["cuda"]}
-    further = {"sizes": ["1KiB"], "algorithms": ["nccl_ring"], "vary": vary}
+    further = {"sizes": [nbytes], "algorithms": ["nccl_ring"], "vary": vary}
     study.write_text(json.dumps({**asked, **further}))
     (point,) = answered(capsys, "study", str(study))["points"]
     seconds = point["candidates"][0]["seconds"]
@@ -147,7 +150,7 @@ def test_results_of_which_no_time_is_predicted_are_said_to_be_left_out(
 
 
 def test_an_all_to_all_tells_all_costs_but_that_of_simple(tmp_path: Path) -> None:
-    """That is one of rings; the number of hops tells them from a launch."""
+    """That is one of rings; a launch and its full channel are right together."""
     path = tmp_path / "nccl.txt"
     times = {gpus: times_of(gpus, Collective.ALLTOALL) for gpus in (2, 8)}
     path.write_text("".join(run(gpus, own, "alltoall_perf") for gpus, own in times.items()))
@@ -155,7 +158,8 @@ def test_an_all_to_all_tells_all_costs_but_that_of_simple(tmp_path: Path) -> Non
     assert measured is not None
     found = calibrate_nccl(measured, preset("dgx-h100", 1).topology)
     assert found.calls == 20
-    assert found.after.launch == pytest.approx(TRUE.launch, rel=0.03)
+    told, true = (one.launch + (one.full_channel or 0.0) for one in (found.after, TRUE))
+    assert told == pytest.approx(true, rel=0.03)
     assert found.after.hop == pytest.approx(TRUE.hop, rel=0.1)
     assert found.after.copy_rate == pytest.approx(TRUE.copy_rate, rel=0.05)
     assert found.after.simple == pytest.approx(found.before.simple, rel=1e-3)

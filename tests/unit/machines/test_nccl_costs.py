@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tuner.whatif.axes import apply_axes
 
 TOLD = {"launch": "9us", "hop": "1us", "simple": "0us", "copy_rate": "500GB/s"}
 COSTS = NcclCosts(launch=9e-6, hop=1e-6, simple=0.0, copy_rate=500e9)
+FULL = replace(COSTS, full_channel=2e-6)
 SOURCED = {"source": "our nccl-tests", "certainty": "verified", **TOLD}
 FLAT = {"name": "flat", "nodes": 2, "latency": "2us", "bandwidth": "1GB/s", "nccl": TOLD}
 
@@ -31,13 +33,26 @@ def test_a_preset_takes_them_for_its_own_gpus_and_for_others() -> None:
         assert machine.spec is not None
         assert machine.spec.sourced_values()["NCCL: hop"].source == "our nccl-tests"
         few = apply_axes(machine, {"nodes": 2}).topology
-        assert NcclPredictor(Placement.block(few, 8)).costs == COSTS
+        predictor = NcclPredictor(Placement.block(few, 8))
+        known = COSTS_OF_GPUS[predictor.system.compute_capability].full_channel
+        assert predictor.costs == replace(COSTS, full_channel=known)
         assert with_gpu(machine, "H200").topology.nccl is None
 
 
 def test_gpus_without_them_have_those_of_their_generation() -> None:
     placement = Placement.block(preset("dgx-a100", 1).topology, 8)
     assert NcclPredictor(placement).costs == COSTS_OF_GPUS[80]
+
+
+def test_a_full_channel_is_read_where_it_is_stated() -> None:
+    """Files from before it was fitted do not state it: the test above."""
+    told = {**SOURCED, "full_channel": "2us"}
+    machine = machine_from_record({"preset": "dgx-h100", "nccl": told})
+    assert machine.topology.nccl == FULL
+    assert NcclPredictor(Placement.block(machine.topology, 8)).costs == FULL
+    flat = machine_from_record({**FLAT, "nccl": {**TOLD, "full_channel": "2us"}}).topology
+    assert flat.nccl == FULL
+    assert topology_from_record(json.loads(json.dumps(topology_to_record(flat)))).nccl == FULL
 
 
 def test_a_topology_alone_and_a_combination_take_them(tmp_path: Path) -> None:
@@ -68,6 +83,7 @@ def test_nics_that_no_gpu_sends_through_are_told() -> None:
     [
         ({**FLAT, "nccl": {**TOLD, "launch": 9}}, "nccl: launch"),
         ({**FLAT, "nccl": {"launch": "9us"}}, "nccl lacks 'copy_rate'"),
+        ({**FLAT, "nccl": {**TOLD, "full_channel": -1}}, "nccl: full_channel"),
         ({"preset": "dgx-h100", "nccl": TOLD}, "nccl: launch has no source"),
         ({"preset": "dgx-h100", "nccl": {**SOURCED, "jump": "1us"}}, "unknown key 'jump'"),
     ],

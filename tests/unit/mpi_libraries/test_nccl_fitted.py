@@ -129,7 +129,7 @@ def test_presets_and_fleets_go_together() -> None:
 def costs(p: int, product: str) -> tuple[nccl.NcclPredictor, NcclCosts]:
     """Return the predictor of some GPUs of a node, and costs that differ from theirs."""
     placement = Placement.block(with_gpu(preset("dgx-h100", 1), product).topology, p)
-    true = NcclCosts(launch=7e-6, hop=1.1e-6, simple=12e-6, copy_rate=500e9)
+    true = NcclCosts(launch=7e-6, hop=1.1e-6, simple=12e-6, copy_rate=500e9, full_channel=4e-6)
     return nccl.NcclPredictor(placement, costs=true), true
 
 
@@ -154,6 +154,7 @@ def test_costs_of_gpus_are_found_again_in_times_of_two_and_eight() -> None:
     assert found.hop == pytest.approx(true.hop, rel=0.02)
     assert found.simple == pytest.approx(true.simple, rel=0.05)
     assert found.copy_rate == pytest.approx(true.copy_rate, rel=0.1)
+    assert found.full_channel == pytest.approx(true.full_channel, rel=0.05)
 
 
 def test_times_of_eight_gpus_alone_do_not_tell_a_launch_from_hops() -> None:

@@ -14,7 +14,7 @@ from tuner.core.collective import Collective
 from tuner.machines import preset, preset_spec, with_gpu
 from tuner.machines.model_accuracy import NCCL
 from tuner.mpi_libraries.nccl import NCCL_CHANNELS, AlgoProto, NcclPredictor
-from tuner.topology import Placement
+from tuner.topology import NcclCosts, Placement
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
 MIB = 1 << 20
@@ -101,7 +101,7 @@ def test_buffers_cost_nvls_a_share_of_small_messages_and_a_constant_of_large_one
 
 @pytest.mark.parametrize(("nodes", "protocol"), [(1, "LL"), (1, "Simple"), (4, "LL128")])
 def test_rings_inside_a_node_and_in_ll_fill_no_buffers(nodes: int, protocol: str) -> None:
-    """Each of p ranks copies its own part at 730 GB/s, LL's words with a flag for each."""
+    """Each of p ranks copies its own part at 695 GB/s, LL's words with a flag for each."""
     predictor, way = dgx_h100(nodes), AlgoProto("ring", protocol)
     nbytes, p = 64 * MIB, 8 * nodes
     # of a size that fills the channels, from which on NCCL takes another latency between nodes
@@ -162,20 +162,61 @@ def test_costs_of_gpus_can_be_given() -> None:
         assert slower.predicted_seconds(ALLREDUCE, MIB)[way] == pytest.approx(seconds + 3e-6)
 
 
+GIVEN = NcclCosts(launch=5e-6, hop=1e-6, simple=0.0, copy_rate=500e9, full_channel=2e-6)
+
+
+@pytest.mark.parametrize(("nbytes", "full"), [(4 * 4096 - 4, 0.0), (4 * 4096, 2e-6)])
+def test_a_ring_in_ll_takes_longer_once_a_part_occupies_all_threads(
+    nbytes: int, full: float
+) -> None:
+    """That is 8 bytes for each of 512: of an allgather on four H100 it is 4 KiB of a rank.
+
+    It takes a launch and three hops, three quarters of the bytes at half of 12 channels of 30 GB/s,
+    and two bytes of a copy for each of the part.
+    """
+    placement = Placement.block(preset("dgx-h100", 1).topology, 4)
+    predictor, way = NcclPredictor(placement, costs=GIVEN), AlgoProto("ring", "LL")
+    seconds = 5e-6 + 3 * 1e-6 + nbytes * 3 / 4 / 180e9 + 2 * nbytes / 4 / 500e9
+    found = predictor.seconds(Collective.ALLGATHER, way, nbytes)
+    assert found == pytest.approx(seconds + full, rel=1e-6)
+
+
+def test_what_besides_rings_in_ll_occupies_all_threads() -> None:
+    """Others have them at all sizes that NCCL gives them; of all-to-alls it is counted apart."""
+    predictor = NcclPredictor(Placement.block(preset("dgx-h100", 1).topology, 8), costs=GIVEN)
+    ways = predictor.algo_protos(ALLREDUCE)
+    full = {way for way in ways if predictor.terms(ALLREDUCE, way, MIB).is_full}
+    assert full == {AlgoProto("ring", "LL")}
+    assert not predictor.terms(BCAST, AlgoProto("ring", "LL"), MIB).is_full
+    for way in predictor.algo_protos(Collective.ALLTOALL):
+        assert predictor.terms(Collective.ALLTOALL, way, 8).is_full
+
+
+def test_rings_of_amd_have_no_known_size_that_occupies_all_threads() -> None:
+    predictor = NcclPredictor(Placement.block(preset("mi300x", 1).topology, 8), costs=GIVEN)
+    assert not predictor.terms(ALLREDUCE, AlgoProto("ring", "LL"), MIB).is_full
+
+
+def test_costs_without_a_full_channel_have_that_of_the_generation() -> None:
+    placement = Placement.block(preset("dgx-a100", 1).topology, 8)
+    found = NcclPredictor(placement, costs=replace(GIVEN, full_channel=None)).costs
+    assert found == replace(GIVEN, full_channel=2.2e-6)
+
+
 def test_a_broadcast_passes_every_hop_of_a_ring() -> None:
     """NCCL counts one hop; in Simple one over NVLink has 3.4 us, one between nodes 14.
 
-    H100 takes 0.18 us more for each hop inside a node, 1.35 us less to begin, 6.7 us more for
+    H100 takes 0.24 us more for each hop inside a node, 1.9 us less to begin, 6.8 us more for
     Simple.
     """
     way = AlgoProto("ring", "Simple")
-    for nodes, hops in ((1, 8 * 3.58e-6), (4, 28 * 3.58e-6 + 4 * 14e-6)):
+    for nodes, hops in ((1, 8 * 3.64e-6), (4, 28 * 3.64e-6 + 4 * 14e-6)):
         predictor = dgx_h100(nodes)
         counted = 3.4e-6 if nodes == 1 else 14e-6
         more = (
             predictor.predicted_seconds(BCAST, 1)[way] - predictor.expected_seconds(BCAST, 1)[way]
         )
-        assert more == pytest.approx(hops - counted + 5.35e-6, rel=1e-3)
+        assert more == pytest.approx(hops - counted + 4.9e-6, rel=1e-3)
 
 
 def test_latencies_can_be_scaled() -> None:

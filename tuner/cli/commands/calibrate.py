@@ -163,12 +163,12 @@ def _calibrate_nccl(
 
 
 def _print_nccl(found: NcclCalibration, out: Path | None) -> None:
-    columns = ("launch", "hop", "simple", "copies", "median error")
+    columns = ("launch", "hop", "simple", "full channel", "copies", "median error")
     costs = (("before", found.before, found.error_before), ("now", found.after, found.error_after))
     rows = [
         (
             name,
-            *map(format_time, (one.launch, one.hop, one.simple)),
+            *map(format_time, (one.launch, one.hop, one.simple, one.full_channel or 0.0)),
             f"{one.copy_rate / 1e9:.4g} GB/s",
             f"{error:.1%}",
         )

@@ -179,6 +179,8 @@ LL_CAP_ROW_OF_CPU = {AMD: AMPERE}  # row by the CPU's vendor on several nodes; V
 NVLS_EFFICIENCY = {VOLTA: 0.0, AMPERE: 0.0, HOPPER: 0.85, BLACKWELL: 0.74}
 NET_OVERHEAD_S = {AMD: 2 * US}  # to post one message; 1 us for others; three times for Simple
 MAX_NVLS_RANKS = 32  # in one NVSwitch domain, for allgather and reduce-scatter
+LL_THREADS = 512  # of a channel at most: NCCL_LL_MAX_NTHREADS in src/include/device.h
+LL_THREAD_BYTES = 8  # of a rank, for each: NCCL_LL_THREAD_THRESHOLD in src/include/comm.h
 
 # The plateau of rings in Simple: factor of their latency once messages fill the channels.
 PLATEAU = 1.4

@@ -21,8 +21,8 @@ from tuner.topology import NcclCosts
 TimedSize = tuple[int, float]  # bytes of the whole buffer, seconds
 
 # How far generations of GPUs are apart, as the numbers that are fitted: launch, hop and simple in
-# seconds, seconds per byte of a copy.
-COST_SPREAD = np.array([2e-6, 0.3e-6, 8e-6, 1e-12])
+# seconds, seconds per byte of a copy, full channel in seconds.
+COST_SPREAD = np.array([2e-6, 0.3e-6, 8e-6, 1e-12, 1e-6])
 LEAST_PER_BYTE = 1e-14  # where times show no copy, as those in place
 KEPT_WEIGHT = 0.1  # a cost that is off by its spread counts as a time that is off by this fraction
 ROUNDS = 30  # of least squares, whose weights turn squared errors into absolute ones
@@ -101,15 +101,16 @@ def fit_costs(samples: Sequence[tuple[NcclTerms, float]], before: NcclCosts) -> 
     """
     none = NcclCosts(launch=0.0, hop=0.0, simple=0.0, copy_rate=float("inf"))
     times = np.array([seconds for _, seconds in samples])
-    terms = [(1.0, one.hops, one.is_simple, one.own_bytes) for one, _ in samples]
+    terms = [(1, one.hops, one.is_simple, one.own_bytes, one.is_full) for one, _ in samples]
     columns = np.array(terms, dtype=float) * COST_SPREAD / times[:, None]
     rest = 1.0 - np.array([one.seconds(none) for one, _ in samples]) / times
-    kept = np.array([before.launch, before.hop, before.simple, 1 / before.copy_rate]) / COST_SPREAD
-    rows = np.vstack([columns, KEPT_WEIGHT * np.eye(4)])
+    own = (before.launch, before.hop, before.simple, 1 / before.copy_rate)
+    kept = np.array([*own, before.full_channel or 0.0]) / COST_SPREAD
+    rows = np.vstack([columns, KEPT_WEIGHT * np.eye(len(kept))])
     found = least_absolute(rows, np.concatenate([rest, KEPT_WEIGHT * kept]))
-    launch, hop, simple, per_byte = map(float, found * COST_SPREAD)
+    launch, hop, simple, per_byte, full = map(float, found * COST_SPREAD)
     rate = 1 / max(per_byte, LEAST_PER_BYTE)
-    return NcclCosts(launch=launch, hop=hop, simple=simple, copy_rate=rate)
+    return NcclCosts(launch=launch, hop=hop, simple=simple, copy_rate=rate, full_channel=full)
 
 
 def least_absolute(rows: FloatArray, wanted: FloatArray) -> FloatArray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import model_rccl, model_v2_30
-from tuner.mpi_libraries.nccl.constants import AlgoProto
+from tuner.mpi_libraries.nccl.constants import LL_THREAD_BYTES, LL_THREADS, AlgoProto
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.rccl_constants import TITLE
 from tuner.mpi_libraries.nccl.releases import CURRENT_VERSION
@@ -26,6 +26,7 @@ class CostFormulas:
     sustained_latency, sustained_bandwidth
                         return latency and bandwidth of a pair in predictions
     fills_buffers       whether filling buffers takes time that its latencies do not contain
+    full_part           bytes of a rank from which on a ring in LL occupies all threads of a channel
     run_algo_proto      returns what it runs at a size where it expects a pair to be fastest
     """
 
@@ -37,6 +38,7 @@ class CostFormulas:
     sustained_latency: Callable[[NcclSystem, Collective, AlgoProto], float]
     sustained_bandwidth: Callable[[NcclSystem, Collective, AlgoProto], float]
     fills_buffers: bool
+    full_part: float
     run_algo_proto: Callable[[NcclSystem, Collective, AlgoProto, int], AlgoProto]
 
 
@@ -49,6 +51,7 @@ NCCL = CostFormulas(
     model_v2_30.sustained_latency,
     model_v2_30.sustained_bandwidth,
     True,
+    LL_THREADS * LL_THREAD_BYTES,
     lambda _system, _collective, way, _nbytes: way,
 )
 RCCL = CostFormulas(
@@ -60,6 +63,7 @@ RCCL = CostFormulas(
     model_rccl.sustained_latency,
     lambda system, collective, way: model_rccl.cost_model(system, collective, way).bandwidth,
     False,
+    float("inf"),  # its channels have other numbers of threads, and nobody measured them
     model_rccl.run_algo_proto,
 )
 

@@ -8,6 +8,7 @@ published results of nccl-tests (docs/experiments/0002-nccl-predictions.md):
 - Rings in LL on one node of Hopper get half of what their links carry, where NCCL caps them lower.
 - GPUs differ in what a call, a hop and the Simple protocol take, where NCCL's constants are the
   same for all; and a rank of a ring copies its own part of the buffer (`NcclCosts`).
+- A call takes longer that occupies all threads of a channel, as a ring in LL does from a size on.
 - Simple begins and ends with buffers that are partly filled, in rings between nodes, NVLS, NVLSTree
   and CollNetDirect. This takes as long as `FILL_BYTES` more of each share of the buffer, or a
   fraction of all of it, or `MAX_FILL_SECONDS` for each share, whichever is least: a share belongs
@@ -20,7 +21,7 @@ An all-to-all has a time of its own (`exchange`), as NCCL expects none of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl.constants import (
@@ -75,10 +76,18 @@ COUNTED_HOP = CURRENT.latencies.nvlink[AlgoProto(RING, LL)]
 # 8 GPUs (tests/bench/nccl_errors.py). Nobody measured the GPUs before these: for them it is what
 # NCCL counts, and the rate of A100; so it is for AMD's, with what RCCL counts.
 COSTS_OF_GPUS = {
-    0: NcclCosts(launch=COUNTED_LAUNCH, hop=COUNTED_HOP, simple=0.0, copy_rate=370e9),
-    AMPERE: NcclCosts(launch=9.1e-6, hop=0.9e-6, simple=19e-6, copy_rate=370e9),
-    HOPPER: NcclCosts(launch=5.25e-6, hop=0.78e-6, simple=6.7e-6, copy_rate=730e9),
-    BLACKWELL: NcclCosts(launch=7.65e-6, hop=1.33e-6, simple=6.6e-6, copy_rate=930e9),
+    0: NcclCosts(
+        launch=COUNTED_LAUNCH, hop=COUNTED_HOP, simple=0.0, copy_rate=370e9, full_channel=0.0
+    ),
+    AMPERE: NcclCosts(
+        launch=8.0e-6, hop=1.0e-6, simple=20e-6, copy_rate=385e9, full_channel=2.2e-6
+    ),
+    HOPPER: NcclCosts(
+        launch=4.7e-6, hop=0.84e-6, simple=6.8e-6, copy_rate=695e9, full_channel=0.76e-6
+    ),
+    BLACKWELL: NcclCosts(
+        launch=7.15e-6, hop=1.38e-6, simple=6.9e-6, copy_rate=1000e9, full_channel=0.9e-6
+    ),
 }
 
 
@@ -91,6 +100,8 @@ class NcclTerms:
     hops        hops inside a node, one after the other
     is_simple   whether the protocol is Simple
     own_bytes   bytes that a rank copies as its own part
+    is_full     whether an all-to-all or a ring in LL occupies all threads of a channel; others'
+                latencies contain that
     transfer    seconds of all bytes between ranks
     bounds      bytes of the buffer per second that each lets through: NCCL_CHANNELS, SWITCH_LINKS
                 and kinds of links. The lowest one bounds the transfer
@@ -100,6 +111,7 @@ class NcclTerms:
     hops: float
     is_simple: bool
     own_bytes: float
+    is_full: bool
     transfer: float
     bounds: Mapping[str, float]
 
@@ -109,6 +121,7 @@ class NcclTerms:
     def parts(self, costs: NcclCosts, latency_factor: float = 1.0) -> tuple[float, float, float]:
         """Return the seconds of latency, of the copy of the own part, and of the transfer."""
         of_gpus = costs.launch + costs.hop * self.hops + costs.simple * self.is_simple
+        of_gpus += (costs.full_channel or 0.0) * self.is_full
         latency = latency_factor * (self.latency + of_gpus)
         return latency, self.own_bytes / costs.copy_rate, self.transfer
 
@@ -159,7 +172,9 @@ class NcclPredictor:
         self._hardware = HardwareBounds(placement, self._predicted, self.formulas)
         self._latency_factor = latency_factor
         known = table_row(COSTS_OF_GPUS, self.system.compute_capability)
-        self.costs = costs or placement.topology.nccl or known
+        own = costs or placement.topology.nccl or known
+        full = known.full_channel if own.full_channel is None else own.full_channel
+        self.costs = replace(own, full_channel=full)
 
     def algo_protos(self, collective: Collective) -> tuple[AlgoProto, ...]:
         """Return the pairs that NCCL has for a collective on these GPUs."""
@@ -225,11 +240,13 @@ class NcclPredictor:
         latency = known.sustained_latency(system, collective, way) * of_latency
         hops = hops_inside(system, collective, way.algorithm) * of_latency
         copies = way.algorithm == RING and not collective.is_rooted
+        part = nbytes / system.p if copies else 0.0
         return NcclTerms(
             latency - COUNTED_LAUNCH - COUNTED_HOP * hops,
             hops,
             way.protocol == SIMPLE,
-            WIRE_BYTES[way.protocol] * nbytes / system.p if copies else 0.0,
+            WIRE_BYTES[way.protocol] * part,
+            way.protocol == LL and part >= known.full_part,
             nbytes / bandwidth + self._fill_seconds(collective, way, nbytes, bandwidth),
             bounds,
         )
@@ -242,8 +259,9 @@ class NcclPredictor:
         return NcclTerms(
             exchange_latency(system, protocol, nbytes),
             exchange_hops(system),
-            False,  # the costs of Simple are those of rings
+            False,  # the cost of Simple is that of rings
             VISIBLE_COPY * load.own * nbytes / system.p,
+            True,  # at every size: scheduleP2pTasksToPlan in src/enqueue.cc
             nbytes / min(bounds.values()),
             bounds,
         )

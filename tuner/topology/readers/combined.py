@@ -19,7 +19,8 @@ nodes       pattern such as "gpu*"; nodes with other names, such as storage node
 
 Without `node` the interior of the nodes is unknown. Beside `combine`, `name` is the name of the
 machine, and `local: {latency, bandwidth, memory_bandwidth}` is the cost of a message between host
-memories of one node, and `nccl: {launch, hop, simple, copy_rate}` what NCCL takes on its GPUs.
+memories of one node, and `nccl: {launch, hop, simple, copy_rate, full_channel}` what NCCL takes on
+its GPUs.
 """
 
 from __future__ import annotations
