@@ -172,8 +172,9 @@ LL_CAP = {
     HOPPER: (141.0, 45.0, 35.0),
     BLACKWELL: (282.0, 90.0, 70.0),
 }
-# In predictions GB/s of a channel in LL, the cap of Blackwell for each of its 32. NCCL's cap of
-# Hopper is below half of what its links carry, 180 GB/s, which is what was measured there.
+# In predictions GB/s of a channel in LL, the cap of Blackwell for each of its 32. NCCL's caps of
+# Ampere and Hopper are below half of what their links carry, 120 and 180 GB/s, which is what was
+# measured there.
 LL_CHANNEL = LL_CAP[BLACKWELL][0] / 32
 LL_CAP_ROW_OF_CPU = {AMD: AMPERE}  # row by the CPU's vendor on several nodes; Volta's for others
 NVLS_EFFICIENCY = {VOLTA: 0.0, AMPERE: 0.0, HOPPER: 0.85, BLACKWELL: 0.74}

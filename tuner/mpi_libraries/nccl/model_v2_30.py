@@ -114,9 +114,9 @@ def cost_model(
 def sustained_bandwidth(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
     """Return the bandwidth of predictions, in which rings in LL have no cap but their channels'.
 
-    That is on one node of Hopper and later, where half of what the links carry is flags.
+    That is on one node of Ampere and later, where half of what the links carry is flags.
     """
-    in_ll = algo_proto == AlgoProto(of.RING, of.LL) and system.compute_capability >= of.HOPPER
+    in_ll = algo_proto == AlgoProto(of.RING, of.LL) and system.compute_capability >= of.AMPERE
     if not in_ll or system.nodes > 1:
         return cost_model(system, collective, algo_proto).bandwidth
     of_channels = system.opened_channels * of.LL_CHANNEL * system.rate_factor * GB

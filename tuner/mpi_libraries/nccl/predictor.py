@@ -5,7 +5,7 @@ published results of nccl-tests (docs/experiments/0002-nccl-predictions.md):
 
 - No algorithm gets more between nodes than the NICs reach (42.6 GB/s on NDR, of 48 expected).
 - Nor do rings, trees and all-to-alls get more than the links between switches let through.
-- Rings in LL on one node of Hopper get half of what their links carry, where NCCL caps them lower.
+- Rings in LL on one node from Ampere on get half of what their links carry; NCCL caps them lower.
 - GPUs differ in what a call, a hop and the Simple protocol take, where NCCL's constants are the
   same for all; and a rank of a ring copies its own part of the buffer (`NcclCosts`).
 - A call takes longer that occupies all threads of a channel, as a ring in LL does from a size on.
@@ -74,13 +74,13 @@ COUNTED_HOP = CURRENT.latencies.nvlink[AlgoProto(RING, LL)]
 
 # By compute capability: fitted to results of A100, H100 and B200, 512 bytes to 512 MiB on 2, 4 and
 # 8 GPUs (tests/bench/nccl_errors.py). Nobody measured the GPUs before these: for them it is what
-# NCCL counts, and the rate of A100; so it is for AMD's, with what RCCL counts.
+# NCCL counts, and about the rate of A100; so it is for AMD's, with what RCCL counts.
 COSTS_OF_GPUS = {
     0: NcclCosts(
         launch=COUNTED_LAUNCH, hop=COUNTED_HOP, simple=0.0, copy_rate=370e9, full_channel=0.0
     ),
     AMPERE: NcclCosts(
-        launch=8.0e-6, hop=1.0e-6, simple=20e-6, copy_rate=385e9, full_channel=2.2e-6
+        launch=8.0e-6, hop=1.0e-6, simple=19.6e-6, copy_rate=375e9, full_channel=2.5e-6
     ),
     HOPPER: NcclCosts(
         launch=4.7e-6, hop=0.84e-6, simple=6.8e-6, copy_rate=695e9, full_channel=0.76e-6
