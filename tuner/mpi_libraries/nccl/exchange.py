@@ -31,7 +31,7 @@ PART_BYTES = 64 << 10  # an eighth of a chunk, NCCL_P2P_NVL_CHUNKSIZE in src/ini
 SENDING_THREADS = 0.5  # of a channel
 # Fitted: of the rate that NCCL counts for all links of a GPU inside a node.
 SHARE_OF_LINKS = 0.78
-VISIBLE_COPY = 0.55  # fitted: of the copy of the own part, the rest of which the messages hide
+VISIBLE_COPY = 0.52  # fitted: of the copy of the own part, the rest of which the messages hide
 
 
 class ExchangeLoad(NamedTuple):
