@@ -37,9 +37,12 @@ def midmean(samples: ArrayLike) -> FloatArray:
     return np.asarray(ordered[..., count // 4 : count - count // 4].mean(axis=-1))
 
 
-def log_sd(low: float, high: float) -> float:
-    """Return the standard deviation of a logarithm from the 95 % interval of its exponential."""
-    return math.log(high / low) / (2 * NORMAL_95)
+def log_sd(low: float, high: float, quantile: float = NORMAL_95) -> float:
+    """Return the standard deviation of a logarithm from the 95 % interval of its exponential.
+
+    quantile    of the distribution that the interval is from, two-sided
+    """
+    return math.log(high / low) / (2 * quantile)
 
 
 def median_interval(

@@ -128,7 +128,7 @@ def launches_to_show(default: Sequence[float], chosen: Sequence[float]) -> int |
     seen, spread = abs(float(logs.mean())), float(logs.std(ddof=1))
 
     def is_shown(count: int) -> bool:
-        return _student_quantile(count - 1, CONFIDENCE) * spread / math.sqrt(count) < seen
+        return student_quantile(count - 1, CONFIDENCE) * spread / math.sqrt(count) < seen
 
     count = 2 + bisect_left(range(2, MAX_LAUNCHES + 1), True, key=is_shown)
     return count if count <= MAX_LAUNCHES else None
@@ -142,7 +142,7 @@ def small_sample_factor(count: int, level: float = CONFIDENCE) -> float:
     """
     if count < 2:
         return 1.0
-    student = _student_quantile(count - 1, level)
+    student = student_quantile(count - 1, level)
     return student / _normal_quantile(level) * math.sqrt(count / (count - 1))
 
 
@@ -194,7 +194,7 @@ def _sorted_quantile(ordered: FloatArray, share: float) -> float:
 def _geometric_mean_interval(logs: FloatArray, level: float) -> tuple[float, float, float]:
     """Return geometric mean and Student's interval of numbers given by their logarithms."""
     spread = logs.std(ddof=1) / math.sqrt(len(logs))
-    half = float(_student_quantile(len(logs) - 1, level) * spread)
+    half = float(student_quantile(len(logs) - 1, level) * spread)
     centre = float(logs.mean())
     return math.exp(centre), math.exp(centre - half), math.exp(centre + half)
 
@@ -212,7 +212,7 @@ def _with_launch_variance(
 
 
 @cache
-def _student_quantile(freedom: int, level: float) -> float:
+def student_quantile(freedom: int, level: float) -> float:
     """Return the quantile of Student's distribution for a two-sided interval."""
     from scipy.special import stdtrit  # slow to import, which would delay a service
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError
+from tuner.base.statistics import CONFIDENCE, NORMAL_95, log_sd
 from tuner.core.collective import Collective
 from tuner.core.measurement import (
     Measurement,
@@ -16,7 +17,7 @@ from tuner.core.measurement import (
     point_label,
 )
 from tuner.core.path_classes import BLOCK, PlacementMixin
-from tuner.core.speedup import mean_over_launches
+from tuner.core.speedup import mean_over_launches, student_quantile
 from tuner.core.table import RUNNER_OF_KIND, AlgorithmChoice, RuleKey
 
 BATCHES_KEY = "rounds"  # provenance key of measurements whose points were chosen adaptively
@@ -121,6 +122,16 @@ class Observation:
     high: float
     simulated_seconds: float = math.nan
     machine: str = ""
+
+    @property
+    def log_sd(self) -> float:
+        """Return the standard deviation of the logarithm of the time, by its interval.
+
+        That of several launches is Student's.
+        """
+        count = len(self.samples)
+        quantile = student_quantile(count - 1, CONFIDENCE) if count > 1 else NORMAL_95
+        return log_sd(self.low, self.high, quantile)
 
 
 def measured_pairs(measurements: Measurements) -> Collection[PointConfig]:

@@ -19,7 +19,7 @@ import numpy as np
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.base.progress import ProgressCallback, no_progress
-from tuner.base.statistics import CONFIDENCE, log_sd
+from tuner.base.statistics import CONFIDENCE
 from tuner.core.table import AlgorithmChoice
 from tuner.select.baselines import BASELINES, SelectFunction, Trainer, default_or_first
 from tuner.select.cases import EvaluationCase, Fold, folds, from_machine, with_alternatives
@@ -45,7 +45,7 @@ class RegretSummary:
     """A summary of the regret over `points` calls, unweighted: 0.1 is 10 % slower than the best.
 
     The minimum of noisy times is a little better than the truth, so that even a perfect selection
-    has some regret, which `noise_floor` tells.
+    has some regret, which `tuner.select.noise_floor` tells.
 
     interval    95 % interval of the mean, by bootstrap over the calls
     """
@@ -88,26 +88,6 @@ def summarise_regret(losses: Sequence[float]) -> RegretSummary:
         max(losses),
         len(losses),
     )
-
-
-def noise_floor(cases: Sequence[EvaluationCase]) -> RegretSummary:
-    """Summarise the regret that noise alone gives the fastest choice of each call.
-
-    Every time of a call is drawn _N_RESAMPLES times around the measured one, from a lognormal
-    distribution with its 95 % interval. The regret of a call is the mean of those of the choice
-    that was measured to be the fastest. Choices with one and the same measurement are drawn
-    together.
-    """
-    random = np.random.default_rng(_SEED)
-    return summarise_regret([_regret_by_noise(case, random) for case in cases])
-
-
-def _regret_by_noise(case: EvaluationCase, random: np.random.Generator) -> float:
-    rows = case.observations.values()
-    known = sorted({(row.seconds, log_sd(row.low, row.high)) for row in rows})
-    seconds, sds = np.array(known).T
-    logs = np.log(seconds) + sds * random.standard_normal((_N_RESAMPLES, len(known)))
-    return float(np.expm1(logs[:, 0] - logs.min(axis=1)).mean())
 
 
 def _bootstrap_interval(losses: FloatArray) -> tuple[float, float]:

@@ -107,7 +107,7 @@ class LaunchEffects:
     def launch_times(self, observation: Observation) -> tuple[FloatArray, FloatArray]:
         """Return logarithms of the times in each launch, and their own variances."""
         known = (
-            [(math.log(observation.seconds), log_sd(observation.low, observation.high) ** 2)]
+            [(math.log(observation.seconds), observation.log_sd**2)]
             if len(observation.samples) < 2
             else [*map(_launch_statistics, observation.samples.values())]
         )

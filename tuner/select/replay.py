@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.base.statistics import log_sd
 from tuner.core.speedup import mean_over_launches
 from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import (
@@ -158,7 +157,7 @@ def _noisy(
     row: Observation, launch: int, seconds: float, random: np.random.Generator
 ) -> Observation:
     """Return what a probe would find in a launch in which a call takes so many seconds."""
-    noise = max(log_sd(row.low, row.high), _MIN_NOISE_SD)
+    noise = max(row.log_sd, _MIN_NOISE_SD)
     middle = seconds * math.exp(noise * random.standard_normal())
     samples = tuple(middle * np.exp(_REPETITION_SD * random.standard_normal(REPETITIONS)))
     seconds, low, high = mean_over_launches([samples])

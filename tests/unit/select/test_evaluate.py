@@ -39,7 +39,6 @@ from tuner.select.evaluate import (
     TUNER_GUARDED,
     evaluate,
     is_slower,
-    noise_floor,
     selector_trainers,
     summarise_regret,
 )
@@ -209,26 +208,6 @@ def test_a_loss_counts_when_it_is_more_than_either_time_is_uncertain_by(
     }
     assert is_slower(EvaluationCase("ares", "", at, rows), tree) is slower
     assert not is_slower(EvaluationCase("ares", "", at, rows), AlgorithmChoice())
-
-
-def test_the_noise_floor_is_the_regret_that_the_spread_of_equal_times_gives() -> None:
-    """Of two times with a deviation of s it is the mean of max(0, s (z1 - z2)), s / sqrt(pi)."""
-    point, sd = CallPoint("bcast", 2, 1, "host", 64), 0.01
-
-    def floor(*seconds: float) -> float:
-        half = math.exp(1.96 * sd)
-        rows = {
-            AlgorithmChoice(f"a{n}"): Observation(
-                point, AlgorithmChoice(f"a{n}"), {}, time, time / half, time * half
-            )
-            for n, time in enumerate(seconds)
-        }
-        return noise_floor([EvaluationCase("ares", "", point, rows)] * 20).mean
-
-    assert floor(1.0, 1.0 + 1e-9) == pytest.approx(sd / math.sqrt(math.pi), rel=0.05)
-    assert floor(1.0, 1.0 + 1e-9, 1.0 + 2e-9) > 1.3 * floor(1.0, 1.0 + 1e-9)
-    assert floor(1.0, 2.0) == 0
-    assert floor(1.0, 1.0) == 0  # one measurement, of the default and of what it runs
 
 
 def test_the_noise_floor_stands_beside_the_regrets(

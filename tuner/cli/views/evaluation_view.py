@@ -17,9 +17,9 @@ from tuner.select.evaluate import (
     TUNER_GUARDED,
     Score,
     Selections,
-    noise_floor,
     score_selections,
 )
+from tuner.select.noise_floor import noise_floor
 
 NOISE_FLOOR = "noise floor"
 _MIN_NOTABLE_REGRET = 0.005  # smallest difference of mean regrets that is reported
@@ -47,7 +47,7 @@ class ScoredSet:
 
     @cached_property
     def scores_and_noise(self) -> dict[str, Score]:
-        """Return the scores, and last the regret that noise alone gives the fastest choices."""
+        """Return the scores, and last the regret of the truly fastest choices."""
         asked = [case for case, _ in max(self.picked.values(), key=len, default=())]
         noise = {NOISE_FLOOR: Score(noise_floor(asked), math.nan, math.nan)} if asked else {}
         return self.scores | noise
