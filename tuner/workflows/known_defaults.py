@@ -99,12 +99,18 @@ class DefaultCounts:
 
 
 def default_algorithms(cases: Iterable[EvaluationCase]) -> dict[str, tuple[DefaultAlgorithms, ...]]:
-    """Return by group what the default runs on each shape of the cases, as far as it is known."""
+    """Return by group what the default runs on each shape of the cases, as far as it is known.
+
+    It is not for a collective of which a group has calls without a library: a selector is trained
+    on all of them, and the default of these runs something else.
+    """
     found = defaultdict[str, list[DefaultAlgorithms]](list)
     shapes = {(case.group, case.library, case.point.with_size(0)) for case in cases}
+    unknown = {(group, point.collective) for group, library, point in shapes if not library}
     for group, library, point in sorted(shapes):
         runs = known_defaults(library)
-        if runs is not unknown_default and point.collective in tuple(Collective):
+        is_known = runs is not unknown_default and (group, point.collective) not in unknown
+        if is_known and point.collective in tuple(Collective):
             found[group] += _algorithms_of_shape(runs, point)
     return {group: tuple(own) for group, own in found.items() if own}
 

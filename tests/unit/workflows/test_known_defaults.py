@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tuner.core.table import AlgorithmChoice
 from tuner.select.cases import EvaluationCase
 from tuner.select.dataset import CallPoint, DefaultRuns, Observation
 from tuner.workflows import known_defaults
-from tuner.workflows.known_defaults import fill_in_defaults
+from tuner.workflows.known_defaults import default_algorithms, fill_in_defaults
 
 DEFAULT, RING, TREE = AlgorithmChoice(), AlgorithmChoice("ring"), AlgorithmChoice("tree")
 
@@ -57,3 +59,15 @@ def test_where_some_calls_have_it_measured_others_get_it() -> None:
         False,
         True,
     ]
+
+
+def test_rules_are_not_kept_for_calls_of_which_some_have_other_rules() -> None:
+    """MPI_Reduce_scatter_block, of no known library, is trained on with MPI_Reduce_scatter."""
+    known, block = case(64, RING, TREE), replace(case(64, DEFAULT, RING), library="")
+    elsewhere = case(64, RING, TREE, group="zeus")
+    (kept,) = default_algorithms([known, elsewhere])["ares"]
+    assert kept.choice_at(64) == RING
+    assert default_algorithms([known, block, elsewhere]).keys() == {"zeus"}
+    other = replace(known, point=replace(known.point, collective="allreduce"))
+    found = default_algorithms([known, block, other])["ares"]
+    assert [each.collective for each in found] == ["allreduce"]
