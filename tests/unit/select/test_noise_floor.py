@@ -16,7 +16,8 @@ from tuner.select.noise_floor import noise_floor
 
 POINT = CallPoint("bcast", 2, 1, "host", 64)
 DEFAULT = AlgorithmChoice()
-LAUNCH_SD, REPETITION_SD = 0.015, 0.02  # of the times that are drawn here
+LAUNCH_SD = 0.015  # of the times that are drawn here
+REPETITION_SD = 0.02  # of these within a launch
 CALLS = 200
 
 
