@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
-from tuner.core.call_profile import ProfiledCall
+from tuner.core.call_profile import ProfiledCall, typical_sizes
 from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmChoice
 from tuner.launch import CompletedRun, Launcher, MultiHostLauncher
@@ -111,7 +111,7 @@ def with_default_thresholds(
         start for each in known if each.placed_collective == call for start in each.thresholds
     ):
         near = any(max(start, size) <= NEARBY_SIZE_RATIO * min(start, size) for size in found)
-        if found[0] < start < found[-1] and not near:
+        if found and found[0] < start < found[-1] and not near:
             found.append(start)
             found.sort()
     return tuple(found)
@@ -133,7 +133,9 @@ def candidate_points(
         for collective in request.collectives
         for shape in shapes_to_measure(request)
         for call in [(collective, shape.nodes, shape.ppn, shape.placement)]
-        for nbytes in with_default_thresholds(default_algorithms, call, request.sizes)
+        for nbytes in with_default_thresholds(
+            default_algorithms, call, _sizes_of_calls(request, collective, shape)
+        )
     }
     points = [point for point in found if point.nbytes > 0]
     if not points:
@@ -144,6 +146,24 @@ def candidate_points(
         )
     counts = counts_of_calls(points, request.profile)
     return [point for point in points if counts[point]] if request.only_profile else points
+
+
+def _sizes_of_calls(
+    request: ProbeSpec, collective: Collective, shape: ProbeShape
+) -> Sequence[int]:
+    """Return the sizes of the request, or those typical of the calls if it is for these alone.
+
+    Calls of less than an element for each rank are measured with one.
+    """
+    if not request.only_profile:
+        return request.sizes
+    own = [
+        call
+        for call in request.profile
+        if (call.collective, call.nodes, call.ppn) == (collective, shape.nodes, shape.ppn)
+    ]
+    least = PROBE_ELEMENT_BYTES * (shape.ranks if collective.has_blocks else 1)
+    return [max(nbytes, least) for nbytes in typical_sizes(own)]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -115,7 +116,8 @@ def rules_for_calls(
 ) -> TuningTable:
     """Return the table with the default instead of its rules at sizes that these calls lack.
 
-    A rule for some of the calls holds from the smallest to the largest of them.
+    A rule for some of the calls holds from the smallest to the largest of them, and of the sizes
+    nearest to them that its evidence has, so that each rule keeps what it was chosen by.
 
     max_rules   largest number of rules, for which rules may keep further sizes
     """
@@ -145,12 +147,19 @@ def _parts_without_calls(rule: Rule, calls: Sequence[ProfiledCall]) -> Iterator[
     if not own:
         yield rule
         return
+    own += _evidence_for(own, rule)
     least, stop = min(own), max(*own, PROBE_ELEMENT_BYTES) + 1
     start = key.collective.rounded_down(least - least % PROBE_ELEMENT_BYTES, key.p)
     if rule.start_bytes < start:
         yield part_of_rule(rule, rule.start_bytes, start)
     if stop < rule.stop_bytes:
         yield part_of_rule(rule, stop, rule.stop_bytes)
+
+
+def _evidence_for(sizes: Sequence[int], rule: Rule) -> list[int]:
+    """Return the size of a rule's evidence that is nearest to each of some sizes, in bytes."""
+    known = rule.evidence.nbytes
+    return [min(known, key=lambda each: abs(math.log(each / n))) for n in sizes if known]
 
 
 def has_collectives(measurements: Measurements) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.support.designs import DEFAULT, RING, SLOW, TREE, candidates, grid, simulated
-from tuner.core.call_profile import ProfiledCall
+from tuner.core.call_profile import ProfiledCall, typical_sizes
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, CYCLIC, PLACEMENTS
 from tuner.core.table import AlgorithmChoice
@@ -64,6 +64,33 @@ def test_of_a_table_for_a_profile_the_sizes_of_its_calls_alone_are_asked_for() -
         ("bcast", 4, 1000),
         ("allreduce", 2, 1 << 20),
     ]
+
+
+def test_every_call_of_a_profile_is_measured_at_a_size_of_its_own_octave() -> None:
+    profile = (
+        ProfiledCall("bcast", 1, 8, 1000, 1),
+        ProfiledCall("bcast", 1, 8, 1 << 20, 1),
+        ProfiledCall("allreduce", 1, 8, 900, 100),
+        ProfiledCall("allgather", 1, 8, 16, 5),  # two bytes of each rank
+        ProfiledCall("allgather", 1, 4, 16, 5),
+    )
+    request = ProbeSpec(
+        "openmpi",
+        Hosts(("a",)),
+        8,
+        shapes=(ProbeShape(1, 4), ProbeShape(1, 8)),
+        sizes=typical_sizes(profile),
+        collectives=(Collective.BCAST, Collective.ALLREDUCE, Collective.ALLGATHER),
+        profile=profile,
+        only_profile=True,
+    )
+    assert {(q.collective, q.p, q.nbytes) for q in asked_for(request)} == {
+        ("bcast", 8, 1000),
+        ("bcast", 8, 1 << 20),
+        ("allreduce", 8, 900),
+        ("allgather", 8, 32),
+        ("allgather", 4, 16),
+    }
 
 
 def test_where_the_choice_changes_far_apart_it_is_measured_halfway() -> None:

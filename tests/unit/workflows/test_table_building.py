@@ -38,7 +38,7 @@ def test_rules_hold_from_the_smallest_to_the_largest_of_their_calls(table: Tunin
         (2048, "binomial"),  # the last whole element is measured
         (100_000, "default"),
         (150_000, "chain"),
-        (150_002, "default"),
+        (200_001, "default"),  # the measured size nearest to the call
     ]
     assert [rule.evidence.nbytes for rule in cut.rules if rule.choice == BINOMIAL] == [(2048,)]
 
@@ -57,5 +57,17 @@ def test_a_limit_of_rules_is_not_exceeded(table: TuningTable) -> None:
     assert ladder(cut)[:3] == [(0, "default"), (1000, "binomial"), (100_000, "chain")]
 
 
-def test_a_call_of_less_than_an_element_has_the_rule_of_one(table: TuningTable) -> None:
+def test_a_call_of_less_than_an_element_has_the_rule_of_one() -> None:
+    table = table_of({(Collective.BCAST, 4): RUNGS}, (4,))
     assert ladder(rules_for_calls(table, bcast(1))) == [(0, "chain"), (5, "default")]
+
+
+def test_a_rule_keeps_the_measured_size_that_stands_for_its_calls() -> None:
+    rungs = [(0, DEFAULT), (512, BINOMIAL), (4096, DEFAULT)]
+    table = table_of({(Collective.BCAST, 4): rungs}, (900, 3000))
+    for nbytes, start, stop in ((1000, 900, 1001), (600, 600, 901), (2500, 2500, 3001)):
+        cut = rules_for_calls(table, bcast(nbytes))
+        assert ladder(cut) == [(0, "default"), (start, "binomial"), (stop, "default")]
+        (kept,) = (rule.evidence for rule in cut.rules if rule.choice == BINOMIAL)
+        assert len(kept.nbytes) == 1
+        assert start <= kept.nbytes[0] < stop

@@ -102,9 +102,8 @@ def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
         group,
         "--profile",
         "calls of an application, as `tuner record --out` and `tuner training run --profile` write"
-        " them: their"
-        " collectives, sizes and shapes are measured unless these options say otherwise, and"
-        " `tune` leaves all other sizes to the library's default",
+        " them: their collectives, sizes and shapes are measured, and `tune` leaves all other"
+        " sizes to the library's default, unless --collectives, --sizes or --shapes is given",
     )
     group.add_argument(
         "--collectives",
