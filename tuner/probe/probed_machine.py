@@ -37,14 +37,14 @@ def local_cluster() -> Cluster:
 def is_this_computer(cluster: Cluster, hosts: Collection[str] = ()) -> bool:
     """Return whether a cluster is this computer, also as the only host of a probe of hosts.
 
-    hosts   names that its hosts gave themselves, where they are known
+    hosts   names that its hosts gave themselves, where they are known: these alone decide then
 
     Such a probe names the cluster by what was given for the host, and counts all of its processors.
     """
     here = local_cluster()
-    named = {cluster.name, *hosts} & {here.name, LOCALHOST}
+    is_named = here.name in hosts if hosts else cluster.name in (here.name, LOCALHOST)
     counted = cluster.cores in (here.cores, os.cpu_count())
-    return bool(named) and counted and replace(cluster, name=here.name, cores=here.cores) == here
+    return is_named and counted and replace(cluster, name=here.name, cores=here.cores) == here
 
 
 def collect_provenance(launcher_version: str, python: Path) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from tuner.probe.probed_machine import is_this_computer, local_cluster
         ({"name": "localhost", "cores": os.cpu_count()}, (), True),
         ({"name": "node"}, (local_cluster().name,), True),
         ({"name": "node"}, ("elsewhere",), False),
+        ({"name": "localhost"}, ("elsewhere",), False),
+        ({}, ("elsewhere",), False),
         ({"name": "localhost", "cores": 100_000}, (), False),
         ({"name": "localhost", "cpu": "another one"}, (), False),
         ({"name": "localhost", "nodes": 2}, (), False),
