@@ -19,6 +19,7 @@ from tuner.preload.report import read_counts
 
 BINOMIAL = AlgorithmChoice("binomial", {}, "schedule")
 LINE = "tuner: calls of each rank that followed the table: 1"
+LEAVES = "it leaves what this program calls to the library, or has no rules for its communicators"
 CALLS = "bcast 64 0\nallreduce 8 1\nbarrier 0 0\n"
 
 
@@ -56,11 +57,12 @@ def test_with_a_table_one_line_says_what_followed(
 
 
 @pytest.mark.parametrize(
-    ("ranks", "rungs", "reason"),
+    ("ranks", "rungs", "calls", "reason"),
     [
-        (2, [(0, AlgorithmChoice()), (65, BINOMIAL)], "which leaves all of them to the library"),
-        (2, [(0, AlgorithmChoice())], "which leaves all of them to the library"),
-        (3, [(0, BINOMIAL)], "which has no rules for 2 ranks placed as these are"),
+        (2, [(0, AlgorithmChoice()), (65, BINOMIAL)], CALLS, LEAVES),
+        (2, [(0, AlgorithmChoice())], CALLS, LEAVES),
+        (2, [(0, BINOMIAL)], "", LEAVES),
+        (3, [(0, BINOMIAL)], CALLS, "it has no rules for 2 ranks placed as these are"),
     ],
 )
 def test_why_no_call_followed_the_table(
@@ -68,20 +70,22 @@ def test_why_no_call_followed_the_table(
     tmp_path: Path,
     ranks: int,
     rungs: list[tuple[int, AlgorithmChoice]],
+    calls: str,
     reason: str,
 ) -> None:
     table = table_of({(Collective.BCAST, ranks, "any"): rungs}, library=launcher.version())
-    (tmp_path / "calls").write_text(CALLS)
+    (tmp_path / "calls").write_text(calls)
     said = run(launcher, tmp_path, {**preload_environment(launcher, table, tmp_path)})
-    assert f"tuner: no call followed the table, {reason}\n" in said
+    assert f"tuner: no call followed the table: {reason}\n" in said
     assert sum(read_counts(tmp_path / "report").values()) == 0
 
 
+@pytest.mark.parametrize(("columns", "is_folded"), [("30", True), ("9" * 30, False), ("x", False)])
 def test_lines_are_as_long_as_the_terminal_is_wide(
-    launcher: Launcher, environment: dict[str, str], tmp_path: Path
+    launcher: Launcher, environment: dict[str, str], tmp_path: Path, columns: str, is_folded: bool
 ) -> None:
-    said = run(launcher, tmp_path, {**environment, "TUNER_COLUMNS": "30"})
-    assert "tuner: calls of each rank that\nfollowed the table: 1\n" in said
+    said = run(launcher, tmp_path, {**environment, "TUNER_COLUMNS": columns})
+    assert (LINE.replace("that followed", "that\nfollowed") if is_folded else LINE) in said
 
 
 @pytest.mark.representative("unset LD_PRELOAD")
@@ -219,8 +223,8 @@ def test_rules_that_no_call_could_follow_are_not_taken_for_none(
 ) -> None:
     lines = lines_of_threads(mpich_launcher, tmp_path, is_bcast_scheduled=False)
     assert lines[1:] == [
-        "tuner: no call followed the table: what its rules take could not be set up, or was not"
-        " worth it for so few calls"
+        "tuner: no call followed the table: what its rules take could not be set up, was not worth"
+        " it for so few calls, or is not for their datatypes, operators or counts"
     ]
 
 

@@ -27,15 +27,16 @@ void say(const char *format, ...)
     char line[512] = "tuner: ";
     const size_t begin = strlen(line);
     const char *quiet = getenv("TUNER_QUIET");
-    const char *columns = getenv("TUNER_COLUMNS"); /* of the terminal that shows the line */
+    const char *width = getenv("TUNER_COLUMNS"); /* of the terminal that shows the line */
+    const long columns = width ? strtol(width, NULL, 10) : 0;
     va_list values;
     if (quiet && *quiet)
         return;
     va_start(values, format);
     vsnprintf(line + begin, sizeof line - begin, format, values);
     va_end(values);
-    if (columns && atoi(columns) > 0)
-        fold(line, (size_t)atoi(columns));
+    if (columns > 0)
+        fold(line, (size_t)columns);
     fprintf(stderr, "%s\n", line);
 }
 
@@ -52,13 +53,13 @@ static const char *format_seconds(double seconds, char *text, size_t size)
 static void explain_none(uint64_t n_left, int size)
 {
     if (n_left)
-        say("no call followed the table: what its rules take could not be set up, or was not worth "
-            "it for so few calls");
+        say("no call followed the table: what its rules take could not be set up, was not worth it "
+            "for so few calls, or is not for their datatypes, operators or counts");
     else if (find_communicator(MPI_COMM_WORLD)->shape)
-        say("no call followed the table, which leaves all of them to the library");
+        say("no call followed the table: it leaves what this program calls to the library, or has "
+            "no rules for its communicators");
     else
-        say("no call followed the table, which has no rules for %d ranks placed as these are",
-            size);
+        say("no call followed the table: it has no rules for %d ranks placed as these are", size);
 }
 
 /* Say how many calls followed the table, and what that saved by its evidence. */
