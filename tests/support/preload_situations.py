@@ -313,9 +313,9 @@ SITUATIONS = {
     "report on a full disk": reporting("/dev/full", "/dev/full is incomplete"),
     "report in no folder": reporting("/no/such/report", "report left out"),
     "quiet": replace(CALLS, environment={"TUNER_QUIET": "1"}),
-    "no rules": replace(CALLS, write_table=without_rules, says="which has no rules for 2 ranks"),
+    "no rules": replace(CALLS, write_table=without_rules, says="it has no rules for 2 ranks"),
     "rules of the default": replace(
-        CALLS, write_table=with_the_default, says="which leaves all of them to the library"
+        CALLS, write_table=with_the_default, says="it leaves what this program calls to the library"
     ),
     "narrow terminal": replace(
         CALLS, environment={"TUNER_COLUMNS": "1"}, says="tuner:\ncalls\nof\neach\nrank\n"
