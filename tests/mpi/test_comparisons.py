@@ -65,7 +65,21 @@ def test_what_is_left_undecided_for_want_of_time_is_said(
     (record,) = read_table(out).provenance["acceptance"]["files"]
     assert len(record["undecided"]) == record["tried"]
     said = " ".join(capsys.readouterr().out.split())
-    assert "caution: time was up before" in said
+    assert f"caution: time was up before {record['tried']} calls could be decided" in said
+    assert "with a larger --budget other rules may stay" in said
+
+
+def test_within_a_budget_nothing_is_left_undecided(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = path.with_name("accepted.json")
+    asked = ["table", "accept", str(path), "--ppn", "2", "--budget", "24h", "--out", str(out)]
+    assert main(asked) == 0
+    found = read_table(out).provenance
+    (record,) = found["acceptance"]["files"]
+    assert record["tried"] > 2
+    assert record["undecided"] == found["comparison"]["undecided"] == []
+    assert "time was up" not in capsys.readouterr().out
 
 
 @pytest.mark.alone

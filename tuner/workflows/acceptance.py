@@ -34,6 +34,7 @@ from tuner.validation.timing import (
 from tuner.validation.validation import empty_call_failures
 from tuner.workflows import native_files
 
+TRYING_SHARE = 0.6  # of the time for verdicts: rules are tried in it, and then compared again
 DECIDING_SHARE = 0.2  # share of the time of a comparison that decides about rules, roughly
 CALL_BUDGET_S = 0.004  # seconds for each call, condition and side in a round
 LOG = logging.getLogger("tuner")
@@ -139,7 +140,9 @@ def withdraw_losing_rules(
     told = {
         "withdrawn": [describe_rule(rule) for rule in lost],
         "wrong": sorted({str(one.timed_call) for one in (*found, *last) if one.wrong}),
-        "undecided": sorted({str(one.timed_call) for one in (*found, *last) if one.undecided}),
+        "undecided": sorted(
+            {str(one.timed_call) for one in found if one.undecided and not one.wrong}
+        ),
         "used": [list(each) for each in sorted(map(_call_key, used))],
     }
     provenance = {**table.provenance, "comparison": told}

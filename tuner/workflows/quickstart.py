@@ -31,10 +31,11 @@ from tuner.workflows.active_tuning import Callbacks, StoppingRule, TuningResult,
 from tuner.workflows.checkpoint import StageCheckpoint
 
 MEASURE = "measure"  # the first stage, which takes the budget
+VERDICT_SHARE = 2.0  # of the budget: what `accept` and `compare` take at most
 STAGE_SHARES = {  # of the budget: what these stages take at most, and the estimate
     MEASURE: 1.0,
-    "accept": 1.2,
-    "compare": 0.8,
+    "accept": VERDICT_SHARE * acceptance.TRYING_SHARE,
+    "compare": VERDICT_SHARE * (1.0 - acceptance.TRYING_SHARE),
 }
 VALIDATION_S = 4.0  # on two cores, for the estimate
 STAGE_FILES = {  # files that a stage reads, and files that it writes

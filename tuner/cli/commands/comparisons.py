@@ -39,8 +39,6 @@ With --budget, verdicts that are not certain when time is up follow from the lau
 Exit status of `compare`: 1 when a call is significantly slower with the file, also one that the
 table leaves to the library, or gives a wrong result."""
 
-TRYING_SHARE = 0.6  # of what is left of the budget, as `tuner quickstart` divides its time
-
 
 def add_subcommands(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare both actions."""
@@ -84,9 +82,10 @@ def run_accept(options: argparse.Namespace) -> None:
     asked = native_options.read_table_part(options.table, options.ppn)
     table, launcher = open_table(asked, options.table, options.python, there, options.launcher)
     limit = TimeLimit(options.budget, options.begun)
+    trying = acceptance.TRYING_SHARE * limit.remaining
     with Display().stage(f"trying the rules of {table.library}") as report:
         accepted = acceptance.accept_winning_rules(
-            table, launcher, report, there, warn, budget=TRYING_SHARE * limit.remaining
+            table, launcher, report, there, warn, budget=trying
         )
     with Display().stage(f"comparing them again, {table.library}") as report:
         found, records = acceptance.withdraw_losing_rules(
@@ -119,7 +118,7 @@ def _undecided_cautions(table: TuningTable) -> Iterator[str]:
     if calls:
         yield (
             f"time was up before {plural(len(calls), 'call')} could be decided by as many rounds of"
-            " launches as that takes: with a larger --budget more rules may stay"
+            " launches as that takes: with a larger --budget other rules may stay"
         )
 
 
