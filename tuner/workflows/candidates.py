@@ -148,9 +148,7 @@ def candidate_points(
     return [point for point in points if counts[point]] if request.only_profile else points
 
 
-def _sizes_of_calls(
-    request: ProbeSpec, collective: Collective, shape: ProbeShape
-) -> Sequence[int]:
+def _sizes_of_calls(request: ProbeSpec, collective: Collective, shape: ProbeShape) -> Sequence[int]:
     """Return the sizes of the request, or those typical of the calls if it is for these alone.
 
     Calls of less than an element for each rank are measured with one.
