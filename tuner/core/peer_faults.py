@@ -8,13 +8,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tuner.base.units import format_size, plural
-from tuner.core.table import Rule, TuningTable
+from tuner.core.table import Rule, TuningTable, table_record
 
 DIES = "dies"
 FAULTS = (DIES, "stops", "is late")
@@ -25,16 +27,23 @@ FAILS = "fails"
 OUTCOMES = (ERROR, HANG, SUCCESS, FAILS)
 READY = "ready"  # printed by rank 0 before the fault
 PEER_FAULTS = "peer_faults"  # where a table's provenance has them
+ORIGIN = "origin"  # where they have the digest of the table that they are of
 
 
 @dataclass(frozen=True)
 class PeerFaults:
-    """The outcomes of a rule's call of `nbytes`, by fault: with the table and without."""
+    """The outcomes of a rule's call of `nbytes`, by fault: with the table and without.
+
+    hosts       names of the hosts that ranks could run on; empty: this computer
+    launcher    command that started them
+    """
 
     rule: Rule
     nbytes: int
     outcomes: tuple[str, ...]
     default: tuple[str, ...]
+    hosts: tuple[str, ...] = ()
+    launcher: str = ""
 
     def __str__(self) -> str:
         """Return a sentence on the outcomes with the table, and on other ones without."""
@@ -55,6 +64,14 @@ class PeerFaults:
         """The outcome where a rank dies."""
         return self.outcomes[FAULTS.index(DIES)]
 
+    def holds_for(self, hosts: Sequence[str], launcher: str) -> bool:
+        """Return whether the outcomes are known for these hosts and this launcher.
+
+        Ranks may have failed before the fault for another reason than the rule.
+        """
+        is_here = (self.hosts, self.launcher) == (tuple(hosts), launcher)
+        return is_here and FAILS not in self.outcomes
+
     def as_record(self) -> dict[str, Any]:
         """Return the record of a table's provenance."""
         return {
@@ -62,6 +79,8 @@ class PeerFaults:
             "nbytes": self.nbytes,
             "outcomes": dict(zip(FAULTS, self.outcomes, strict=True)),
             "default": dict(zip(FAULTS, self.default, strict=True)),
+            "hosts": list(self.hosts),
+            "launcher": self.launcher,
         }
 
 
@@ -72,9 +91,17 @@ def _call_of(rule: Rule) -> dict[str, Any]:
         "collective": str(key.collective),
         "nodes": key.nodes,
         "ppn": key.ppn,
+        "placement": key.placement,
+        "memory": key.memory,
         "operators": key.operators,
         "choice": str(rule.choice),
     }
+
+
+def table_digest(table: TuningTable) -> str:
+    """Return a digest of a table but for its provenance; a file of its outcomes is known by it."""
+    record = {**table_record(table), "provenance": None}
+    return hashlib.sha256(json.dumps(record).encode()).hexdigest()
 
 
 def stated_outcomes(table: TuningTable, rules: Iterable[Rule]) -> list[PeerFaults]:
@@ -87,7 +114,14 @@ def stated_outcomes(table: TuningTable, rules: Iterable[Rule]) -> list[PeerFault
     records = [one for one in listed if _is_record(one)] if isinstance(listed, list) else []
     first = {rule: next((r for r in records if _is_of_rule(r, rule)), None) for rule in rules}
     return [
-        PeerFaults(rule, one["nbytes"], _told(one["outcomes"]), _told(one["default"]))
+        PeerFaults(
+            rule,
+            one["nbytes"],
+            _told(one["outcomes"]),
+            _told(one["default"]),
+            tuple(one["hosts"]),
+            one["launcher"],
+        )
         for rule, one in first.items()
         if one
     ]
@@ -109,8 +143,11 @@ def _is_record(one: Any) -> bool:
     """Return whether a value of a file is a record of outcomes."""
     if not isinstance(one, Mapping) or not isinstance(one.get("nbytes"), int):
         return False
+    hosts = one.get("hosts")
+    if not isinstance(hosts, list) or not all(isinstance(text, str) for text in hosts):
+        return False
     sides = one.get("outcomes"), one.get("default")
-    return all(
+    return isinstance(one.get("launcher"), str) and all(
         isinstance(side, Mapping) and all(side.get(fault) in OUTCOMES for fault in FAULTS)
         for side in sides
     )

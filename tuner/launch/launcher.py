@@ -8,6 +8,7 @@ a template names.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -93,6 +94,11 @@ class Launcher:
     def executable(self) -> Path:
         """The path of mpirun or mpiexec; raises ProbeError when there is none."""
         return find_launcher_executable(self.installation)
+
+    @property
+    def start_command(self) -> str:
+        """The template of the command that starts ranks, or the name of the library's own."""
+        return shlex.join(self.template.words) if self.template else self.executable.name
 
     @property
     def compiler(self) -> Path | None:

@@ -69,7 +69,14 @@ def find_peer_faults(
         for number, (rule, nbytes) in enumerate(tried):
             alone = (outcome(starter, rule, nbytes, fault, None, limit) for fault in FAULTS)
             own = (outcome_with_table(rule, nbytes, fault, path) for fault in FAULTS)
-            yield PeerFaults(rule, nbytes, default=tuple(alone), outcomes=tuple(own))
+            yield PeerFaults(
+                rule,
+                nbytes,
+                default=tuple(alone),
+                outcomes=tuple(own),
+                hosts=hosts.names,
+                launcher=launcher.start_command,
+            )
             progress(number + 1, len(tried))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +16,15 @@ from tuner.cli.options import host_options, native_options
 from tuner.cli.options.argument_types import count_option, file_option
 from tuner.cli.terminal.output import add_subcommand, print_result, print_table, print_text, warn
 from tuner.cli.terminal.progress import Display
-from tuner.core.peer_faults import ERROR, FAULTS, PEER_FAULTS, PeerFaults, stated_outcomes
+from tuner.core.peer_faults import (
+    ERROR,
+    FAULTS,
+    ORIGIN,
+    PEER_FAULTS,
+    PeerFaults,
+    stated_outcomes,
+    table_digest,
+)
 from tuner.core.table import Rule, TuningTable, read_table, write_table
 from tuner.launch import Hosts, Launcher
 
@@ -31,7 +39,9 @@ outcome is `error` where the job ends with a status other than 0, `success` wher
 finishes, and `hang` otherwise; `fails` where the ranks fail before they have the fault.
 
 Each rule takes about 20 seconds, and its outcomes are told and written to --out at once. Rules
-whose outcomes the table or an earlier --out states are not tried again without --restart.
+whose outcomes the table or an earlier --out states for these hosts and this launcher are not tried
+again without --restart, unless the ranks failed. Rules for memory of GPUs, cyclic ranks and calls
+with counts of each rank's own are not tried.
 
 Exit status: 1 when a rule has another outcome than the library alone."""
 DEMANDS = (ERROR,)
@@ -71,49 +81,58 @@ def run_faults(options: argparse.Namespace) -> int:
         require_writable_file(options.out, options.table)
         options.resumes = True
     there = host_options.resolve_hosts(options)
+    whole = read_table(options.table)
     asked = native_options.read_table_part(options.table, options.ppn)
     table, launcher = open_table(asked, options.table, options.python, there, options.launcher)
     rules = calls_to_try(table).keys()
-    found = [] if options.restart else known_outcomes(asked, rules, options.out)
+    found = [
+        one
+        for one in ([] if options.restart else known_outcomes(whole, options.out))
+        if one.rule not in rules or one.holds_for(there.names, launcher.start_command)
+    ]
 
     def keep() -> None:
         if options.out:
-            untried = rules - {one.rule for one in found}
-            write_table(state_outcomes(asked, found, options.demand, untried), options.out)
+            write_table(state_outcomes(whole, found, options.demand), options.out)
 
-    def show() -> None:
-        record = {"rules": [one.as_record() for one in found]}
-        print_result(options.json, record, lambda: _print(found, options.demand, options.out))
+    def show(out: Path | None) -> None:
+        own = [one for one in found if one.rule in rules]
+        record = {"rules": [one.as_record() for one in own]}
+        untried = len(_rules_to_state(whole)) - len(found)
+        print_result(options.json, record, lambda: _print(own, untried, options.demand, out))
 
     try:
         try_rules(table, launcher, there, found, keep)
+        keep()
     except (KeyboardInterrupt, TunerError):
         if found:
-            keep()
-            show()
+            show(None)
         raise
-    keep()
-    show()
-    return int(any(not one.is_as_default for one in found))
+    show(options.out)
+    return int(any(not one.is_as_default for one in found if one.rule in rules))
 
 
-def known_outcomes(
-    table: TuningTable, rules: Collection[Rule], out: Path | None
-) -> list[PeerFaults]:
-    """Return what a table, and the file that is continued, state of rules.
+def known_outcomes(table: TuningTable, out: Path | None) -> list[PeerFaults]:
+    """Return what a table, and the file that is continued, state of its rules.
 
-    Raises InputError for a file with another table.
+    Raises InputError for a file that was not written for this table.
     """
+    rules = _rules_to_state(table)
     stated = {one.rule: one for one in stated_outcomes(table, rules)}
-    if out and out.exists():
+    if out and out.is_file():
         kept = read_table(out)
-        if (kept.cluster, kept.library) != (table.cluster, table.library):
+        origin = kept.provenance.get(PEER_FAULTS)
+        if not isinstance(origin, Mapping) or origin.get(ORIGIN) != table_digest(table):
             raise InputError(
-                f"{out} holds a table of {kept.library} for {kept.cluster}: give another name"
-                " (--out), or start anew with --restart"
+                f"{out}: expected a table of outcomes that this command wrote for the same table:"
+                " give another name (--out), or write it anew with --restart"
             )
         stated |= {one.rule: one for one in stated_outcomes(kept, rules)}
     return [*stated.values()]
+
+
+def _rules_to_state(table: TuningTable) -> list[Rule]:
+    return [rule for rule in table.rules if not rule.choice.is_default]
 
 
 def try_rules(
@@ -129,7 +148,7 @@ def try_rules(
     """
     from tuner.validation.faulty_launches import find_peer_faults  # SciPy, as above
 
-    display, known = Display(), [one.rule for one in found]
+    display, known = Display(), [one.rule for one in found if one.rule in table.rules]
     if known:
         display.note(f"{plural(len(known), 'rule')} tried before; --restart tries all again")
     with display.stage(f"ending ranks of {table.library}") as report:
@@ -143,20 +162,16 @@ def try_rules(
 
 
 def state_outcomes(
-    table: TuningTable,
-    found: Sequence[PeerFaults],
-    demand: str | None,
-    untried: Collection[Rule] = (),
+    table: TuningTable, found: Sequence[PeerFaults], demand: str | None
 ) -> TuningTable:
-    """Return the table with the outcomes, without the rules that lack the one that is demanded.
-
-    untried     rules of which the outcomes are not known yet
-    """
+    """Return the table with the outcomes, without the rules not known to have a demanded one."""
     from tuner.validation.acceptance import withdraw_rules  # SciPy, as above
 
-    lacking = {*untried, *(one.rule for one in found if one.when_dead != demand)} if demand else ()
+    able = {one.rule for one in found if one.when_dead == demand}
+    lacking = [rule for rule in _rules_to_state(table) if demand and rule not in able]
     kept = withdraw_rules(table, lacking) if lacking else table
     stated = {
+        ORIGIN: table_digest(table),
         "rules": [one.as_record() for one in found],
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -164,12 +179,18 @@ def state_outcomes(
     return TuningTable(table.cluster, table.library, kept.rules, provenance)
 
 
-def _print(found: Sequence[PeerFaults], demand: str | None, out: Path | None) -> None:
-    """Print a line for each rule, in how many the outcome is the library's own, and the file."""
-    if not found:
-        print_text("every rule leaves its calls to the library: there is nothing to try.")
-    else:
+def _print(found: Sequence[PeerFaults], untried: int, demand: str | None, out: Path | None) -> None:
+    """Print a line for each rule, in how many the outcome is the library's own, and the file.
+
+    untried     rules of which nothing is known
+    """
+    if found:
         _print_outcomes(found, demand)
+    elif not untried:
+        print_text("every rule leaves its calls to the library: there is nothing to try.")
+    if untried:
+        left = ", and left to the default" if demand else ""
+        print_text(f"{plural(untried, 'rule')} not tried{left}.")
     if out:
         print_text(f"{out}: written")
 
