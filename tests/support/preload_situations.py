@@ -318,7 +318,10 @@ SITUATIONS = {
         CALLS, write_table=with_the_default, says="it leaves what this program calls to the library"
     ),
     "narrow terminal": replace(
-        CALLS, environment={"TUNER_COLUMNS": "1"}, says="tuner:\ncalls\nof\neach\nrank\n"
+        CALLS,
+        write_table=without_rules,
+        environment={"TUNER_COLUMNS": "1"},
+        says="tuner:\nno\ncall\nfollowed\n",  # and a last word that is too long
     ),
     "evidence": replace(CALLS, write_table=with_evidence, says="by its evidence that saved"),
     "evidence of seconds": replace(
