@@ -62,7 +62,7 @@ def with_the_default(library: str, ranks: int, path: Path) -> None:
     assert write_flat_table(table_of(ladders, library=library), path) == []
 
 
-def with_evidence(library: str, ranks: int, path: Path, saved: float = 1e-5) -> None:
+def with_evidence(library: str, ranks: int, path: Path, saved: float = 1e-7) -> None:
     """Write a table whose rule says how much time a call saves, in seconds."""
     evidence = Evidence("measured", (64,), (saved,), (2 * saved,), gain_ci95=(1.5, 2.5))
     rule = Rule(RuleKey(Collective.BCAST, 1, ranks), 0, math.inf, BINOMIAL, evidence)
@@ -325,7 +325,7 @@ SITUATIONS = {
     ),
     "evidence": replace(CALLS, write_table=with_evidence, says="by its evidence that saved"),
     "evidence of seconds": replace(
-        CALLS, write_table=partial(with_evidence, saved=1.0), says="by its evidence that saved"
+        CALLS, write_table=partial(with_evidence, saved=1.0), says="more than the whole run took"
     ),
     "neither table nor record": replace(CALLS, write_table=None),
     "no file": replace(

@@ -62,8 +62,9 @@ static void explain_none(uint64_t n_left, int size)
         say("no call followed the table: it has no rules for %d ranks placed as these are", size);
 }
 
-/* Say how many calls followed the table, and what that saved by its evidence. */
-static void summarize(const uint64_t *calls, int size)
+/* Say how many calls followed the table in a run of so many seconds, and what that saved by its
+ * evidence. */
+static void summarize(const uint64_t *calls, int size, double seconds)
 {
     uint64_t sum = 0;
     double saved[3] = {0.0, 0.0, 0.0};
@@ -76,6 +77,11 @@ static void summarize(const uint64_t *calls, int size)
         explain_none(calls[table.n_rules], size);
     else if (saved[0] == 0.0)
         say("calls of each rank that followed the table: %.0f", (double)sum / size);
+    else if (fabs(saved[0]) > seconds)
+        say("calls of each rank that followed the table: %.0f; what that saved is unknown: by its "
+            "evidence more than the whole run took, so that these calls are shorter than the "
+            "measured ones",
+            (double)sum / size);
     else {
         char texts[3][32];
         say("calls of each rank that followed the table: %.0f; by its evidence that saved %s (%s "
@@ -105,8 +111,10 @@ static void write_counts(const char *path, const uint64_t *calls)
 }
 
 /* Say how many calls followed the table, and write how often each rule was followed into the file
- * TUNER_REPORT, if there is one; collective over MPI_COMM_WORLD. */
-void write_report(void)
+ * TUNER_REPORT, if there is one; collective over MPI_COMM_WORLD.
+ *
+ * seconds  since MPI began */
+void write_report(double seconds)
 {
     MPI_Comm parent;
     PMPI_Comm_get_parent(&parent); /* the file is that of the program which spawned this one */
@@ -127,6 +135,6 @@ void write_report(void)
     if (rank == 0 && is_known && path && *path)
         write_counts(path, calls + n);
     if (rank == 0 && is_known)
-        summarize(calls + n, size);
+        summarize(calls + n, size, seconds);
     free(calls);
 }

@@ -19,6 +19,7 @@ enum { AGREEMENT_INTERVAL = 64 };
 
 int thread_level;
 static bool is_started, has_table;
+static double began; /* when the table was agreed on */
 static char **words; /* of the program's command */
 
 static int (*library_Init)(int *, char ***);
@@ -324,6 +325,7 @@ static void start(void)
     library_bcast(&interval, 1, MPI_INT64_T, MPI_COMM_WORLD);
     tune_after_seconds = seconds;
     agreement_interval = interval < 0 ? 0 : interval;
+    began = PMPI_Wtime();
     start_packing();
     start_datatypes();
     is_started = start_communicators();
@@ -353,7 +355,7 @@ static int finalize(void)
 {
     if (is_started) {
         if (has_table)
-            write_report();
+            write_report(PMPI_Wtime() - began);
         if (is_recording)
             write_record();
         end_communicators();

@@ -292,7 +292,7 @@ int unpack(const char *from, size_t nbytes, void *buffer, MPI_Count count, MPI_D
 
 /* report.c */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void write_report(void);
+void write_report(double seconds);
 
 /* start.c, wrappers.c */
 extern int thread_level;
