@@ -156,7 +156,8 @@ def _print(held_out: Mapping[str, Mapping[str, Any]], counts: DefaultCounts) -> 
     )
     print_text(
         f"The library's default was measured in {counts.measured} of"
-        f" {plural(counts.calls, 'call')}; its rules tell what it runs in {counts.by_rules}."
+        f" {plural(counts.calls, 'call')}; in {counts.by_rules} of them its rules tell what it"
+        " runs."
     )
     print_cautions(
         f"{name}: {TUNER} has no less regret than the default on calls left out."
