@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tuner.base.errors import InputError, TunerError
 from tuner.machines import Machine
 from tuner.machines.model_accuracy import NCCL, SIMULATION, SizedCall
-from tuner.mpi_libraries.nccl import CURRENT_VERSION
+from tuner.mpi_libraries.nccl import CURRENT_VERSION, uncompared_caution
 from tuner.prediction.call_candidates import is_run_by_nccl
 from tuner.prediction.ordering import rounded_seconds
 from tuner.whatif.axes import MACHINE_AXES, MACHINE_AXIS, NODE_LINK_AXES, UPLINK_AXES
@@ -108,7 +108,9 @@ def run_study(
 def _about_version(study: Study) -> str:
     """Return a sentence on the version of NCCL that chose, if it is not the newest."""
     version = study.nccl_version
-    return "" if version == CURRENT_VERSION else f" NCCL chooses as {version} does."
+    if version == CURRENT_VERSION:
+        return ""
+    return f" NCCL chooses as {version} does.{uncompared_caution(version)}"
 
 
 def _limited_points(

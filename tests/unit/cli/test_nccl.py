@@ -94,6 +94,24 @@ def test_a_version_that_no_times_were_compared_with_is_told(
         assert told == (version != "2.27.3")
 
 
+def test_any_release_counts_as_the_newest_that_is_not_newer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["nccl", "estimate", "--topology", "preset:dgx-h100:2", "--sizes", "1MiB"]
+    assert main([*words, "--version", "2.27.5"]) == 0
+    assert capsys.readouterr().out.startswith("NCCL 2.27.3, ")
+
+
+@pytest.mark.parametrize(("version", "is_told"), [("2.20.5", True), ("2.27.3", False)])
+def test_a_version_that_is_older_than_the_gpus_is_told(
+    version: str, is_told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["nccl", "estimate", "--topology", "preset:dgx-b200:2", "--sizes", "1MiB"]
+    assert main([*words, "--version", version]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert ("counts GPUs of compute capability 10.0 as those of 9.0" in told) == is_told
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -125,9 +125,10 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--version",
+        type=_known_version,
         choices=nccl.VERSIONS,
         default=nccl.CURRENT_VERSION,
-        help="release of NCCL: the newest of these that is not newer than yours"
+        help="release of NCCL; others count as the newest of these that is not newer"
         f" (default: {nccl.CURRENT_VERSION})",
     )
     parser.add_argument(
@@ -164,6 +165,12 @@ def run_install(options: argparse.Namespace) -> None:
         print_text(f"(with NCCL_DEBUG=INFO each rank logs the rules' digest, {installed.digest})")
 
     print_result(options.json, record, show)
+
+
+def _known_version(text: str) -> str:
+    """Return the version of those known whose choice is that of a version."""
+    is_version = text.count(".") == 2 and text.replace(".", "").isdecimal()
+    return nccl.version_of(f"nccl {text}") if is_version else text
 
 
 def _cautions(table: TuningTable, installed: Installed) -> Iterator[str]:
@@ -250,17 +257,22 @@ def run_estimate(options: argparse.Namespace) -> None:
         if version in nccl.RELEASES:
             nodes = predictor.system.nodes
             calls = [SizedCall(collective, nodes, nbytes) for nbytes in options.sizes]
-            print_text(f"{machine.accuracy_sentence({NCCL: calls})}{_caution(version)}")
+            print_text(f"{machine.accuracy_sentence({NCCL: calls})}{_on_version(predictor)}")
 
     print_result(options.json, records, show)
 
 
-def _caution(version: str) -> str:
-    """Return a sentence on a version whose times predictions were not compared with."""
-    versions, first = nccl.VERSIONS, nccl.FIRST_COMPARED
-    if versions.index(version) >= versions.index(first):
-        return ""
-    return f" Times of NCCL before {first} were not compared."
+def _on_version(predictor: nccl.NcclPredictor) -> str:
+    """Return sentences on a version that was not compared, or is older than the GPUs."""
+    version, capability = predictor.version, predictor.system.compute_capability
+    newest = nccl.RELEASES[version].newest
+    told = nccl.uncompared_caution(version)
+    if capability > newest:
+        told += (
+            f" NCCL {version} counts GPUs of compute capability {capability / 10} as those of"
+            f" {newest / 10}, if it runs on them at all."
+        )
+    return told
 
 
 def _made_of(predictor: nccl.NcclPredictor, collective: Collective) -> str:

@@ -6,6 +6,7 @@ from tuner.mpi_libraries.nccl.default_choice import (
     VERSIONS,
     default_algo_proto,
     estimate_times,
+    uncompared_caution,
     version_of,
 )
 from tuner.mpi_libraries.nccl.exchange import EVEN, ExchangeLoad, exchange_load
@@ -28,7 +29,7 @@ from tuner.mpi_libraries.nccl.predictor import (
     NcclPredictor,
     NcclTerms,
 )
-from tuner.mpi_libraries.nccl.releases import CURRENT_VERSION, FIRST_COMPARED, RELEASES
+from tuner.mpi_libraries.nccl.releases import CURRENT_VERSION, RELEASES
 from tuner.mpi_libraries.nccl.system import (
     ChannelGraph,
     NcclSystem,
@@ -41,7 +42,6 @@ __all__ = [
     "COSTS_OF_GPUS",
     "CURRENT_VERSION",
     "EVEN",
-    "FIRST_COMPARED",
     "LATENCY_PART",
     "NCCL_CHANNELS",
     "NCCL_COLLECTIVES",
@@ -72,5 +72,6 @@ __all__ = [
     "nominal_nic_rate",
     "seconds_from_busbw",
     "table_row",
+    "uncompared_caution",
     "version_of",
 ]

@@ -11,7 +11,7 @@ from tuner.mpi_libraries.nccl.constants import RING, AlgoProto
 from tuner.mpi_libraries.nccl.formulas import formulas_of
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.names import NCCL_COLLECTIVES, POINT_TO_POINT
-from tuner.mpi_libraries.nccl.releases import CURRENT_VERSION, RELEASES
+from tuner.mpi_libraries.nccl.releases import CURRENT_VERSION, FIRST_COMPARED, RELEASES
 from tuner.mpi_libraries.nccl.system import NcclSystem
 from tuner.mpi_libraries.products import release_of
 
@@ -27,6 +27,13 @@ def version_of(library: str) -> str:
     told = release_of(library) if library.startswith("nccl ") else ()
     known = [one for one in VERSIONS if not told or release_of(f"nccl {one}") <= told]
     return known[-1] if known else EARLIEST_VERSION
+
+
+def uncompared_caution(version: str) -> str:
+    """Return a sentence on a version whose times predictions were not compared with, or ""."""
+    if VERSIONS.index(version) >= VERSIONS.index(FIRST_COMPARED):
+        return ""
+    return f" Times of NCCL before {FIRST_COMPARED} were not compared."
 
 
 def estimate_times(
