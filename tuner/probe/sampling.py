@@ -97,8 +97,8 @@ def next_check(repetitions: int, min_repetitions: int = MIN_REPETITIONS) -> int:
     return max(min_repetitions, repetitions + 1, repetitions * 5 // 4)
 
 
-class StoppingRule:
-    """A rule for when operations that take turns have repetitions enough.
+class RepetitionRule:
+    """A rule for when operations that take turns have enough repetitions.
 
     usual           fewest repetitions of short calls
     ci_half_width, is_comparison

@@ -24,7 +24,7 @@ from tuner.probe.clock import SharedClock
 from tuner.probe.probe_plan import MIN_LONG_WARM_UPS, MIN_REPETITIONS, WARM_UP_REPETITIONS
 from tuner.probe.sampling import (
     MAX_REPETITIONS,
-    StoppingRule,
+    RepetitionRule,
     decisive_seconds,
     fewest_repetitions,
     shuffled_order,
@@ -102,7 +102,7 @@ class Stopwatch:
         if known is None:
             return nothing
         each, lap = known
-        rule = StoppingRule(min_repetitions, ci_half_width, is_comparison, each)
+        rule = RepetitionRule(min_repetitions, ci_half_width, is_comparison, each)
         calls = np.array([operation.calls_per_sample for operation in operations])
         done, rows = np.zeros((0, 2, len(operations))), list[FloatArray]()
         begin = time.monotonic()

@@ -12,7 +12,7 @@ from tuner.core.speedup import mean_over_launches, paired_speedup
 from tuner.probe.probe_plan import MIN_REPETITIONS
 from tuner.probe.sampling import (
     MAX_REPETITIONS,
-    StoppingRule,
+    RepetitionRule,
     TimeBudget,
     fewest_repetitions,
     is_precise_enough,
@@ -129,12 +129,12 @@ def test_long_calls_have_fewer_repetitions(seconds: float, repetitions: int, war
 
 def test_the_fastest_candidate_decides_and_the_mean_of_a_series() -> None:
     seconds = np.array([0.2] + 9 * [1e-4])
-    assert StoppingRule(12, 0.05, True, seconds).fewest == 12
-    assert StoppingRule(12, 0.05, False, seconds).fewest == 3
+    assert RepetitionRule(12, 0.05, True, seconds).fewest == 12
+    assert RepetitionRule(12, 0.05, False, seconds).fewest == 3
 
 
 def test_a_disturbed_warm_up_is_forgotten_once_samples_are_short() -> None:
-    rule = StoppingRule(12, 0.05, True, np.array([0.03]))
+    rule = RepetitionRule(12, 0.05, True, np.array([0.03]))
     assert rule.next_look == rule.fewest == 3
     rule.look(np.full((3, 1), 1e-3), np.array([1]))
     assert (rule.fewest, rule.next_look, rule.is_met) == (12, 12, False)
@@ -143,7 +143,7 @@ def test_a_disturbed_warm_up_is_forgotten_once_samples_are_short() -> None:
 
 
 def test_samples_of_several_calls_are_as_long_as_these() -> None:
-    rule = StoppingRule(12, 0.05, True, np.array([0.03]))
+    rule = RepetitionRule(12, 0.05, True, np.array([0.03]))
     rule.look(np.full((3, 1), 1e-3), np.array([30]))
     assert rule.is_met
 
