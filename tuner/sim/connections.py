@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.base.arrays import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
-from tuner.base.errors import MissingCostError
+from tuner.base.errors import LimitExceededError, MissingCostError
 from tuner.base.units import format_time
 from tuner.core.calibration import Calibration, PathCost
 from tuner.core.path_classes import PATH_CLASSES
@@ -34,6 +34,7 @@ from tuner.topology import (
 )
 
 MAX_PATHS_PER_CHUNK = 1 << 16  # finding a path takes much more memory than keeping it
+MAX_ROUTE_LINKS = 1 << 26  # of all routes of one transfer mode: some eight gigabytes in all
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def build_connections(
     cuda        whether the buffers are in device memory, shape (n,)
     pattern     traffic patterns (`tuner.sim.traffic_pattern`), shape (n,)
 
-    Raises MissingCostError where a path has no cost, InputError where a node has no GPU.
+    Raises MissingCostError where a path has no cost, InputError where a node has no GPU,
+    LimitExceededError for more than MAX_ROUTE_LINKS in the routes of a mode.
     """
     n, kinds = len(src), _ConnectionKinds(placement, calibration)
     direct, kind, share = _RouteColumns(n), np.zeros(n, np.int32), _UniformColumns(n, 2, 1.0)
@@ -182,6 +184,11 @@ class _RouteColumns:
     def set_rows(self, rows: IntArray, paths: Paths) -> None:
         width = paths.links.shape[1]
         wider = max(0, width - self._links.shape[1])
+        if len(self._links) * width > MAX_ROUTE_LINKS:
+            raise LimitExceededError(
+                f"{len(self._links)} pairs of ranks have routes over up to {width} links each, and"
+                f" at most {MAX_ROUTE_LINKS} links in all can be kept: simulate fewer ranks"
+            )
         if wider:
             self._links = np.pad(self._links, ((0, 0), (0, wider)), constant_values=-1)
         self._links[rows, :width] = paths.links

@@ -153,6 +153,18 @@ def test_rounds_of_too_many_different_pairs_are_refused_early(
     assert len(asked) == 5
 
 
+def test_routes_that_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 56 pairs crosses two links of the switch."""
+    placement = switch(8)
+    costs = nominal_calibration(placement.topology)
+    made = algorithms.build(Collective.ALLTOALL, "pairwise", 8)
+    monkeypatch.setattr(connections, "MAX_ROUTE_LINKS", 112)
+    assert simulate(replace(made, make_rounds=made.rounds), placement, costs, 800) > 0.0
+    monkeypatch.setattr(connections, "MAX_ROUTE_LINKS", 111)
+    with pytest.raises(LimitExceededError, match=r"56 pairs .* up to 2 links .* at most 111 links"):
+        simulate(replace(made, make_rounds=made.rounds), placement, costs, 800)
+
+
 def test_flows_that_change_one_another_too_often_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
