@@ -136,17 +136,23 @@ def withdraw_losing_rules(
             found, used = found + tried, used | {one.timed_call for one in tried}
         changes = any(not rule.choice.is_default for rule in table.rules)
         last = compared(table, used, True, _part_of(tell, DECIDING_SHARE, 1.0)) if changes else []
-    records = [heldout_record(one) for one in last]
-    told = {
-        "withdrawn": [describe_rule(rule) for rule in lost],
-        "wrong": sorted({str(one.timed_call) for one in (*found, *last) if one.wrong}),
-        "undecided": sorted(
-            {str(one.timed_call) for one in found if one.undecided and not one.wrong}
-        ),
-        "used": [list(each) for each in sorted(map(_call_key, used))],
-    }
+    asked = [list(each) for each in sorted(map(_call_key, used))]
+    told = {**_comparison_record(lost, found, last), "used": asked}
     provenance = {**table.provenance, "comparison": told}
+    records = [heldout_record(one) for one in last]
     return TuningTable(table.cluster, table.library, table.rules, provenance), records
+
+
+def _comparison_record(
+    lost: Sequence[Rule], deciding: Sequence[HeldoutResult], last: Sequence[HeldoutResult]
+) -> dict[str, Any]:
+    """Return what a table says of the comparison that withdrew these rules."""
+    undecided = {str(one.timed_call) for one in deciding if one.undecided and not one.wrong}
+    return {
+        "withdrawn": [describe_rule(rule) for rule in lost],
+        "wrong": sorted({str(one.timed_call) for one in (*deciding, *last) if one.wrong}),
+        "undecided": sorted(undecided),
+    }
 
 
 def time_against_default(

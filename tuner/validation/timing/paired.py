@@ -225,10 +225,8 @@ def time_pairs(
             times.undecided |= {*left}
             break
         drawn.shuffle(shapes)
-        for shape in shapes:
+        for shape in [one for one in shapes if any(call.shape == one for call in left)]:
             own = [call for call in left if call.shape == shape]
-            if not own:
-                continue
             drawn.shuffle(own)
             pair = _PairedLaunch(starter, program, own, tuned, library, seconds, directory, count)
             times.add(pair.times([drawn.randrange(2) for _ in own], on_warning))
