@@ -181,7 +181,7 @@ BOTH = ("recursive_halving", "ring")
 def test_results_without_the_default_have_that_of_the_rules(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On 8 to 31 ranks MPI_Reduce_scatter runs recursive halving up to 256 KiB, then a ring."""
+    """MPI_Reduce_scatter on 8 to 31 ranks runs recursive halving up to 256 KiB, then a ring."""
     path = tmp_path / "r.csv"
     for collective, known in (("reduce_scatter", True), ("reduce_scatter_block", False)):
         scores = []
@@ -201,7 +201,7 @@ def test_results_without_the_default_have_that_of_the_rules(
 def test_a_selector_is_trained_with_what_the_default_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the shapes in the file it knows the default at all sizes, wherever that was measured."""
+    """The selector knows the default of the file's shapes at all sizes, measured or not."""
     path, out = tmp_path / "r.csv", tmp_path / "mine"
     path.write_text(results("reduce_scatter", BOTH, (8,)))
     record = told(capsys, "train", path, "--out", out)

@@ -302,7 +302,7 @@ def test_what_is_known_of_the_default_is_what_the_mpir_layer_runs(
 def test_a_reduce_scatter_runs_what_the_rules_say(
     nbytes: int, mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
-    """With the poison in that leaf the program ends, and with it in the other one it does not."""
+    """The program ends with the poison in that leaf, and goes on with it in the other one."""
     trees = mpich.read_generic_trees(mpich_launcher.libmpi())
     call = Collective.REDUCE_SCATTER, 1, 2, BLOCK
     (found,) = find_default_algorithms(trees, [call], LARGE)

@@ -158,7 +158,7 @@ def table_from_comparisons(
     """
     points = _by_call(comparisons)
     if not points:
-        raise InputError("there is no measured collective to make a table of; run the probe")
+        raise InputError("expected measured collectives to make a table of: run the probe")
 
     def may(key: RuleKey, operators: str, choice: AlgorithmChoice) -> bool:
         safe = operators != "any" or preserves_operand_order(key.collective, choice)

@@ -228,5 +228,5 @@ def train(
     uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured
     """
     if not observations:
-        raise InputError("there is no measured collective to learn from; run the probe")
+        raise InputError("expected measured collectives to learn from: run the probe")
     return Selector(observations, simulate, adaptive, uses_unmeasured_costs, default_runs)

@@ -80,7 +80,7 @@ def _filled_in(case: EvaluationCase) -> EvaluationCase:
 
 @dataclass(frozen=True)
 class DefaultCounts:
-    """Of how many calls it is known what the library's default takes or runs.
+    """Numbers of calls whose default has a known time or algorithm.
 
     measured    calls in which the default was measured
     by_rules    calls of which the library's rules tell the algorithm that it runs

@@ -252,7 +252,7 @@ def test_of_what_its_rules_ask_beyond_the_call_nothing_is_known() -> None:
 
 
 def test_reduce_scatters_are_decided_by_their_whole_buffer() -> None:
-    """As in MPICH 5.0, whose device layer hands them to the MPIR layer."""
+    """MPICH 5.0's device layer hands these calls to the MPIR layer."""
     halving: Node = {"algorithm=MPIR_Reduce_scatter_intra_recursive_halving": {}}
     pairwise: Node = {"algorithm=MPIR_Reduce_scatter_intra_pairwise": {}}
     sizes = {"total_msg_size<524288": halving, "total_msg_size=any": pairwise}

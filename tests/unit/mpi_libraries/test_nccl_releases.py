@@ -1,4 +1,4 @@
-"""What NCCL 2.18 to 2.27 expect, by hand from their sources.
+"""Expected times of NCCL 2.18 to 2.27 agree with hand arithmetic from its sources.
 
 Each number has its origin in src/graph/tuning.cc of the tag of its release, `v2.18.1-1` for 2.18.1:
 latencies are `baseLat` and hops times `hwLat`, bandwidths the channels of a system below, their

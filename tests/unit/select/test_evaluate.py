@@ -213,7 +213,7 @@ def test_a_loss_counts_when_it_is_more_than_either_time_is_uncertain_by(
 def test_the_noise_floor_stands_beside_the_regrets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of each set, of each machine in it, and of all calls."""
+    """Every set, every machine in it and all calls together have a noise floor."""
     path = tmp_path / "m.csv"
     path.write_text(text() + text("hermes").replace(HEAD + "\n", ""))
     record, _ = evaluated(capsys, path)

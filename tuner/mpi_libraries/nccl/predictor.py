@@ -141,7 +141,7 @@ class NcclLimits:
 
 
 class NcclPredictor:
-    """What NCCL of a version expects of its algorithms, and what they are predicted to take.
+    """A predictor of the times that NCCL expects of its algorithms, and of those that they take.
 
     collnet         switches may reduce
     latency_factor  factor of all of NCCL's latencies in predictions

@@ -1,4 +1,4 @@
-"""What releases of NCCL from 2.18 on expect, where it differs: `RELEASES`.
+"""The expectations of NCCL's releases from 2.18 on, where they differ: `RELEASES`.
 
 Source: NVIDIA/nccl, by tag: `src/graph/tuning.cc` (from 2.31 on `src/tuning/`) where no other file
 is named, and of 2.31.2 and 2.32.3 also their libraries. Not stated, as no time depends on it: 20.0
@@ -36,7 +36,7 @@ from tuner.mpi_libraries.nccl.constants import (
 
 @dataclass(frozen=True, eq=False)
 class ChannelSearch:
-    """How a release searches for channels.
+    """The search of a release for channels.
 
     sockets         GB/s between two CPUs, as SOCKET_BANDWIDTH_GB_S
     inside, between GB/s of a channel that it tries, as INTRA_NODE_SPEEDS_GB_S
