@@ -47,6 +47,7 @@ from tuner.runtime.scratch import ScratchPool
 
 # A call there and back gives a one-way time.
 ROUND_TRIP_KINDS = ("pingpong", "call", "pairs", "sentinel")
+SIZE_SERIES_KINDS = ("pingpong", "exchange", "fan")
 MAX_SIZE_SERIES_FRACTION = 0.5  # largest share of the remaining time for one series of sizes
 
 
@@ -131,8 +132,6 @@ class ProbeSession:
         if point.kind == "sweep":
             return self._measure_all_pairs(point)
         candidates = self._correct_candidates(point)
-        if point.kind == "pingpong" and candidates and self._deadline < math.inf:
-            candidates = self._within_budget(point, candidates)
         if not candidates:  # too late, or every one of them was refused
             return None if candidates is None else ""
         fewest = max(self._plan.min_repetitions, MIN_REPETITIONS * (point.kind == "sentinel"))
@@ -143,13 +142,15 @@ class ProbeSession:
             seed=self._plan.seed,
             is_comparison=point.kind in COLLECTIVE_KINDS,
             min_repetitions=fewest,
+            series_seconds=self._series_seconds(point),
         )
+        if not len(samples):
+            return None
+        fitting = samples.shape[1]
+        for candidate in candidates[fitting:] if self._comm.rank == 0 else ():
+            self._on_excluded(point, candidate, OUT_OF_TIME)
         self.start_delays += self._stopwatch.start_delays.tolist()
-        return (
-            format_series(point, candidates, samples / _operations_per_call(point))
-            if len(samples)
-            else None
-        )
+        return format_series(point, candidates[:fitting], samples / _operations_per_call(point))
 
     def close(self) -> None:
         if self._device_probe is not None:
@@ -212,8 +213,13 @@ class ProbeSession:
         return fits
 
     def _correct_candidates(self, point: ProbePoint) -> list[ProbeCandidate] | None:
-        """Return the candidates with correct results, report the others; None if too late."""
+        """Return the candidates with correct results, report the others; None if too late.
+
+        Those of a series of sizes begin with the smallest.
+        """
         self._release_schedules()
+        if point.kind in SIZE_SERIES_KINDS:
+            return sorted(point.candidates, key=point.nbytes_of)
         if point.kind not in COLLECTIVE_KINDS:
             return list(point.candidates)
         right = []
@@ -228,23 +234,15 @@ class ProbeSession:
                 self._on_excluded(point, candidate, complaint)
         return right
 
-    def _within_budget(
-        self, point: ProbePoint, candidates: list[ProbeCandidate]
-    ) -> list[ProbeCandidate] | None:
-        """Drop the largest messages of a series of sizes that would take too long.
+    def _series_seconds(self, point: ProbePoint) -> float:
+        """Return the seconds in which the sizes of a point must be measured.
 
-        The series may take `MAX_SIZE_SERIES_FRACTION` of the time before the deadline, so that
-        other points are measured too. Returns None if nothing fits.
+        They are `MAX_SIZE_SERIES_FRACTION` of those before the deadline, so that other points are
+        measured, too. What takes longer are the largest messages.
         """
-        left = self._deadline - time.monotonic()
-        count = self._stopwatch.count_within(
-            self._timed_operations(point, candidates),
-            MAX_SIZE_SERIES_FRACTION * left,
-            self._plan.min_repetitions,
-        )
-        for candidate in candidates[count:] if self._comm.rank == 0 and count else ():
-            self._on_excluded(point, candidate, OUT_OF_TIME)
-        return candidates[:count] or None
+        if point.kind not in SIZE_SERIES_KINDS:
+            return math.inf
+        return MAX_SIZE_SERIES_FRACTION * (self._deadline - time.monotonic())
 
     def _rejection_reason(self, point: ProbePoint, candidate: ProbeCandidate, seed: int) -> str:
         """Return why a candidate is left out, the same on all ranks; "" if its result is right."""

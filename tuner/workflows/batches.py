@@ -46,6 +46,7 @@ TARGET_CI_HALF_WIDTH = 1.0
 MAX_BATCH_SHARE = 0.1
 MAX_OVERRUN_RATIO = 2.0  # a batch is ended after this multiple of its expected seconds
 MAX_SIMULATION_SHARE = 0.2  # share of the time left that simulations before a batch may take
+CHECKING_CALLS = 2  # of a choice, before its calls are timed
 SYNCHRONISATION_S = 5e-3  # seconds beside the call itself, for agreeing on a common start
 MIN_PACE = 0.5
 MAX_PACE = 8.0
@@ -270,11 +271,15 @@ class MeasurementBatches:
             grid.update(added)
 
     def _measurement_cost(self, seconds: float) -> float:
-        """Return the seconds of measuring one choice, warm-up calls included.
+        """Return the seconds of measuring one choice, checks and warm-up calls included.
 
         seconds     duration of one call
         """
-        calls = warm_up_repetitions(seconds) + fewest_repetitions(self.min_repetitions, seconds)
+        calls = (
+            CHECKING_CALLS
+            + warm_up_repetitions(seconds)
+            + fewest_repetitions(self.min_repetitions, seconds)
+        )
         return self.pace * calls * (seconds + SYNCHRONISATION_S)
 
     def _next_batch(self, design: ExperimentDesign) -> Sequence[Experiment]:
