@@ -1,6 +1,7 @@
 """A program of Debian on an emulated cluster: our table compared with the best one of a search.
 
     sudo python -m tests.bench.debian_on_cluster [petsc-cg] [--budget 3min] [--pairs 8]
+        [--without-search]
 
 The program and Debian's Open MPI are installed in an overlay of the file system. On eight emulated
 hosts (`docs/examples/flat8.yaml`) it does what a user does: `tuner record` finds the calls of the
@@ -8,7 +9,9 @@ program, `tuner tune --profile` makes a table for them, and `tuner run` follows 
 runs under every algorithm that was measured, twice in random order, for each kind of call that is
 at least a twentieth of the calls, with all others left to the library; the fastest ones make the
 best table. At last runs under our table, the best one and none alternate. Prints the seconds of the
-whole program, and the ratio of our table's to the best one's with its interval.
+whole program, the ratios of other tables' to the best one's with their intervals, and by how much
+the results differ from those without a table. `--without-search` leaves out the best table, and
+gives the ratio of none to ours.
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -34,6 +38,7 @@ from tests.bench.program_on_cluster import (
     table_for,
 )
 from tests.programs.programs import PROGRAMS, Program
+from tests.programs.results import largest_difference
 from tests.support.mpi4py_suite import SHARED_CORES
 from tests.support.site import ROOT, WORK, Site, install, project_overlay
 from tuner.core.collective import Collective
@@ -55,6 +60,14 @@ PYTHON = "/usr/bin/python3"  # its mpi4py has Debian's Open MPI
 LEAST_SHARE = 0.05  # of the calls, from which on the algorithms of a kind are searched
 LIMIT_S = 1800.0
 TRIED = "tried.json"
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """The seconds of a run of a program, and its results as text."""
+
+    seconds: float
+    results: str
 
 
 @dataclass(frozen=True)
@@ -83,14 +96,17 @@ class Bench:
         tuner = [sys.executable, "-m", "tuner.cli.main"]
         return self._run(*tuner, "emulate", "run", str(TOPOLOGY), "--", *tuner, *words)
 
-    def seconds(self, table: TuningTable | None) -> float:
-        """Return the seconds of a run."""
+    def run(self, table: TuningTable | None) -> TimedRun:
+        """Run the program under a table; exit where it does not find its results right."""
         source = []
         if table is not None:
             self.site.overlay.write(f"{self.folder}/{TRIED}", json.dumps(table_record(table)))
             source = ["--table", TRIED]
-        self.on_hosts("run", "--quiet", *source, "--", *self.command)
-        return float(self.read("seconds"))
+        printed = self.on_hosts("run", "--quiet", *source, "--", *self.command)
+        results = self.read(self.program.output) if self.program.output else printed
+        if not re.search(self.program.passes, results, re.MULTILINE):
+            sys.exit(f"the results have no {self.program.passes!r}:\n{results[-3000:]}")
+        return TimedRun(float(self.read("seconds")), results)
 
     def read(self, name: str) -> str:
         """Return the text of a file."""
@@ -127,7 +143,7 @@ def search(bench: Bench, kinds: Sequence[Kind]) -> TuningTable:
     trials = [(kind, choice) for kind in kinds for choice in choices[kind[0]]] * ROUNDS
     seconds: dict[Kind, dict[AlgorithmChoice, list[float]]] = {kind: {} for kind in kinds}
     for kind, choice in random.sample(trials, len(trials)):
-        taken = bench.seconds(table_for({kind: choice}, library))
+        taken = bench.run(table_for({kind: choice}, library)).seconds
         seconds[kind].setdefault(choice, []).append(taken)
     best = {}
     for kind, tried in seconds.items():
@@ -138,19 +154,29 @@ def search(bench: Bench, kinds: Sequence[Kind]) -> TuningTable:
     return table_for(best, library)
 
 
-def compare(bench: Bench, best: TuningTable, pairs: int) -> None:
-    """Run the program under none, our and the best table in turn; print the times and ratios."""
+def compare(bench: Bench, others: Mapping[str, TuningTable | None], pairs: int) -> None:
+    """Run the program under our table and others in turn; print the times, ratios and results.
+
+    others      name -> table; all are compared with the last one, or with ours
+    """
     ours = table_from_record(json.loads(bench.read("table.json")))
-    sides: dict[str, TuningTable | None] = {"none": None, "ours": ours, "best": best}
-    times: dict[str, list[float]] = {name: [] for name in sides}
+    sides = {"none": None, "ours": ours, **others}
+    runs: dict[str, list[TimedRun]] = {name: [] for name in sides}
     for _ in range(pairs):
         for name in random.sample([*sides], len(sides)):
-            times[name].append(bench.seconds(sides[name]))
-    print(", ".join(f"{name} {mean(runs):.2f} s" for name, runs in times.items()))
-    for name in ("none", "ours"):
-        runs, others = ([(run,) for run in times[side]] for side in (name, "best"))
-        ratio, low, high = paired_speedup(runs, others)
-        print(f"{name} over best: {ratio:.3f} ({low:.3f} to {high:.3f})")
+            runs[name].append(bench.run(sides[name]))
+    times = {name: [(run.seconds,) for run in some] for name, some in runs.items()}
+    print(", ".join(f"{name} {mean(run for (run,) in some):.2f} s" for name, some in times.items()))
+    *names, last = sides
+    for name in names:
+        ratio, low, high = paired_speedup(times[name], times[last])
+        print(f"{name} over {last}: {ratio:.3f} ({low:.3f} to {high:.3f})")
+    first, *further = runs["none"]
+    for name, some in (*list(runs.items())[1:], ("none again", further)):
+        differences = [
+            largest_difference(first.results, run.results, bench.program.compared) for run in some
+        ]
+        print(f"results with {name}: different by at most {max(differences, default=0.0):.1e}")
 
 
 def main() -> None:
@@ -160,6 +186,7 @@ def main() -> None:
     parser.add_argument("program", nargs="?", choices=known, default="petsc-cg")
     parser.add_argument("--budget", default="3min")
     parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--without-search", action="store_true")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="tuner-debian-") as scratch,
@@ -173,7 +200,10 @@ def main() -> None:
         files = ["--measurements", "m.ndjson", "--calibration", "c.json", "--out", "table.json"]
         files += ["--topology", str(TOPOLOGY), "--profile", "program.profile", "--python", PYTHON]
         bench.on_hosts("tune", "--hosts", HOSTS, "--budget", options.budget, *files)
-        compare(bench, search(bench, kinds_of(bench.read("program.profile"))), options.pairs)
+        others = {}
+        if not options.without_search:
+            others["best"] = search(bench, kinds_of(bench.read("program.profile")))
+        compare(bench, others, options.pairs)
 
 
 if __name__ == "__main__":
