@@ -74,24 +74,30 @@ def test_a_table_states_the_outcomes(
     assert json.loads(capsys.readouterr().out)["provenance"][PEER_FAULTS] == stated
 
 
-def test_what_was_tried_before_an_interruption_is_kept(
-    launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, out = tmp_path / "table.json", tmp_path / "stated.json"
-    write_table(table_with(launcher, AlgorithmChoice("chain"), AlgorithmChoice("binomial")), path)
-    asked = ["table", "faults", str(path), "--out", str(out)]
+def interrupted(words: list[str], seen: str) -> tuple[str, str]:
+    """Return what a command prints and its errors, if it is interrupted after an error line."""
     running = subprocess.Popen(
-        [sys.executable, "-m", "tuner.cli.main", *asked],
+        [sys.executable, "-m", "tuner.cli.main", *words],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert running.stderr is not None
-    assert any("chain: rank dies: error" in line for line in running.stderr)
+    assert any(seen in line for line in running.stderr)
     running.send_signal(signal.SIGINT)
     said, errors = running.communicate()
     assert running.returncode == 128 + signal.SIGINT
+    return said, errors
+
+
+def test_what_was_tried_before_an_interruption_is_kept(
+    launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "table.json", tmp_path / "stated.json"
+    write_table(table_with(launcher, AlgorithmChoice("chain"), AlgorithmChoice("binomial")), path)
+    asked = ["table", "faults", str(path), "--out", str(out)]
+    said, errors = interrupted(asked, "chain: rank dies: error")
     assert "1 of 1 rule" in said
     assert "the same command again resumes" in errors
     (first,) = read_table(out).provenance[PEER_FAULTS]["rules"]
@@ -189,3 +195,13 @@ def test_a_file_of_another_table_is_not_continued(
     said = " ".join(capsys.readouterr().err.split())
     assert "stated.json: expected a table of outcomes that this command wrote for the same" in said
     assert out.read_bytes() == before
+
+
+def test_an_interruption_before_the_first_outcome_keeps_nothing(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    path, out = tmp_path / "table.json", tmp_path / "stated.json"
+    write_table(table_with(launcher, AlgorithmChoice("chain")), path)
+    _, errors = interrupted(["table", "faults", str(path), "--out", str(out)], "ending ranks of")
+    assert "resumes" not in errors
+    assert not out.exists()

@@ -299,9 +299,7 @@ def _seconds_left(calls: FloatArray, min_repetitions: int) -> float:
     """Return the seconds that a series of operations takes after its first calls."""
     typical = decisive_seconds(_bare_seconds(calls), is_comparison=False)
     further = warm_up_repetitions(typical) - MIN_LONG_WARM_UPS
-    return _seconds_of_repetition(calls) * (
-        further + fewest_repetitions(min_repetitions, typical)
-    )
+    return _seconds_of_repetition(calls) * (further + fewest_repetitions(min_repetitions, typical))
 
 
 def yielding_barrier(world: MPI.Comm, on_poll: Callable[[], object] = _nothing) -> None:

@@ -34,7 +34,7 @@ from tuner.select.guard import DEGREES_OF_FREEDOM
 from tuner.select.posterior import PosteriorModel
 from tuner.select.posterior_covariance import PosteriorCovariance
 from tuner.select.selector import Selector
-from tuner.select.value_of_information import RegretEstimate
+from tuner.select.value_of_information import MAX_REGRET, RegretEstimate
 
 BOUND_CONFIDENCE = 0.95
 REPETITIONS = 12  # of each choice
@@ -133,10 +133,14 @@ class RegretBound:
     default: float
 
     def __str__(self) -> str:
-        return (
-            f"a mean regret of {self.expected:.1%} (the default: {self.default:.1%}), with 95 %"
-            f" certainty below {self.upper:.1%}"
+        expected, default = (
+            f"{share:.1%}" if share < MAX_REGRET else f"{MAX_REGRET:.0%} or more"
+            for share in (self.expected, self.default)
         )
+        told = f"a mean regret of {expected} (the default: {default})"
+        if self.upper >= MAX_REGRET:
+            return told
+        return f"{told}, with 95 % certainty below {self.upper:.1%}"
 
 
 def measurement_cost(seconds: float) -> float:

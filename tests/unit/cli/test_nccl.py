@@ -102,6 +102,15 @@ def test_any_release_counts_as_the_newest_that_is_not_newer(
     assert capsys.readouterr().out.startswith("NCCL 2.27.3, ")
 
 
+def test_a_release_before_the_earliest_known_one_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["nccl", "estimate", "--topology", "preset:summit:2", "--sizes", "1MiB"]
+    with pytest.raises(SystemExit):
+        main([*words, "--version", "2.3.7"])
+    assert "argument --version: cannot be '2.3.7'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("version", "is_told"), [("2.20.5", True), ("2.27.3", False)])
 def test_a_version_that_is_older_than_the_gpus_is_told(
     version: str, is_told: bool, capsys: pytest.CaptureFixture[str]

@@ -57,6 +57,24 @@ def test_messages_are_measured_to_the_target_and_rounds_roughly(
 
 
 @pytest.mark.parametrize(
+    ("bound", "told"),
+    [
+        (
+            RegretBound(0.2, 0.5, 9, 0.3),
+            "a mean regret of 20.0% (the default: 30.0%), with 95 % certainty below 50.0%",
+        ),
+        (
+            RegretBound(2.0, 2.0, 9, 2.0),
+            "a mean regret of 200% or more (the default: 200% or more)",
+        ),
+        (RegretBound(0.5, 2.0, 9, 2.0), "a mean regret of 50.0% (the default: 200% or more)"),
+    ],
+)
+def test_a_regret_that_reaches_its_cap_is_told_as_that(bound: RegretBound, told: str) -> None:
+    assert str(bound) == told
+
+
+@pytest.mark.parametrize(
     ("bound", "met", "met_quickly"),
     [
         (RegretBound(0.20, 0.50, 9, 0.30), False, False),

@@ -79,7 +79,6 @@ def run_faults(options: argparse.Namespace) -> int:
         raise UsageError("--demand needs --out, the table to write")
     if options.out:
         require_writable_file(options.out, options.table)
-        options.resumes = True
     there = host_options.resolve_hosts(options)
     whole = read_table(options.table)
     asked = native_options.read_table_part(options.table, options.ppn)
@@ -94,6 +93,7 @@ def run_faults(options: argparse.Namespace) -> int:
     def keep() -> None:
         if options.out:
             write_table(state_outcomes(whole, found, options.demand), options.out)
+            options.resumes = bool(found)
 
     def show(out: Path | None) -> None:
         own = [one for one in found if one.rule in rules]

@@ -168,9 +168,14 @@ def run_install(options: argparse.Namespace) -> None:
 
 
 def _known_version(text: str) -> str:
-    """Return the version of those known whose choice is that of a version."""
+    """Return the version of those known whose choice is that of a version, or `text` if none is."""
     is_version = text.count(".") == 2 and text.replace(".", "").isdecimal()
-    return nccl.version_of(f"nccl {text}") if is_version else text
+    known = nccl.version_of(f"nccl {text}") if is_version else text
+    return text if is_version and _numbers(text) < _numbers(known) else known
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part]
 
 
 def _cautions(table: TuningTable, installed: Installed) -> Iterator[str]:
