@@ -74,6 +74,17 @@ def test_every_axis_and_choice_asks_anew(page: Any, address: str) -> None:
     assert query(page)["incumbent"] == ["ring"]
 
 
+def test_a_version_of_nccl_is_chosen_and_copied(page: Any, address: str) -> None:
+    opened(page, address + SMALL.replace("comet", "dgx-a100").replace("bcast", "allreduce"))
+    page.get_by_text("More axes").click()
+    page.get_by_label("NCCL version").select_option("2.26.2")
+    page.get_by_text("Times of NCCL before 2.27.3 were not compared.").wait_for()
+    page.wait_for_selector(COMPLETE)
+    assert query(page)["nccl_version"] == ["2.26.2"]
+    study = study_from_record(parse_yaml(copied(page, "Copy as YAML")), FileResolver(Path()))
+    assert study.axes["nccl_version"] == ("2.26.2",)
+
+
 def test_an_uploaded_topology_is_shown_as_text(page: Any, address: str, tmp_path: Path) -> None:
     file = tmp_path / "flat4.yaml"
     file.write_text(FLAT)

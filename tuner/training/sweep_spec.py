@@ -10,11 +10,11 @@
     epoch: 1281167
     cost: {node: 200000, nic: 1500, years: 4}
 
-All keys but `vary`, `epoch` and `cost` are those of a workload. The axes are those of a study, but
-for `placement`; `ranks`, which with `nodes` are those of all nodes; and `framework`, whose values
-are frameworks with settings. `epoch` is the number of samples of an epoch. `cost` has the prices of
-parts as in a study, which are spread over `years` of use, 4 if left out; or `gpu_hour`, the price
-of a GPU for an hour, one or one for each `gpu`.
+All keys but `vary`, `epoch` and `cost` are those of a workload. The axes are those of a study but
+for `placement` and `nccl_version`; `ranks`, which with `nodes` are those of all nodes; and
+`framework`, whose values are frameworks with settings. `epoch` is the number of samples of an
+epoch. `cost` has the prices of parts as in a study, which are spread over `years` of use, 4 if left
+out; or `gpu_hour`, the price of a GPU for an hour, one or one for each `gpu`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ from tuner.whatif.values import parse_axes
 RANKS, FRAMEWORK = "ranks", "framework"
 LINK_AXES = {*NODE_LINK_AXES, *UPLINK_AXES}
 NAME = "name"  # key of a framework beside its settings
-PLACEMENT = "placement"
 MAX_CONFIGURATIONS = 10_000
 DEFAULT_YEARS = 4.0
 SECONDS_PER_HOUR = 3600.0
@@ -249,8 +248,6 @@ def _axes(
     vary: Mapping[str, Any], ranks: tuple[int, ...], workload: Workload
 ) -> dict[str, tuple[AxisValue, ...]]:
     asked = {name: values for name, values in vary.items() if name not in (RANKS, FRAMEWORK)}
-    if PLACEMENT in asked:
-        raise InputError("vary: placement cannot vary in a sweep; take it out")
     axes = parse_axes(asked, workload.machine)
     own = {name: values for name, values in axes.items() if name in asked}
     return {RANKS: ranks, **own} if ranks else own

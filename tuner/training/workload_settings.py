@@ -24,7 +24,7 @@ from tuner.base.file_settings import (
 from tuner.topology import CUDA, HOST
 from tuner.training.compute import FP32, PRECISIONS
 from tuner.training.published import MAX_RESULTS, PublishedResult, parse_published
-from tuner.whatif.axes import AXES
+from tuner.whatif.axes import AXES, NCCL_AXIS
 from tuner.whatif.prices import AXIS_OF_PART
 
 MAX_BATCH = 1 << 20
@@ -32,6 +32,7 @@ MAX_PASSES = 1 << 12
 MAX_RANKS = 1 << 17
 MAX_EPOCH = 10**15
 MAX_RATE = 1e12  # samples per second
+SWEEP_AXES = {*AXES, "ranks", "framework"} - {"placement", NCCL_AXIS}  # choices training lacks
 DEFAULT, BEST = "default", "best"
 WEAK, STRONG = "weak", "strong"
 
@@ -122,6 +123,6 @@ class RecordedSettings(PlacedSettings):
 class SweepSettings:
     """The settings that a sweep has besides those of its workload."""
 
-    vary: Annotated[dict[str, Any], mapping({*AXES, "ranks", "framework"})]
+    vary: Annotated[dict[str, Any], mapping(SWEEP_AXES)]
     epoch: Annotated[int, whole(MAX_EPOCH)] = 0
     cost: Annotated[dict[str, Any] | None, mapping({*AXIS_OF_PART, "gpu_hour", "years"})] = None

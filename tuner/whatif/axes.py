@@ -24,6 +24,7 @@ from tuner.machines import (
     with_taper,
 )
 from tuner.machines.fabric_shapes import format_shape, read_shape
+from tuner.mpi_libraries import nccl
 from tuner.mpi_libraries.nccl import nominal_nic_rate
 from tuner.topology import CUDA, HOST, NETWORK, Link, Placement, Topology
 
@@ -54,6 +55,17 @@ def _read_taper(what: str, value: Any) -> float:
             f"{what} must be a number from 1 (no taper) to 64, not {shortened_repr(value)}"
         )
     return float(value)
+
+
+def _read_nccl_version(what: str, value: Any) -> str:
+    """Return a version as written; raise InputError unless it is known how it chooses."""
+    dotted = isinstance(value, str) and all(map(str.isdecimal, value.split(".")))
+    if not dotted or "." not in value or nccl.version_of(f"nccl {value}") not in nccl.RELEASES:
+        raise InputError(
+            f"{what} must be a version of NCCL from {next(iter(nccl.RELEASES))} on, such as 2.26.2,"
+            f" not {shortened_repr(value)}"
+        )
+    return str(value)
 
 
 class LineRate(float):
@@ -110,6 +122,7 @@ GPU = Kind(  # the products are read when one is asked for
     "choice", lambda what, value: one_of(tuple(known_gpus())).read(what, value), {"type": "string"}
 )
 FABRIC = Kind("choice", read_shape, {"type": "string"})
+NCCL_VERSION = Kind("name", _read_nccl_version, {"type": "string"})
 _NUMBER = Axis(whole(MAX_STUDY_RANKS), _format_number, int)
 _LATENCY = Axis(TIME, lambda value: format_time(float(value)), "{!r}s".format)
 _BANDWIDTH = Axis(RATE, _format_bandwidth, _encode_bandwidth)
@@ -129,12 +142,14 @@ AXES: Mapping[str, Axis] = {
     "pcie": Axis(whole(max(PCIE_RATES), min(PCIE_RATES)), _format_number, int),
     "placement": Axis(one_of(PLACEMENTS), str, str),
     "memory": Axis(one_of((HOST, CUDA)), str, str),  # of the ranks' buffers
+    "nccl_version": Axis(NCCL_VERSION, str, str),  # that chooses among NCCL's algorithms
 }
 BANDWIDTH_AXES = ("bandwidth", "uplink_bandwidth")
 UPLINK_AXES = ("uplink_latency", "uplink_bandwidth")
 NODE_LINK_AXES = ("latency", "bandwidth")
 SIZE_AXIS = "nbytes"  # the message size, on which the best candidate depends as on the axes
 MACHINE_AXIS = "machine"  # of a study that compares several
+NCCL_AXIS = "nccl_version"
 AXIS_FORMATTERS: Mapping[str, Callable[[AxisValue], str]] = {
     **{name: axis.format for name, axis in AXES.items()},
     SIZE_AXIS: lambda value: format_size(float(value)),
@@ -193,6 +208,11 @@ def place_ranks(machine: Machine, at: GridPoint) -> Placement:
     """Return the placement of the ranks on a machine that `apply_axes` returned."""
     kind = str(at.get("placement", BLOCK))
     return Placement.from_name(kind, machine.topology, int(at["ppn"]))
+
+
+def nccl_release(at: GridPoint) -> str:
+    """Return the release of NCCL that chooses at a point, the first of those that choose alike."""
+    return nccl.version_of(f"nccl {at.get(NCCL_AXIS, nccl.CURRENT_VERSION)}")
 
 
 def _with_links(topology: Topology, at: GridPoint) -> Topology:

@@ -17,7 +17,6 @@ from tuner.core.calibration import Calibration, calibration_record
 from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, table_record
 from tuner.machines import Machine
-from tuner.mpi_libraries.nccl import CURRENT_VERSION
 from tuner.topology import CUDA, Topology
 from tuner.whatif.axes import AXES, MACHINE_AXIS, AxisValue, GridPoint, apply_axes
 from tuner.whatif.prices import Price, prices_record
@@ -40,7 +39,6 @@ class Study:
     without         capabilities of the topology that are not used, from `NETWORK_CAPABILITIES`, and
                     algorithms that are no candidates
     limits          whether to find what limits the best candidates
-    nccl_version    the version of NCCL that chooses, of those that are known
     prices          price of each part of the machine; see `tuner.whatif.prices`
     machines        those that are compared, by name, `machine` being the first; else empty
     """
@@ -56,7 +54,6 @@ class Study:
     table: TuningTable | None = None
     without: tuple[str, ...] = ()
     limits: bool = True
-    nccl_version: str = CURRENT_VERSION
     prices: Mapping[str, Price] = field(default_factory=dict)
     machines: Mapping[str, Machine] = field(default_factory=dict)
 
@@ -190,8 +187,6 @@ def study_record(study: Study) -> dict[str, Any]:
         record["without"] = list(study.without)
     if not study.limits:
         record["limits"] = False
-    if study.nccl_version != CURRENT_VERSION:
-        record["nccl_version"] = study.nccl_version
     if study.prices:
         record["cost"] = prices_record(study.prices)
     return record

@@ -6,10 +6,12 @@ from typing import Any
 
 from tuner.machines import Machine, known_gpus
 from tuner.machines.variants import NVSWITCH
+from tuner.mpi_libraries import nccl
 from tuner.mpi_libraries.nccl import nominal_nic_rate
+from tuner.mpi_libraries.nccl.channels import amd_architecture
 from tuner.topology import CONFIGURED_CAPABILITIES, CUDA, HOST, NETWORK, NIC, SWITCH, Topology
 from tuner.topology.readers.fabrics import FatTree
-from tuner.whatif.axes import AXES, MAX_STUDY_NODES, NODE_LINK_AXES, UPLINK_AXES
+from tuner.whatif.axes import AXES, MAX_STUDY_NODES, NCCL_AXIS, NODE_LINK_AXES, UPLINK_AXES
 from tuner.whatif.values import gpus_per_node
 
 
@@ -20,6 +22,7 @@ def describe_axes(machine: Machine) -> dict[str, Any]:
                 without links at the nodes
     bandwidth   of a link at a node, in bytes per second; line_rate is that of its port
     configured  what it offers and administrators have to configure
+    nccl_versions   those that choose differently, the newest first; none where NCCL does not run
     taper       None where the network is no fat tree of a machine with costs
     """
     topology, spec = machine.topology, machine.spec
@@ -44,6 +47,7 @@ def describe_axes(machine: Machine) -> dict[str, Any]:
         "taper": spec.fabric.taper if spec and isinstance(spec.fabric, FatTree) else None,
         "configured": sorted(CONFIGURED_CAPABILITIES.intersection(topology.capabilities)),
         "axes": [name for name in AXES if _has_axis(machine, name)],
+        "nccl_versions": [*nccl.RELEASES][::-1] if _has_axis(machine, NCCL_AXIS) else [],
         "known_gpus": sorted(known_gpus()) if spec and spec.gpu else [],
     }
 
@@ -65,6 +69,9 @@ def _has_axis(machine: Machine, name: str) -> bool:
         return spec is not None and isinstance(spec.fabric, FatTree)
     if name == "nvlink_domain":
         return spec is not None and NVSWITCH in spec.node_spec.device_names(SWITCH)
+    if name == NCCL_AXIS:
+        inside = topology.nodes[0].node_topology
+        return inside is not None and gpus_per_node(topology) > 0 and not amd_architecture(inside)
     if name in ("gpu", "pcie", "memory"):
         return gpus_per_node(topology) > 0 and (name == "memory" or spec is not None)
     return name not in ("nics", "fabric") or (spec is not None and at_nodes)

@@ -9,13 +9,14 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.base.spelling import unknown_name
 from tuner.core.collective import Collective
 from tuner.machines import Machine
-from tuner.mpi_libraries.nccl import CURRENT_VERSION, nccl_system_of
+from tuner.mpi_libraries.nccl import nccl_system_of
 from tuner.sim import simulate
 from tuner.topology import CUDA
 from tuner.whatif.axes import (
     MACHINE_AXIS,
     MAX_STUDY_NODES,
     MAX_STUDY_RANKS,
+    NCCL_AXIS,
     UPLINK_AXES,
     GridPoint,
     place_ranks,
@@ -28,10 +29,10 @@ MAX_STUDY_POINTS = 100_000
 def require_feasible(study: Study) -> None:
     """Raise InputError for a study that is too large, lacks costs, or has nothing to simulate."""
     _require_bounds(study)
+    _require_nccl_times(study)
     _require_costs(study)
     _require_offered(study)
     _require_candidates(study)
-    _require_nccl(study)
 
 
 def _require_bounds(study: Study) -> None:
@@ -68,28 +69,26 @@ def _require_costs(study: Study) -> None:
 
 
 def _require_cost(changed: Machine, at: GridPoint) -> None:
-    """Raise InputError unless a message has a cost on a machine with these axes."""
+    """Raise InputError unless a message has a cost on a machine with these axes.
+
+    This is also raised for versions of NCCL where RCCL runs.
+    """
     ranks = place_ranks(changed, at)
     made = algorithms.build(Collective.BCAST, "linear", ranks.p)
     simulate(made, ranks, changed.calibration, 1, memory=str(at["memory"]))
-
-
-def _require_nccl(study: Study) -> None:
-    """Raise InputError for a version of NCCL where NCCL does not run or its times do not count."""
-    at = next((one for one in study.grid if one["memory"] == CUDA), None)
-    if study.nccl_version == CURRENT_VERSION:
-        return
-    if at is None or study.calibration is not None:
+    if NCCL_AXIS in at and nccl_system_of(ranks).architecture:
         raise InputError(
-            "nccl_version is for predicted times of NCCL, on buffers of GPUs without `calibration`:"
-            " leave it out"
+            f"vary: nccl_version is of NCCL, and on {changed.name} RCCL runs: take it out"
         )
-    few = {**at, "nodes": min(2, int(at["nodes"]))}
-    few = {axis: value for axis, value in few.items() if axis not in UPLINK_AXES}
-    system = nccl_system_of(place_ranks(study.machine_at(few), few))
-    if system.architecture:
+
+
+def _require_nccl_times(study: Study) -> None:
+    """Raise InputError for versions of NCCL where no times of NCCL are predicted."""
+    has_times = CUDA in study.axes["memory"] and study.calibration is None
+    if NCCL_AXIS in study.axes and not has_times:
         raise InputError(
-            f"nccl_version is of NCCL, and on {study.topology.name} RCCL runs: leave it out"
+            "vary: nccl_version is for predicted times of NCCL, on buffers of GPUs without"
+            " `calibration`: take it out"
         )
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from tuner.base.errors import InputError, TunerError
 from tuner.machines import Machine
 from tuner.machines.model_accuracy import NCCL, SIMULATION, SizedCall
-from tuner.mpi_libraries.nccl import CURRENT_VERSION, uncompared_caution
 from tuner.prediction.call_candidates import is_run_by_nccl
 from tuner.prediction.ordering import rounded_seconds
 from tuner.whatif.axes import MACHINE_AXES, MACHINE_AXIS, NODE_LINK_AXES, UPLINK_AXES
@@ -38,7 +37,7 @@ from tuner.whatif.study_result import (
     machine_values,
     summarise_table_regret,
 )
-from tuner.whatif.study_summary import summarise
+from tuner.whatif.study_summary import about_nccl_versions, summarise
 from tuner.whatif.study_tasks import (
     BestCall,
     PlannedPoint,
@@ -98,19 +97,11 @@ def run_study(
         summarise_table_regret(points),
         steps,
         values,
-        f"{summarise(points, study.axes, values)}{_about_version(study)}",
+        f"{summarise(points, study.axes, values)}{about_nccl_versions(study.axes)}",
         verdicts(points, study.axes, steps),
         _accuracy(study, points),
         title_of_default(study.table) if study.table else "",
     )
-
-
-def _about_version(study: Study) -> str:
-    """Return a sentence on the version of NCCL that chose, if it is not the newest."""
-    version = study.nccl_version
-    if version == CURRENT_VERSION:
-        return ""
-    return f" NCCL chooses as {version} does.{uncompared_caution(version)}"
 
 
 def _limited_points(

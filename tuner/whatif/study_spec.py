@@ -18,10 +18,10 @@ withdraws what the topology offers, as if nobody had configured it: some of `mul
 `switch_reduction` and `nvswitch_reduction`, or `configured` for those of the first two that are
 offered; algorithms that it names are no candidates. `limits: false` does not find out what limits
 the best algorithms, which takes two more simulations of each for every resource of the machine.
-`nccl_version: 2.26.2` has NCCL choose as that version does, from 2.18.1 on.
 `cost` has prices of nodes, GPUs, NICs, switches and cables, for the speed that each machine gives
 for its price. An axis that is left out has the machine's own value: all nodes, host memory and one
-rank per node, or where every node has GPUs a rank for each of them and their memory.
+rank per node, or where every node has GPUs a rank for each of them and their memory, and the newest
+NCCL that is known.
 """
 
 from __future__ import annotations
@@ -40,18 +40,17 @@ from tuner.core.table import RuleKey, TuningTable, read_table, table_from_record
 from tuner.machines import Machine
 from tuner.machines.loader import load_machine, machine_from_record
 from tuner.machines.yaml_machines import PRESET_PREFIX
-from tuner.mpi_libraries import nccl
 from tuner.topology import CONFIGURED_CAPABILITIES
 from tuner.topology.readers import topology_to_record
 from tuner.topology.readers.safe_yaml import read_yaml
-from tuner.whatif.axes import AXES, MACHINE_AXIS
+from tuner.whatif.axes import AXES, MACHINE_AXIS, NCCL_AXIS
 from tuner.whatif.checked_study import Study
 from tuner.whatif.library_default import DEFAULT_PREFIX, default_table
 from tuner.whatif.prices import AXIS_OF_PART, parse_prices
 from tuner.whatif.study_checks import require_feasible
 from tuner.whatif.values import SIZES, parse_axes
 
-COMPARED_AXES = {"nodes", "ppn", "memory", "placement"}  # which any machine has
+COMPARED_AXES = {"nodes", "ppn", "memory", "placement", NCCL_AXIS}  # which any machine has
 CONFIGURED = "configured"  # in `without`: whatever administrators have to configure
 
 
@@ -59,18 +58,6 @@ def _read_name(what: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise InputError(f"{what} must be a name, not {shortened_repr(value)}")
     return value
-
-
-def _read_nccl_version(what: str, value: Any) -> str:
-    """Return the version of those known whose choice is that of a version."""
-    found = nccl.version_of(f"nccl {value}")
-    dotted = isinstance(value, str) and all(map(str.isdecimal, value.split(".")))
-    if not dotted or "." not in value or found not in nccl.RELEASES:
-        raise InputError(
-            f"{what} must be a version of NCCL from {next(iter(nccl.RELEASES))} on, such as 2.26.2,"
-            f" not {shortened_repr(value)}"
-        )
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +74,6 @@ class StudySettings:
     table: Annotated[Any, ANY] = None
     without: Annotated[tuple[str, ...], DISTINCT_NAMES] = ()
     limits: Flag = True
-    nccl_version: Annotated[str, Kind("name", _read_nccl_version)] = nccl.CURRENT_VERSION
     cost: Annotated[dict[str, Any] | None, mapping(AXIS_OF_PART)] = None
 
 
@@ -154,7 +140,6 @@ def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
         settings.algorithms,
         measured,
         limits=settings.limits,
-        nccl_version=settings.nccl_version,
         prices=parse_prices(settings.cost or {}, axes, machine),
         machines=machines if isinstance(settings.topology, list) else {},
     )

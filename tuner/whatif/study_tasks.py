@@ -31,7 +31,7 @@ from tuner.prediction.call_predictor import CallPredictor, NoPrediction
 from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim.rounds import MAX_CALL_TRANSFERS
 from tuner.topology import CUDA
-from tuner.whatif.axes import UPLINK_AXES, GridPoint, place_ranks
+from tuner.whatif.axes import UPLINK_AXES, GridPoint, nccl_release, place_ranks
 from tuner.whatif.checked_study import Study
 from tuner.whatif.machine_resources import (
     IMPROVEMENT,
@@ -40,6 +40,7 @@ from tuner.whatif.machine_resources import (
     studied_resources,
     with_faster,
 )
+from tuner.whatif.study_summary import place
 from tuner.whatif.table_regret import TableLookup, look_up_exported
 
 MAX_CACHED_MACHINES = 4  # per process, with their routes; tasks are ordered by machine
@@ -175,7 +176,7 @@ class TaskEvaluator:
             memory,
             with_nccl=not is_measured,
             nccl_factors=nccl_factors(changed, factor),
-            nccl_version=study.nccl_version,
+            nccl_version=nccl_release(at),
         )
 
 
@@ -208,9 +209,9 @@ def plan_study(study: Study, on_progress: Callable[[float], None]) -> StudyPlan:
     """
     points: list[PlannedPoint] = []
     tasks: list[StudyTask] = []
-    for place in range(len(study.grid)):
+    for grid_index in range(len(study.grid)):
         for collective in study.collectives:
-            machine = _TaskCollector(study, place, collective, len(tasks))
+            machine = _TaskCollector(study, grid_index, collective, len(tasks))
             points += [machine.plan_point(nbytes) for nbytes in study.sizes]
             tasks += machine.tasks()
             on_progress(sum(task.core_seconds for task in tasks[machine.first_task :]))
@@ -281,10 +282,10 @@ def _times_of_nccl_on_few_nodes(study: Study, at: GridPoint, version: str) -> Nc
 def _algorithms_of_nccl(
     study: Study, at: GridPoint, collective: Collective
 ) -> tuple[tuple[str, ...], set[str]]:
-    """Return the algorithms that the study's NCCL has, and those that newer ones have besides."""
+    """Return the algorithms that a point's NCCL has, and those that newer ones have besides."""
     own, newest = (
         times.algorithms(collective) if times else ()
-        for version in (study.nccl_version, CURRENT_VERSION)
+        for version in (nccl_release(at), CURRENT_VERSION)
         for times in [_times_of_nccl_on_few_nodes(study, at, version)]
     )
     return own, {*newest} - {*own}
@@ -315,8 +316,8 @@ class _TaskCollector:
         self.names = tuple(name for name in named if name not in later)
         if not self.names:
             raise InputError(
-                f"NCCL {study.nccl_version} has none of {', '.join(named)} for {collective} on"
-                f" {self.p} ranks: study a later one, or other algorithms"
+                f"{collective} has none of {', '.join(study.algorithms or named)} at"
+                f" {place(at, tuple(at))}: leave that out, or study other algorithms"
             )
         self._task_of_schedule: dict[tuple[object, ...], int] = {}
         self._calls: list[list[tuple[_Offer, int]]] = []

@@ -24,7 +24,8 @@ def verdicts(
 
 
 def _has_effect(step: AxisStep) -> bool:
-    return max(abs(step.min_speedup - 1.0), abs(step.max_speedup - 1.0)) > TIE_TOLERANCE
+    speedups = (step.min_speedup, step.max_speedup, *step.nccl_speedups)
+    return max(abs(one - 1.0) for one in speedups) > TIE_TOLERANCE
 
 
 def _verdict(step: AxisStep, points: Sequence[StudyPoint], axes: Sequence[str]) -> str:

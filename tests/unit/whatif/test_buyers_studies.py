@@ -365,7 +365,7 @@ def test_studies_of_several_machines_are_read_back(name: str) -> None:
         ({"topology": 2 * ["preset:dgx-h100"]}, "several machines are called dgx-h100"),
         (
             {"topology": ["preset:dgx-h100", "preset:sierra"], "vary": {"pcie": [4]}},
-            "with several machines memory, nodes, placement, ppn can vary",
+            "with several machines memory, nccl_version, nodes, placement, ppn can vary",
         ),
         (
             {"topology": ["preset:sierra", "preset:dgx-h100"], "vary": {"nodes": [3]}},

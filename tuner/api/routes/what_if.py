@@ -184,6 +184,9 @@ class MachineAxes(BaseModel):
         examples=[["multicast"]], description="offered, and to be configured by administrators"
     )
     axes: list[str] = Field(examples=[["nodes", "ppn", "bandwidth"]])
+    nccl_versions: list[str] = Field(
+        examples=[["2.32.3", "2.31.2"]], description="that choose differently, the newest first"
+    )
     known_gpus: list[str] = Field(examples=[["A100", "H100"]])
 
 

@@ -55,9 +55,9 @@ Axes: {", ".join(AXES)}.
 `calibration: FILE` takes the costs that were measured from there, `algorithms: [ring, binomial]`
 restricts the candidates, and `without: [multicast, switch_reduction, nvswitch_reduction]`
 withdraws what a machine offers to its collectives. `limits: false` does not look for what limits
-the best algorithms. `nccl_version: 2.20.5` has NCCL choose as that version does. Interrupted, the
-same command without --restart goes on where it stopped: until the study is done its answers are
-kept in twice.yaml.partial and twice.yaml.partial.limits."""
+the best algorithms. `vary: {{nccl_version: [2.20.5, 2.30.7]}}` shows what an upgrade of NCCL
+changes. Interrupted, the same command without --restart goes on where it stopped: until the study
+is done its answers are kept in twice.yaml.partial and twice.yaml.partial.limits."""
 
 PARTIAL_SUFFIX = ".partial"
 NEWLINE = "\n"

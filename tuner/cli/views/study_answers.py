@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from tuner.base.units import format_size
+from tuner.base.units import format_size, format_time
 from tuner.cli.terminal.output import print_omitted, print_table, print_text
 from tuner.cli.views.study_view import merge_rows, text_range, title, varying
 from tuner.core.collective import Collective
-from tuner.whatif.axes import AXIS_FORMATTERS
+from tuner.whatif.axes import AXIS_FORMATTERS, NCCL_AXIS
 from tuner.whatif.machine_resources import MIN_SENSITIVITY, RESOURCE_NAMES
 from tuner.whatif.study_result import AxisStep, MachineValue, StudyPoint, StudyResult
 from tuner.whatif.study_summary import limit_name, limits_by_size, points_after
 
 MAX_SHOWN_STEPS = 40
 MAX_SHOWN_LIMITS = 40
+MAX_SHOWN_CHOICES = 40
 MAX_SHOWN_MACHINES = 40
 
 
@@ -24,6 +25,7 @@ def print_answers(result: StudyResult, same: set[str]) -> None:
 
     same    axes that change nothing, which are left out
     """
+    _print_nccl_choices(result)
     _print_limits(result)
     _print_axis_steps(result, same)
     _print_machine_values(result)
@@ -32,6 +34,55 @@ def print_answers(result: StudyResult, same: set[str]) -> None:
         print_text(f"Verdict: {sentence}")
     if result.accuracy:
         print_text(result.accuracy)
+
+
+def _print_nccl_choices(result: StudyResult) -> None:
+    """Print what each version of NCCL chooses by itself, side by side."""
+    versions = result.axes.get(NCCL_AXIS, ())
+    axes = [axis for axis in varying(result) if axis != NCCL_AXIS]
+    places: dict[tuple[object, ...], list[StudyPoint]] = {}
+    for point in result.points:
+        others = tuple(point.axis_values[axis] for axis in axes)
+        places.setdefault((others, point.collective, point.nbytes), []).append(point)
+    known = [here for here in places.values() if all(point.nccl_choice for point in here)]
+    if not versions or not known:
+        return
+    rows = [_nccl_row(list(run), axes) for _, run in groupby(known, lambda h: _nccl_key(h, axes))]
+    own = [f"NCCL {version}" for version in versions]
+    print_table(
+        "what NCCL chooses by itself",
+        (*map(title, axes), "call", "sizes", *own),
+        rows[:MAX_SHOWN_CHOICES],
+        right=map(title, axes),
+        wrappable=("sizes", *own),
+    )
+    print_omitted(len(rows), MAX_SHOWN_CHOICES, " rows: --json has them all")
+    if len(versions) > 1:
+        print_text("The same algorithm and protocol are taken to last as long in each version.")
+
+
+def _nccl_key(here: Sequence[StudyPoint], axes: Sequence[str]) -> tuple[object, ...]:
+    """Return what is alike at neighbouring sizes that share a row; `here` has all versions."""
+    others = (here[0].axis_values[axis] for axis in axes)
+    return (*others, here[0].collective, *((p.nccl_choice, _is_as(p, here[0])) for p in here))
+
+
+def _is_as(point: StudyPoint, before: StudyPoint) -> bool:
+    """Return whether what NCCL chooses by itself is the same in two versions."""
+    own = (point.nccl_choice, point.nccl_seconds)
+    return own == (before.nccl_choice, before.nccl_seconds)
+
+
+def _nccl_row(run: Sequence[Sequence[StudyPoint]], axes: Sequence[str]) -> list[str]:
+    """Return the cells of neighbouring sizes, each of which has the points of all versions."""
+    first = run[0][0]
+    cells = [AXIS_FORMATTERS[axis](first.axis_values[axis]) for axis in axes]
+    cells += [first.collective, text_range([format_size(here[0].nbytes) for here in run])]
+    for number, point in enumerate(run[0]):
+        times = [format_time(here[number].nccl_seconds or 0.0) for here in run]
+        same = number and all(_is_as(here[number], here[number - 1]) for here in run)
+        cells.append("same" if same else f"{point.nccl_choice} {text_range(times)}")
+    return cells
 
 
 def _print_limits(result: StudyResult) -> None:

@@ -16,6 +16,7 @@ export const AXIS_LABELS = {
   pcie: "PCIe generation",
   uplink_bandwidth: "Rate of switch links",
   uplink_latency: "Latency of switch links",
+  nccl_version: "NCCL version",
 };
 const FEATURES = { multicast: "multicast", switch_reduction: "reduction (SHARP)" };
 const MAIN = ["nodes", "ppn", "bandwidth", "latency", "taper"];
@@ -30,6 +31,7 @@ function ownValue(name, machine) {
     nics: machine.nics,
     gpu: machine.gpu,
     memory: machine.memory,
+    nccl_version: machine.nccl_versions[0],
     placement: "consecutive",
     taper: machine.taper,
     bandwidth: machine.line_rate ? formatLineRate(machine.line_rate) : rateText(machine.bandwidth),
@@ -74,6 +76,7 @@ export function axisControls(machine, state, onInput, onCommit) {
 
   function row(name) {
     if (name === "gpu") return choiceRow(name, machine.known_gpus);
+    if (name === "nccl_version") return choiceRow(name, machine.nccl_versions);
     return CHOICES[name] ? choiceRow(name, CHOICES[name]) : sliderRow(name);
   }
 

@@ -3,7 +3,7 @@ import { formatLineRate, formatTime } from "./format.js";
 
 export const AXES = [
   "nodes", "ppn", "bandwidth", "latency", "taper", "nics", "gpu", "memory", "placement",
-  "uplink_bandwidth", "uplink_latency", "fabric", "pcie", "nvlink_domain",
+  "uplink_bandwidth", "uplink_latency", "fabric", "pcie", "nvlink_domain", "nccl_version",
 ];
 const NUMBERS = new Set(["nodes", "ppn", "taper", "nics", "pcie", "nvlink_domain"]);
 const DEFAULTS = { topology: "preset:dgx-a100", collective: "allreduce", from: 4, to: 4 << 26 };

@@ -3,10 +3,11 @@ import { axisControls, fileField, machineOptions, machineSentence, selectRow } f
 import { fill, h } from "./dom.js";
 import { formatCount } from "./format.js";
 import { algorithmsName } from "./training_charts.js";
-import { OWN_TABLE, formatSetting, nodesOf, parseSetting, ppnOf, settingValues, settingsOf } from "./training_question.js";
+import {
+  OWN_TABLE, TRAINING_AXES, formatSetting, nodesOf, parseSetting, ppnOf, settingValues, settingsOf,
+} from "./training_question.js";
 
 const SLIDERS = ["fusion_threshold", "bucket", "cycle_time"]; // settings that are moved, not written
-const WITHOUT = new Set(["placement"]); // axes that training does not have
 const NCCL = ["nccl_ring", "nccl_tree"];
 
 /** Fill the section of controls; `page` has the state, and functions that changes call. */
@@ -39,7 +40,7 @@ export function trainingControls(section, page) {
 
 function machineRows(page) {
   const { state, machine } = page;
-  const own = { ...machine, axes: machine.axes.filter((name) => !WITHOUT.has(name)) };
+  const own = { ...machine, axes: machine.axes.filter((name) => TRAINING_AXES.includes(name)) };
   const total = h("output", { for: "axis-nodes" });
   const count = () => {
     const ranks = nodesOf(state, machine) * ppnOf(state, machine);

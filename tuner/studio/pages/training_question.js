@@ -2,7 +2,7 @@
 import { formatSize, formatTime } from "./format.js";
 import { AXES, axesOf } from "./question.js";
 
-const TRAINING_AXES = AXES.filter((name) => name !== "placement");
+export const TRAINING_AXES = AXES.filter((name) => name !== "placement" && name !== "nccl_version");
 const NUMBERS = ["batch", "passes", "rate", "gpu_hour", "epoch"];
 const TEXTS = ["topology", "model", "precision", "framework", "algorithms", "noise", "scaling", "published"];
 const DEFAULTS = {
