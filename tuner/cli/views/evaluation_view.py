@@ -38,7 +38,9 @@ class ScoredSet:
         names = max((one.picked.keys() for one in sets), key=len, default=())
         whole = [one for one in sets if one.picked.keys() >= {*names}]
         every = {name: [*chain(*(one.picked[name] for one in whole))] for name in names}
-        return cls(f"total of {len(whole)} of {plural(len(sets), 'set')}", every)
+        lacking = "; ".join(one.name for one in sets if one not in whole)
+        without = f" (without {lacking})" if lacking else ""
+        return cls(f"total of {len(whole)} of {plural(len(sets), 'set')}{without}", every)
 
     @cached_property
     def scores(self) -> dict[str, Score]:
