@@ -9,9 +9,9 @@ program, `tuner tune --profile` makes a table for them, and `tuner run` follows 
 runs under every algorithm that was measured, twice in random order, for each kind of call that is
 at least a twentieth of the calls, with all others left to the library; the fastest ones make the
 best table. At last runs under our table, the best one and none alternate. Prints the seconds of the
-whole program, the ratios of other tables' to the best one's with their intervals, and by how much
-the results differ from those without a table. `--without-search` leaves out the best table, and
-gives the ratio of none to ours.
+whole program, the ratios of none and of ours to the best table with their intervals, and by how
+much the results differ from those without a table. `--without-search` leaves out the best table,
+and gives the ratio of none to ours.
 """
 
 from __future__ import annotations
@@ -97,11 +97,13 @@ class Bench:
         return self._run(*tuner, "emulate", "run", str(TOPOLOGY), "--", *tuner, *words)
 
     def run(self, table: TuningTable | None) -> TimedRun:
-        """Run the program under a table; exit where it does not find its results right."""
+        """Run the program under a table; exit where its results do not pass its own check."""
         source = []
         if table is not None:
             self.site.overlay.write(f"{self.folder}/{TRIED}", json.dumps(table_record(table)))
             source = ["--table", TRIED]
+        if self.program.output:
+            self._run("rm", "-f", self.program.output)
         printed = self.on_hosts("run", "--quiet", *source, "--", *self.command)
         results = self.read(self.program.output) if self.program.output else printed
         if not re.search(self.program.passes, results, re.MULTILINE):
@@ -157,9 +159,9 @@ def search(bench: Bench, kinds: Sequence[Kind]) -> TuningTable:
 def compare(bench: Bench, others: Mapping[str, TuningTable | None], pairs: int) -> None:
     """Run the program under our table and others in turn; print the times, ratios and results.
 
-    others      name -> table; all are compared with the last one, or with ours
+    others      name -> table; all are compared with the last of them, or none with ours
     """
-    ours = table_from_record(json.loads(bench.read("table.json")))
+    ours, program = table_from_record(json.loads(bench.read("table.json"))), bench.program
     sides = {"none": None, "ours": ours, **others}
     runs: dict[str, list[TimedRun]] = {name: [] for name in sides}
     for _ in range(pairs):
@@ -171,12 +173,10 @@ def compare(bench: Bench, others: Mapping[str, TuningTable | None], pairs: int) 
     for name in names:
         ratio, low, high = paired_speedup(times[name], times[last])
         print(f"{name} over {last}: {ratio:.3f} ({low:.3f} to {high:.3f})")
-    first, *further = runs["none"]
-    for name, some in (*list(runs.items())[1:], ("none again", further)):
-        differences = [
-            largest_difference(first.results, run.results, bench.program.compared) for run in some
-        ]
-        print(f"results with {name}: different by at most {max(differences, default=0.0):.1e}")
+    first, *again = runs.pop("none")
+    for name, some in {**runs, "none again": again}.items():
+        found = (largest_difference(first.results, one.results, program.compared) for one in some)
+        print(f"results with {name}: different by at most {max(found):.1e}")
 
 
 def main() -> None:
@@ -188,6 +188,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--without-search", action="store_true")
     options = parser.parse_args()
+    if options.pairs < 2:
+        parser.error("--pairs must be at least 2, for intervals and for results without a table")
     with (
         tempfile.TemporaryDirectory(prefix="tuner-debian-") as scratch,
         project_overlay(Path(scratch), PACKAGES) as overlay,

@@ -32,10 +32,7 @@ def opening(seconds: float) -> TimedOperation:
 def found(seconds: float) -> int:
     """How many of three arms fit."""
     arms = [opening(SHORT), pausing(SHORT * 10), pausing(SHORT * 100)]
-    samples = watch.sample(
-        arms, ci_half_width=1.0, seconds=0.0, seed=1, min_repetitions=FEWEST, series_seconds=seconds
-    )
-    return samples.shape[1] if len(samples) else 0
+    return len(watch.fit_within(arms, seconds, FEWEST).each)
 
 
 watch = Stopwatch(comm.Dup(), oversubscribed=True)

@@ -80,14 +80,6 @@ def test_of_a_ladder_that_takes_too_long_the_first_arms_are_left(
     assert json.loads(run.stdout) == [[0, 2, 3]] * 2
 
 
-@pytest.mark.extended
-def test_of_exchanges_that_take_too_long_the_small_ones_are_measured(
-    mpirun: Callable[..., CompletedRun],
-) -> None:
-    run = mpirun(2, ROOT / "tests" / "mpi" / "series_program.py")
-    assert json.loads(run.stdout) == [[8, 64], [512, 1024]]
-
-
 @pytest.mark.representative("2-peers0")
 @pytest.mark.parametrize(("radix", "peers"), [(2, {1, 2, 4}), (4, {1, 2, 3, 4})])
 def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -> None:

@@ -47,7 +47,6 @@ from tuner.runtime.scratch import ScratchPool
 
 # A call there and back gives a one-way time.
 ROUND_TRIP_KINDS = ("pingpong", "call", "pairs", "sentinel")
-SIZE_SERIES_KINDS = ("pingpong", "exchange", "fan")
 MAX_SIZE_SERIES_FRACTION = 0.5  # largest share of the remaining time for one series of sizes
 
 
@@ -134,6 +133,12 @@ class ProbeSession:
         candidates = self._correct_candidates(point)
         if not candidates:  # too late, or every one of them was refused
             return None if candidates is None else ""
+        first_calls = None
+        if point.kind == "pingpong" and self._deadline < math.inf:
+            first_calls = self._fit_within_budget(point, candidates)
+            candidates = candidates[: len(first_calls.each)]
+            if not candidates:
+                return None
         fewest = max(self._plan.min_repetitions, MIN_REPETITIONS * (point.kind == "sentinel"))
         samples = self._stopwatch.sample(
             self._timed_operations(point, candidates),
@@ -142,15 +147,14 @@ class ProbeSession:
             seed=self._plan.seed,
             is_comparison=point.kind in COLLECTIVE_KINDS,
             min_repetitions=fewest,
-            series_seconds=self._series_seconds(point),
+            first_calls=first_calls,
         )
-        if not len(samples):
-            return None
-        fitting = samples.shape[1]
-        for candidate in candidates[fitting:] if self._comm.rank == 0 else ():
-            self._on_excluded(point, candidate, OUT_OF_TIME)
         self.start_delays += self._stopwatch.start_delays.tolist()
-        return format_series(point, candidates[:fitting], samples / _operations_per_call(point))
+        return (
+            format_series(point, candidates, samples / _operations_per_call(point))
+            if len(samples)
+            else None
+        )
 
     def close(self) -> None:
         if self._device_probe is not None:
@@ -213,13 +217,8 @@ class ProbeSession:
         return fits
 
     def _correct_candidates(self, point: ProbePoint) -> list[ProbeCandidate] | None:
-        """Return the candidates with correct results, report the others; None if too late.
-
-        Those of a series of sizes begin with the smallest.
-        """
+        """Return the candidates with correct results, report the others; None if too late."""
         self._release_schedules()
-        if point.kind in SIZE_SERIES_KINDS:
-            return sorted(point.candidates, key=point.nbytes_of)
         if point.kind not in COLLECTIVE_KINDS:
             return list(point.candidates)
         right = []
@@ -234,15 +233,23 @@ class ProbeSession:
                 self._on_excluded(point, candidate, complaint)
         return right
 
-    def _series_seconds(self, point: ProbePoint) -> float:
-        """Return the seconds in which the sizes of a point must be measured.
+    def _fit_within_budget(
+        self, point: ProbePoint, candidates: list[ProbeCandidate]
+    ) -> timing.FirstCalls:
+        """Return the first calls of the sizes that fit, and report those that take too long.
 
-        They are `MAX_SIZE_SERIES_FRACTION` of those before the deadline, so that other points are
-        measured, too. What takes longer are the largest messages.
+        The series may take `MAX_SIZE_SERIES_FRACTION` of the time before the deadline, so that
+        other points are measured too. Nothing is reported if nothing fits.
         """
-        if point.kind not in SIZE_SERIES_KINDS:
-            return math.inf
-        return MAX_SIZE_SERIES_FRACTION * (self._deadline - time.monotonic())
+        found = self._stopwatch.fit_within(
+            self._timed_operations(point, candidates),
+            MAX_SIZE_SERIES_FRACTION * (self._deadline - time.monotonic()),
+            self._plan.min_repetitions,
+        )
+        count = len(found.each)
+        for candidate in candidates[count:] if self._comm.rank == 0 and count else ():
+            self._on_excluded(point, candidate, OUT_OF_TIME)
+        return found
 
     def _rejection_reason(self, point: ProbePoint, candidate: ProbeCandidate, seed: int) -> str:
         """Return why a candidate is left out, the same on all ranks; "" if its result is right."""

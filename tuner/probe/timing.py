@@ -55,6 +55,19 @@ class TimedOperation:
     calls_per_sample: int = 1  # calls in one sample, for calls too short for the clock
 
 
+@dataclass(frozen=True)
+class FirstCalls:
+    """What the first two calls of operations showed.
+
+    each    seconds of each operation, the same on all ranks: the least of two calls, since the
+            first may open connections
+    lap     seconds that one call of each of them takes on this rank, with everything around it
+    """
+
+    each: FloatArray
+    lap: float
+
+
 class Stopwatch:
     """A stopwatch for operations on the ranks of `comm`, no communicator under test.
 
@@ -89,24 +102,24 @@ class Stopwatch:
         seed: int,
         is_comparison: bool = True,
         min_repetitions: int = MIN_REPETITIONS,
-        series_seconds: float = math.inf,
+        first_calls: FirstCalls | None = None,
     ) -> FloatArray:
         """Return the seconds per call on the slowest rank, shape (repetitions, operations).
 
-        series_seconds  of a series of ever longer operations, only the first ones are sampled: as
-                        many as rank 0 finds to fit into these seconds
+        first_calls     what `fit_within` found of these operations, which are then called twice
+                        less before they are timed
 
         In each repetition every operation runs once, in random order, so that drift affects all
         alike. Sampling ends when rank 0 finds the medians `is_precise_enough`, or `seconds` spent.
         There are none if too few repetitions fit before the deadline: `min_repetitions`, or what
         `fewest_repetitions` says of long calls.
         """
-        known = self._warm_up(operations, min_repetitions, series_seconds)
+        nothing = np.zeros((0, len(operations)))
+        known = self._warm_up(operations, first_calls)
         if known is None:
-            return np.zeros((0, len(operations)))
-        each, lap = known
-        operations, nothing = operations[: len(each)], np.zeros((0, len(each)))
-        rule = RepetitionRule(min_repetitions, ci_half_width, is_comparison, each)
+            return nothing
+        lap = known.lap
+        rule = RepetitionRule(min_repetitions, ci_half_width, is_comparison, known.each)
         calls = np.array([operation.calls_per_sample for operation in operations])
         done, rows = np.zeros((0, 2, len(operations))), list[FloatArray]()
         begin = time.monotonic()
@@ -147,6 +160,38 @@ class Stopwatch:
         self._barrier_if_oversubscribed()
         return row
 
+    def fit_within(
+        self,
+        operations: Sequence[TimedOperation],
+        seconds: float,
+        min_repetitions: int = MIN_REPETITIONS,
+    ) -> FirstCalls:
+        """Call operations, from the first on, as long as they fit into `seconds`; rank 0 decides.
+
+        An operation fits if it can have its repetitions there. The faster of two calls of each
+        counts, since the first one may open connections.
+        """
+        lap, each = 0.0, list[float]()
+        for operation in operations:
+            turns = [self._total_seconds_once(operation) for _ in range(MIN_LONG_WARM_UPS)]
+            longer = lap + min(whole for whole, _ in turns)
+            every = [*each, min(call for _, call in turns)]
+            mean = decisive_seconds(np.array(every), is_comparison=False)
+            calls = warm_up_repetitions(mean) + fewest_repetitions(min_repetitions, mean)
+            if self._agree_on_start(0.0, stop=calls * longer > seconds) is None:
+                break
+            lap, each = longer, every
+        slowest = np.array(each)
+        self._comm.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
+        return FirstCalls(slowest, lap)
+
+    def _total_seconds_once(self, operation: TimedOperation) -> tuple[float, float]:
+        """Return the seconds of one sample with everything around it, and without."""
+        begin = time.monotonic()
+        sample = self._time_once(operation)
+        bare = _bare_seconds(operation, sample) if sample else 0.0
+        return time.monotonic() - begin, bare
+
     def _barrier_if_oversubscribed(self) -> None:
         """Wait for the other ranks if there are more ranks than cores.
 
@@ -157,22 +202,17 @@ class Stopwatch:
             self._comm.Barrier()
 
     def _warm_up(
-        self, operations: Sequence[TimedOperation], min_repetitions: int, series_seconds: float
-    ) -> tuple[FloatArray, float] | None:
-        """Warm up; return the seconds of each operation and of a repetition, or None if too late.
+        self, operations: Sequence[TimedOperation], first_calls: FirstCalls | None
+    ) -> FirstCalls | None:
+        """Warm up; return what the first calls showed, or None if it is too late.
 
         The calls begin as soon as all ranks are there, and show how long ranks take to get ready.
-        Operations that do not fit into `series_seconds` are left out of the result.
         """
-        self._lead_seconds = 0.0
-        first = self._first_calls(operations, min_repetitions, series_seconds)
-        if first is None or not len(first):
+        self._lead_seconds, late = 0.0, list[float]()
+        known = first_calls or self._first_calls(operations, late)
+        if known is None:
             return None
-        operations, late = operations[: len(first)], first[:, 1:, 2].ravel().tolist()
-        longest = first[:, :, :2].copy()
-        self._comm.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
-        each = _bare_seconds(longest)
-        turns = np.array([warm_up_repetitions(one) for one in each])
+        turns = np.array([warm_up_repetitions(one) for one in known.each])
         for turn in range(MIN_LONG_WARM_UPS, WARM_UP_REPETITIONS):
             for number in np.flatnonzero(turns > turn).tolist():
                 sample = self._time_once(operations[number], self._would_be_late())
@@ -182,34 +222,28 @@ class Stopwatch:
         self._lengthen_lead(late)
         if self._clock is not None:
             self._try_lead(operations)
-        return each, _seconds_of_repetition(first)
+        return known
 
     def _first_calls(
-        self, operations: Sequence[TimedOperation], min_repetitions: int, series_seconds: float
-    ) -> FloatArray | None:
-        """Make the warm-up calls that even long operations have, or return None if it is too late.
+        self, operations: Sequence[TimedOperation], late: list[float]
+    ) -> FirstCalls | None:
+        """Make the untimed calls that even long operations have, in turns; None if it is too late.
 
-        They have shape (operations that fit, MIN_LONG_WARM_UPS, 4): seconds from the agreed start
-        to the end, by which the call began late, by which this rank was ready late, and of the call
-        with everything around it.
+        late    receives the seconds by which this rank was ready late, but for the first turn
         """
-        calls = list[list[tuple[float, ...]]]()
-        for operation in operations:
-            turns = list[tuple[float, ...]]()
-            for _ in range(MIN_LONG_WARM_UPS):
-                begin = time.monotonic()
+        each, begin = np.full(len(operations), np.inf), 0.0
+        for turn in range(MIN_LONG_WARM_UPS):
+            rows = np.zeros((2, len(operations)))
+            begin = time.monotonic()
+            for number, operation in enumerate(operations):
                 sample = self._time_once(operation, self._would_be_late())
                 if sample is None:
                     return None
-                whole = time.monotonic() - begin
-                turns.append((sample[0] * operation.calls_per_sample, *sample[1:], whole))
-            calls.append(turns)
-            if series_seconds < math.inf:
-                fits = _seconds_left(np.array(calls), min_repetitions) <= series_seconds
-                if self._agree_on_start(0.0, stop=not fits) is None:
-                    calls.pop()
-                    break
-        return np.array(calls).reshape(-1, MIN_LONG_WARM_UPS, 4)
+                rows[:, number] = sample[0] * operation.calls_per_sample, sample[1]
+                late += [sample[2]] * (turn > 0)
+            self._comm.Allreduce(MPI.IN_PLACE, rows, MPI.MAX)
+            each = np.minimum(each, rows[0] - rows[1])
+        return FirstCalls(each, time.monotonic() - begin)
 
     def _try_lead(self, operations: Sequence[TimedOperation]) -> None:
         """Make some more calls, to check whether the lead suffices between hosts.
@@ -279,27 +313,9 @@ class Stopwatch:
         return None if agreed[1] else float(agreed[0])
 
 
-def _bare_seconds(calls: FloatArray) -> FloatArray:
-    """Return the seconds of each operation from where its call began, shape (operations,).
-
-    calls       as of `Stopwatch._first_calls`
-
-    They are the least of several, since a first call may open connections.
-    """
-    least: FloatArray = (calls[:, :, 0] - calls[:, :, 1]).min(axis=1)
-    return least
-
-
-def _seconds_of_repetition(calls: FloatArray) -> float:
-    """Return the seconds of one call of every operation with everything around them."""
-    return float(calls[:, :, 3].min(axis=1).sum())
-
-
-def _seconds_left(calls: FloatArray, min_repetitions: int) -> float:
-    """Return the seconds that a series of operations takes after its first calls."""
-    typical = decisive_seconds(_bare_seconds(calls), is_comparison=False)
-    further = warm_up_repetitions(typical) - MIN_LONG_WARM_UPS
-    return _seconds_of_repetition(calls) * (further + fewest_repetitions(min_repetitions, typical))
+def _bare_seconds(operation: TimedOperation, sample: tuple[float, float, float]) -> float:
+    """Return the seconds of a sample on this rank, from its own begin on."""
+    return sample[0] * operation.calls_per_sample - sample[1]
 
 
 def yielding_barrier(world: MPI.Comm, on_poll: Callable[[], object] = _nothing) -> None:
