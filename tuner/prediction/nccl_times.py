@@ -109,6 +109,11 @@ class NcclTimes:
             placement, collnet, latency_factor, rate_factor, version=version
         )
 
+    @property
+    def compute_capability(self) -> int:
+        """Return ten times the compute capability of the GPUs, such as 90."""
+        return self._predictor.system.compute_capability
+
     def algorithms(self, collective: Collective, *, collnet: bool = True) -> tuple[str, ...]:
         """Return the registered algorithms that NCCL has for a collective on these GPUs.
 

@@ -59,13 +59,12 @@ def _read_taper(what: str, value: Any) -> float:
 
 def _read_nccl_version(what: str, value: Any) -> str:
     """Return a version as written; raise InputError unless it is known how it chooses."""
-    dotted = isinstance(value, str) and all(map(str.isdecimal, value.split(".")))
-    if not dotted or "." not in value or nccl.version_of(f"nccl {value}") not in nccl.RELEASES:
+    if not isinstance(value, str) or nccl.known_release(value) not in nccl.RELEASES:
         raise InputError(
-            f"{what} must be a version of NCCL from {next(iter(nccl.RELEASES))} on, such as 2.26.2,"
-            f" not {shortened_repr(value)}"
+            f"{what} must be three numbers, a version of NCCL from {next(iter(nccl.RELEASES))} on"
+            f" such as 2.26.2, not {shortened_repr(value)}"
         )
-    return str(value)
+    return value
 
 
 class LineRate(float):

@@ -42,13 +42,13 @@ from tuner.whatif.machine_resources import (
 )
 from tuner.whatif.study_runner import OTHER_MACHINES
 from tuner.whatif.study_spec import study_from_record
-from tuner.whatif.study_summary import about_nccl_versions
 from tuner.whatif.study_tasks import (
     BestCall,
     PlannedPoint,
     StudyPlan,
     StudyTask,
     TaskEvaluator,
+    about_nccl_versions,
     plan_sensitivities,
     plan_study,
 )
@@ -309,6 +309,6 @@ def _cautions(study: Study) -> Iterator[str]:
     if CUDA in study.axes["memory"]:
         yield shared_gpu_warning(study.topology, int(study.axes["ppn"][-1]))
     yield narrow_uplinks_warning(study.topology, study.axes)
-    yield about_nccl_versions(study.axes).strip()
+    yield from about_nccl_versions(study)
     if study.calibration is None:
         yield missing_overhead_warning(study.machine)

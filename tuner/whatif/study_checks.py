@@ -11,7 +11,7 @@ from tuner.core.collective import Collective
 from tuner.machines import Machine
 from tuner.mpi_libraries.nccl import nccl_system_of
 from tuner.sim import simulate
-from tuner.topology import CUDA
+from tuner.topology import CUDA, Placement
 from tuner.whatif.axes import (
     MACHINE_AXIS,
     MAX_STUDY_NODES,
@@ -69,16 +69,23 @@ def _require_costs(study: Study) -> None:
 
 
 def _require_cost(changed: Machine, at: GridPoint) -> None:
-    """Raise InputError unless a message has a cost on a machine with these axes.
-
-    This is also raised for versions of NCCL where RCCL runs.
-    """
+    """Raise InputError unless a message has a cost on a machine with these axes."""
     ranks = place_ranks(changed, at)
     made = algorithms.build(Collective.BCAST, "linear", ranks.p)
     simulate(made, ranks, changed.calibration, 1, memory=str(at["memory"]))
-    if NCCL_AXIS in at and nccl_system_of(ranks).architecture:
+    if NCCL_AXIS in at:
+        _require_nccl(changed, ranks)
+
+
+def _require_nccl(machine: Machine, ranks: Placement) -> None:
+    """Raise InputError where RCCL runs; where neither can, algorithms are simulated."""
+    try:
+        is_other = bool(nccl_system_of(ranks).architecture)
+    except InputError:
+        return
+    if is_other:
         raise InputError(
-            f"vary: nccl_version is of NCCL, and on {changed.name} RCCL runs: take it out"
+            f"vary: nccl_version is of NCCL, and on {machine.name} RCCL runs: take it out"
         )
 
 

@@ -37,7 +37,7 @@ from tuner.whatif.study_result import (
     machine_values,
     summarise_table_regret,
 )
-from tuner.whatif.study_summary import about_nccl_versions, summarise
+from tuner.whatif.study_summary import summarise
 from tuner.whatif.study_tasks import (
     BestCall,
     PlannedPoint,
@@ -46,6 +46,7 @@ from tuner.whatif.study_tasks import (
     StudyTask,
     TaskEvaluator,
     TaskTimes,
+    about_nccl_versions,
     plan_sensitivities,
     plan_study,
 )
@@ -97,7 +98,7 @@ def run_study(
         summarise_table_regret(points),
         steps,
         values,
-        f"{summarise(points, study.axes, values)}{about_nccl_versions(study.axes)}",
+        " ".join([summarise(points, study.axes, values), *about_nccl_versions(study)]),
         verdicts(points, study.axes, steps),
         _accuracy(study, points),
         title_of_default(study.table) if study.table else "",

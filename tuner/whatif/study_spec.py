@@ -224,8 +224,8 @@ def _table(entry: Any, resolver: ResourceResolver, study: Study) -> TuningTable 
 
 
 def _keys(study: Study) -> list[RuleKey]:
-    """Return the calls of a study without their sizes."""
-    return [
+    """Return the calls of a study without their sizes, each once."""
+    found = (
         RuleKey(
             collective,
             int(at["nodes"]),
@@ -235,7 +235,8 @@ def _keys(study: Study) -> list[RuleKey]:
         )
         for collective in study.collectives
         for at in study.grid
-    ]
+    )
+    return list(dict.fromkeys(found))
 
 
 def _without(study: Study, names: tuple[str, ...]) -> tuple[str, ...]:

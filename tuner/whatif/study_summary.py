@@ -8,15 +8,7 @@ from itertools import groupby
 
 from tuner.base.units import format_size
 from tuner.core.collective import Collective
-from tuner.mpi_libraries.nccl import uncompared_caution
-from tuner.whatif.axes import (
-    AXIS_FORMATTERS,
-    NCCL_AXIS,
-    SIZE_AXIS,
-    AxisValue,
-    GridPoint,
-    nccl_release,
-)
+from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS, AxisValue, GridPoint
 from tuner.whatif.machine_resources import RESOURCE_NAMES
 from tuner.whatif.study_result import AxisStep, MachineValue, StudyPoint
 
@@ -127,14 +119,6 @@ def _about_value(
         best = min(priced, key=lambda one: one.relative_cost[collective])
         where = place(best.axis_values, axes)
         yield f"{where[0].upper()}{where[1:]} gives the best value for its price."
-
-
-def about_nccl_versions(axes: Mapping[str, Sequence[AxisValue]]) -> str:
-    """Return sentences on the versions of NCCL that choose; "" where none are named."""
-    releases = {version: nccl_release({NCCL_AXIS: version}) for version in axes.get(NCCL_AXIS, ())}
-    alike = [f"NCCL {one} chooses as {own} does" for one, own in releases.items() if own != one]
-    told = [f" {', '.join(alike)}."] if alike else []
-    return "".join([*told, *dict.fromkeys(map(uncompared_caution, releases.values()))])
 
 
 def place(at: GridPoint, axes: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
 from tuner.core.table import RuleKey
 from tuner.machines import Machine
-from tuner.mpi_libraries.nccl import CURRENT_VERSION, NcclLimits
+from tuner.mpi_libraries.nccl import CURRENT_VERSION, NcclLimits, known_release, version_cautions
 from tuner.prediction.call_candidates import (
     Candidate,
     estimate_transfers,
@@ -31,7 +31,14 @@ from tuner.prediction.call_predictor import CallPredictor, NoPrediction
 from tuner.prediction.nccl_times import NcclTimes, nccl_times
 from tuner.sim.rounds import MAX_CALL_TRANSFERS
 from tuner.topology import CUDA
-from tuner.whatif.axes import UPLINK_AXES, GridPoint, nccl_release, place_ranks
+from tuner.whatif.axes import (
+    MACHINE_AXIS,
+    NCCL_AXIS,
+    UPLINK_AXES,
+    GridPoint,
+    nccl_release,
+    place_ranks,
+)
 from tuner.whatif.checked_study import Study
 from tuner.whatif.machine_resources import (
     IMPROVEMENT,
@@ -277,6 +284,17 @@ def _times_of_nccl_on_few_nodes(study: Study, at: GridPoint, version: str) -> Nc
     few = {axis: value for axis, value in few.items() if axis not in UPLINK_AXES}
     ranks = place_ranks(study.machine_at(few), few)
     return nccl_times(ranks, CUDA, version=version)
+
+
+def about_nccl_versions(study: Study) -> list[str]:
+    """Return sentences on the versions of NCCL that choose; none where none are named."""
+    releases = {str(one): known_release(str(one)) for one in study.axes.get(NCCL_AXIS, ())}
+    found = [f"NCCL {one} chooses as {own} does." for one, own in releases.items() if own != one]
+    offering = {(at.get(MACHINE_AXIS), at.get("gpu"), at.get(NCCL_AXIS)): at for at in study.grid}
+    for at in offering.values() if releases else ():
+        if times := _times_of_nccl_on_few_nodes(study, at, nccl_release(at)):
+            found += version_cautions(times.version, times.compute_capability)
+    return list(dict.fromkeys(found))
 
 
 def _algorithms_of_nccl(

@@ -10,6 +10,7 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.cli.views.study_answers import print_answers
+from tuner.cli.views.study_view import print_study
 from tuner.machines import preset
 from tuner.whatif.checked_study import Study, study_record
 from tuner.whatif.live_study import LiveStudy
@@ -62,7 +63,7 @@ def test_an_upgrade_changes_what_nccl_chooses_and_nothing_else() -> None:
     assert times[0] == times[2]
     assert times[1].items() <= times[0].items()
     assert result.summary.endswith(
-        " NCCL 2.19.4 chooses as 2.19.1 does, NCCL 2.20.5 chooses as 2.20.3 does."
+        " NCCL 2.19.4 chooses as 2.19.1 does. NCCL 2.20.5 chooses as 2.20.3 does."
         " Times of NCCL before 2.27.3 were not compared."
     )
 
@@ -107,10 +108,38 @@ def test_the_choices_of_versions_stand_side_by_side(
     table = capsys.readouterr().out.partition("what NCCL chooses by itself\n")[2]
     cells = [line.split() for line in table.partition("\n\n")[0].splitlines()]
     assert [line for line in cells if line[0] == "allreduce"] == [
-        ["allreduce", "64KiB", "nccl_tree", "32.3us", "same", "same"],
         ["allreduce", "1MiB", "nccl_tree", "61.9us", "nvls_tree", "78.5us", "nccl_tree", "61.9us"],
         ["allreduce", "256MiB", "nccl_ring", "1.99ms", "nvls_tree", "1.3ms", "same"],
     ]
+
+
+def test_a_version_that_changes_the_choice_alone_does_not_change_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """NVLSTree, the only algorithm of the study, stays the best at all sizes."""
+    result = result_of("2.26.2", "2.30.7", algorithms=["nvls_tree"])
+    same = print_study(result)
+    assert "nccl_version" not in same
+    print_answers(result, same)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "nccl version changes only what NCCL chooses by itself" in printed
+    assert "nccl version 2.26.2 to 2.30.7" in printed
+
+
+def test_versions_older_than_the_gpus_are_told() -> None:
+    told = "NCCL 2.20.3 counts GPUs of compute capability 10.0 as those of 9.0"
+    assert told in result_of("2.20.5", topology="preset:dgx-b200").summary
+    assert told not in result_of("2.20.5").summary
+
+
+def test_ranks_that_share_gpus_are_simulated_in_every_version() -> None:
+    result = result_of("2.26.2", "2.30.7", vary={"nodes": [2], "ppn": [16]}, algorithms=["ring"])
+    assert {point.nccl_choice for point in result.points} == {""}
+
+
+def test_the_default_of_a_library_is_priced_beside_several_versions() -> None:
+    result = result_of("2.26.2", "2.30.7", table="default:openmpi", algorithms=["ring"])
+    assert result.default_title
 
 
 def test_the_study_of_the_documentation_compares_three_versions() -> None:
@@ -122,7 +151,8 @@ def test_the_study_of_the_documentation_compares_three_versions() -> None:
 @pytest.mark.parametrize(
     ("versions", "changed", "sentence"),
     [
-        (["2.30.7", "2.17.1"], {}, r"nccl_version must be a version of NCCL from 2\.18\.1 on"),
+        (["2.30.7", "2.17.1"], {}, r"nccl_version must be three numbers, a version of NCCL"),
+        (["2.30"], {}, r"from 2\.18\.1 on such as 2\.26\.2, not '2\.30'$"),
         ([2.2], {}, r"such as 2\.26\.2, not 2\.2$"),
         (["newest"], {}, r"such as 2\.26\.2, not 'newest'$"),
         (["2.32.3"], {"vary": {"memory": ["host"]}, "algorithms": ["ring"]}, "on buffers of GPUs"),

@@ -169,13 +169,7 @@ def run_install(options: argparse.Namespace) -> None:
 
 def _known_version(text: str) -> str:
     """Return the version of those known whose choice is that of a version, or `text` if none is."""
-    is_version = text.count(".") == 2 and text.replace(".", "").isdecimal()
-    known = nccl.version_of(f"nccl {text}") if is_version else text
-    return text if is_version and _numbers(text) < _numbers(known) else known
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part]
+    return nccl.known_release(text) or text
 
 
 def _cautions(table: TuningTable, installed: Installed) -> Iterator[str]:
@@ -262,22 +256,10 @@ def run_estimate(options: argparse.Namespace) -> None:
         if version in nccl.RELEASES:
             nodes = predictor.system.nodes
             calls = [SizedCall(collective, nodes, nbytes) for nbytes in options.sizes]
-            print_text(f"{machine.accuracy_sentence({NCCL: calls})}{_on_version(predictor)}")
+            cautions = nccl.version_cautions(version, predictor.system.compute_capability)
+            print_text(" ".join([machine.accuracy_sentence({NCCL: calls}), *cautions]))
 
     print_result(options.json, records, show)
-
-
-def _on_version(predictor: nccl.NcclPredictor) -> str:
-    """Return sentences on a version that was not compared, or is older than the GPUs."""
-    version, capability = predictor.version, predictor.system.compute_capability
-    newest = nccl.RELEASES[version].newest
-    told = nccl.uncompared_caution(version)
-    if capability > newest:
-        told += (
-            f" NCCL {version} counts GPUs of compute capability {capability / 10} as those of"
-            f" {newest / 10}, if it runs on them at all."
-        )
-    return told
 
 
 def _made_of(predictor: nccl.NcclPredictor, collective: Collective) -> str:

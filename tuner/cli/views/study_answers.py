@@ -7,7 +7,15 @@ from itertools import groupby
 
 from tuner.base.units import format_size, format_time
 from tuner.cli.terminal.output import print_omitted, print_table, print_text
-from tuner.cli.views.study_view import merge_rows, text_range, title, varying
+from tuner.cli.views.study_view import (
+    chooses_alike,
+    is_one_choice,
+    merge_rows,
+    points_of_versions,
+    text_range,
+    title,
+    varying,
+)
 from tuner.core.collective import Collective
 from tuner.whatif.axes import AXIS_FORMATTERS, NCCL_AXIS
 from tuner.whatif.machine_resources import MIN_SENSITIVITY, RESOURCE_NAMES
@@ -37,15 +45,11 @@ def print_answers(result: StudyResult, same: set[str]) -> None:
 
 
 def _print_nccl_choices(result: StudyResult) -> None:
-    """Print what each version of NCCL chooses by itself, side by side."""
+    """Print what versions of NCCL choose by themselves, side by side, where they differ."""
     versions = result.axes.get(NCCL_AXIS, ())
     axes = [axis for axis in varying(result) if axis != NCCL_AXIS]
-    places: dict[tuple[object, ...], list[StudyPoint]] = {}
-    for point in result.points:
-        others = tuple(point.axis_values[axis] for axis in axes)
-        places.setdefault((others, point.collective, point.nbytes), []).append(point)
-    known = [here for here in places.values() if all(point.nccl_choice for point in here)]
-    if not versions or not known:
+    known = [here for here in points_of_versions(result) if not is_one_choice(here)]
+    if not known:
         return
     rows = [_nccl_row(list(run), axes) for _, run in groupby(known, lambda h: _nccl_key(h, axes))]
     own = [f"NCCL {version}" for version in versions]
@@ -57,20 +61,21 @@ def _print_nccl_choices(result: StudyResult) -> None:
         wrappable=("sizes", *own),
     )
     print_omitted(len(rows), MAX_SHOWN_CHOICES, " rows: --json has them all")
-    if len(versions) > 1:
-        print_text("The same algorithm and protocol are taken to last as long in each version.")
+    print_text(
+        "They choose alike at all other points. The same algorithm and protocol are taken to last"
+        " as long in each version; another time of the same algorithm is that of another protocol."
+    )
 
 
 def _nccl_key(here: Sequence[StudyPoint], axes: Sequence[str]) -> tuple[object, ...]:
     """Return what is alike at neighbouring sizes that share a row; `here` has all versions."""
     others = (here[0].axis_values[axis] for axis in axes)
-    return (*others, here[0].collective, *((p.nccl_choice, _is_as(p, here[0])) for p in here))
-
-
-def _is_as(point: StudyPoint, before: StudyPoint) -> bool:
-    """Return whether what NCCL chooses by itself is the same in two versions."""
-    own = (point.nccl_choice, point.nccl_seconds)
-    return own == (before.nccl_choice, before.nccl_seconds)
+    pairs = zip((here[0], *here), here, strict=False)
+    return (
+        *others,
+        here[0].collective,
+        *((p.nccl_choice, chooses_alike(p, before)) for before, p in pairs),
+    )
 
 
 def _nccl_row(run: Sequence[Sequence[StudyPoint]], axes: Sequence[str]) -> list[str]:
@@ -80,7 +85,7 @@ def _nccl_row(run: Sequence[Sequence[StudyPoint]], axes: Sequence[str]) -> list[
     cells += [first.collective, text_range([format_size(here[0].nbytes) for here in run])]
     for number, point in enumerate(run[0]):
         times = [format_time(here[number].nccl_seconds or 0.0) for here in run]
-        same = number and all(_is_as(here[number], here[number - 1]) for here in run)
+        same = number and all(chooses_alike(here[number], here[number - 1]) for here in run)
         cells.append("same" if same else f"{point.nccl_choice} {text_range(times)}")
     return cells
 

@@ -10,7 +10,7 @@ from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.terminal.output import csv_lines, print_omitted, print_table, print_text
 from tuner.machines.model_accuracy import NCCL
 from tuner.prediction.nccl_times import nccl_note
-from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS
+from tuner.whatif.axes import AXIS_FORMATTERS, NCCL_AXIS, SIZE_AXIS
 from tuner.whatif.study_result import TIE_TOLERANCE, Crossover, StudyPoint, StudyResult
 
 MAX_SHOWN_RANGES = 60
@@ -87,12 +87,16 @@ def _print_ranges(result: StudyResult) -> set[str]:
         droppable=("runner-up",),
         wrappable=(*map(title, shown), "best", "runner-up"),
     )
-    for at in same:
-        print_text(f"{title(axes[at])} changes nothing here")
+    silent = {axes[at] for at in same}
+    if not all(map(is_one_choice, points_of_versions(result))):
+        silent -= {NCCL_AXIS}
+    for axis in [axes[at] for at in same]:
+        what = "nothing here" if axis in silent else "only what NCCL chooses by itself"
+        print_text(f"{title(axis)} changes {what}")
     print_omitted(len(found), MAX_SHOWN_RANGES, " rows: --csv and --plots have them all")
     if has_nccl:
         print_text(_note_on_nccl(result))
-    return {axes[at] for at in same}
+    return silent
 
 
 def _note_on_nccl(result: StudyResult) -> str:
@@ -123,6 +127,27 @@ def merge_rows(
     every = [", ".join(values) for values in axes]
     same = [at for at, text in enumerate(every) if all(row[at] == text for row in rows)]
     return [[cell for at, cell in enumerate(row) if at not in same] for row in rows], same
+
+
+def points_of_versions(result: StudyResult) -> list[list[StudyPoint]]:
+    """Return lists of points that differ in the version of NCCL alone, which chooses at each."""
+    axes = [axis for axis in varying(result) if axis != NCCL_AXIS]
+    places: dict[tuple[object, ...], list[StudyPoint]] = {}
+    for point in result.points:
+        others = tuple(point.axis_values[axis] for axis in axes)
+        places.setdefault((others, point.collective, point.nbytes), []).append(point)
+    return [here for here in places.values() if all(point.nccl_choice for point in here)]
+
+
+def is_one_choice(points: Sequence[StudyPoint]) -> bool:
+    """Return whether what NCCL chooses by itself is the same at all points."""
+    return all(chooses_alike(point, points[0]) for point in points)
+
+
+def chooses_alike(point: StudyPoint, other: StudyPoint) -> bool:
+    """Return whether NCCL chooses the same algorithm by itself, which takes as long."""
+    own = (point.nccl_choice, point.nccl_seconds)
+    return own == (other.nccl_choice, other.nccl_seconds)
 
 
 def varying(result: StudyResult) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from tuner.mpi_libraries.nccl.default_choice import (
     VERSIONS,
     default_algo_proto,
     estimate_times,
-    uncompared_caution,
+    known_release,
+    version_cautions,
     version_of,
 )
 from tuner.mpi_libraries.nccl.exchange import EVEN, ExchangeLoad, exchange_load
@@ -68,10 +69,11 @@ __all__ = [
     "fit_costs",
     "fit_latency_bandwidth",
     "formulas_of",
+    "known_release",
     "nccl_system_of",
     "nominal_nic_rate",
     "seconds_from_busbw",
     "table_row",
-    "uncompared_caution",
+    "version_cautions",
     "version_of",
 ]

@@ -29,11 +29,29 @@ def version_of(library: str) -> str:
     return known[-1] if known else EARLIEST_VERSION
 
 
-def uncompared_caution(version: str) -> str:
-    """Return a sentence on a version whose times predictions were not compared with, or ""."""
-    if VERSIONS.index(version) >= VERSIONS.index(FIRST_COMPARED):
+def known_release(version: str) -> str:
+    """Return the release that chooses as a version does, such as 2.27.3 of `2.27.5`.
+
+    Return "" for what is no version of three numbers, and for one before all that are known.
+    """
+    numbers = version.split(".")
+    if len(numbers) != 3 or not all(one.isdecimal() and one.isascii() for one in numbers):
         return ""
-    return f" Times of NCCL before {FIRST_COMPARED} were not compared."
+    found = version_of(f"nccl {version}")
+    return found if release_of(f"nccl {found}") <= release_of(f"nccl {version}") else ""
+
+
+def version_cautions(version: str, compute_capability: int) -> list[str]:
+    """Return sentences on a release that was not compared, or is older than the GPUs."""
+    told, newest = list[str](), RELEASES[version].newest
+    if VERSIONS.index(version) < VERSIONS.index(FIRST_COMPARED):
+        told.append(f"Times of NCCL before {FIRST_COMPARED} were not compared.")
+    if compute_capability > newest:
+        told.append(
+            f"NCCL {version} counts GPUs of compute capability {compute_capability / 10} as those"
+            f" of {newest / 10}, if it runs on them at all."
+        )
+    return told
 
 
 def estimate_times(

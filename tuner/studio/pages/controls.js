@@ -88,10 +88,15 @@ export function axisControls(machine, state, onInput, onCommit) {
     );
     const select = h(
       "select",
-      { id: `axis-${name}`, change: () => { set(name, select.value); onCommit(name); } },
+      { id: `axis-${name}`, change: () => { choose(select.value); onCommit(name); } },
       options,
     );
     return h("div.row", {}, h("label", { for: `axis-${name}` }, AXIS_LABELS[name]), select);
+
+    function choose(value) {
+      if (value === own) delete state.axes[name];
+      else set(name, value);
+    }
   }
 
   function sliderRow(name) {
