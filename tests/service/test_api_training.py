@@ -133,7 +133,7 @@ def test_measures_of_a_published_result_may_be_null() -> None:
         ({"algorithms": "/etc/passwd"}, "body.algorithms"),
         ({"algorithms": ["none"]}, "unknown algorithm 'none'"),
         ({"axes": {"latency": "-1us"}}, "latency"),
-        ({"axes": {"placement": "cyclic"}}, "placement cannot vary"),
+        ({"axes": {"placement": "cyclic"}}, "unknown key 'placement'; known: "),
         ({"axes": {"nodes": 4}}, "not both"),
         ({"ranks": [0]}, "greater than or equal to 1"),
         ({"ranks": list(range(1, 60))}, "40"),
