@@ -22,6 +22,7 @@ from tests.studio.browsing import (
     saved,
 )
 from tuner.api.settings import Settings
+from tuner.mpi_libraries.nccl import CURRENT_VERSION
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.whatif.study_spec import FileResolver, study_from_record
 
@@ -83,6 +84,10 @@ def test_a_version_of_nccl_is_chosen_and_copied(page: Any, address: str) -> None
     assert query(page)["nccl_version"] == ["2.26.2"]
     study = study_from_record(parse_yaml(copied(page, "Copy as YAML")), FileResolver(Path()))
     assert study.axes["nccl_version"] == ("2.26.2",)
+    page.get_by_label("NCCL version").select_option(CURRENT_VERSION)
+    page.get_by_text("Times of NCCL before 2.27.3 were not compared.").wait_for(state="hidden")
+    page.wait_for_selector(COMPLETE)
+    assert "nccl_version" not in query(page)
 
 
 def test_an_uploaded_topology_is_shown_as_text(page: Any, address: str, tmp_path: Path) -> None:
