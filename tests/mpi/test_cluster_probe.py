@@ -48,8 +48,8 @@ arm.warm_up(), arm.call()
 def test_clocks_that_differ_are_brought_together(mpirun: Callable[..., CompletedRun]) -> None:
     run = mpirun(3, ROOT / "tests" / "mpi" / "clock_program.py")
     error, uncertainty = map(float, run.stdout.split())
-    assert error <= uncertainty + 1e-4  # the interpreter takes its time between two readings
-    assert uncertainty < 0.05
+    assert error <= uncertainty + 1e-6  # seconds, of rounding
+    assert uncertainty < 1.0  # where the clocks are a thousand seconds apart
 
 
 def test_ranks_that_share_cores_keep_no_books_meanwhile(

@@ -150,11 +150,9 @@ class ProbeSession:
             first_calls=first_calls,
         )
         self.start_delays += self._stopwatch.start_delays.tolist()
-        return (
-            format_series(point, candidates, samples / _operations_per_call(point))
-            if len(samples)
-            else None
-        )
+        if not len(samples):
+            return None
+        return format_series(point, candidates, samples / _operations_per_call(point))
 
     def close(self) -> None:
         if self._device_probe is not None:

@@ -57,7 +57,7 @@ class TimedOperation:
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """What the first two calls of operations showed.
+    """The durations of the first two calls of operations.
 
     each    seconds of each operation, the same on all ranks: the least of two calls, since the
             first may open connections

@@ -91,7 +91,7 @@ def test_versions_that_choose_alike_change_nothing() -> None:
 
 
 def test_a_verdict_says_what_a_version_changes_where_the_best_stays() -> None:
-    """Between 2.26 and 2.30 the best algorithms stay, and NCCL leaves NVLSTree at 1 MiB."""
+    """The best algorithms stay from 2.26 to 2.30, and NCCL leaves NVLSTree at 1 MiB."""
     result = result_of("2.26.2", "2.30.7", vary={"nodes": [2, 4]})
     assert any(
         "nccl version 2.30.7 gains nothing over 2.26.2" in text

@@ -32,7 +32,7 @@ def version_of(library: str) -> str:
 def known_release(version: str) -> str:
     """Return the release that chooses as a version does, such as 2.27.3 of `2.27.5`.
 
-    Return "" for what is no version of three numbers, and for one before all that are known.
+    Return "" unless the version has three numbers and is at least as new as the earliest release.
     """
     numbers = version.split(".")
     if len(numbers) != 3 or not all(one.isdecimal() and one.isascii() for one in numbers):
