@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
+from itertools import chain, product
 
 from tuner.base.errors import InputError
 from tuner.base.statistics import CONFIDENCE
@@ -22,6 +22,7 @@ from tuner.select.rule_list import (
 )
 from tuner.select.rule_merging import (
     MAX_ADDED_REGRET,
+    MAX_REGRET_AT_ONE_SIZE,
     AllowedPredicate,
     SizePartition,
     optimal_partitions,
@@ -44,10 +45,18 @@ _METHOD = {
 
 @dataclass(frozen=True)
 class RuleListSet:
-    """The rule lists of one call and their total regret over all classes of operators."""
+    """The rule lists of one call and their regrets at all sizes, for all classes of operators."""
 
     rule_lists: tuple[RuleList, ...]
-    total_regret: float
+    regrets: tuple[float, ...]
+
+    @property
+    def total_regret(self) -> float:
+        return sum(self.regrets)
+
+    @property
+    def worst_regret(self) -> float:
+        return max(self.regrets)
 
     @property
     def n_rules(self) -> int:
@@ -86,7 +95,7 @@ class RuleListBuilder:
         return for_any.n_unmerged_rules + sum(
             o.n_unmerged_rules
             for o in others
-            if alone.total_regret > for_any.total_regret + o.total_regret
+            if alone.total_regret > sum(for_any.regrets) + sum(o.regrets)
         )
 
     @property
@@ -99,7 +108,8 @@ class RuleListBuilder:
         alone = self._rule_list_set(for_any)
         if (
             not others
-            or alone.total_regret - for_any.total_regret <= MAX_ADDED_REGRET * for_any.n_sizes
+            or alone.total_regret - sum(for_any.regrets) <= MAX_ADDED_REGRET * for_any.n_sizes
+            and alone.worst_regret <= max(MAX_REGRET_AT_ONE_SIZE, *for_any.regrets)
         ):
             return alone
         return self._rule_list_set(for_any, *others)
@@ -134,8 +144,9 @@ class RuleListBuilder:
     def _rule_list_set(self, *rule_lists: RuleList) -> RuleListSet:
         """Return a set in which the first list, for any operator, also serves missing classes."""
         lacking = list(self.allowed.values())[len(rule_lists) :]
-        cost = sum(rule_list.total_regret for rule_list in rule_lists)
-        return RuleListSet(rule_lists, cost + sum(map(rule_lists[0].regret_for, lacking)))
+        own = [rule_list.regrets for rule_list in rule_lists]
+        others = map(rule_lists[0].regrets_for, lacking)
+        return RuleListSet(rule_lists, tuple(chain(*own, *others)))
 
 
 def table_from_comparisons(
@@ -228,7 +239,9 @@ def _merge_rule_lists(calls: Sequence[RuleListBuilder], max_rules: int | None) -
         [
             each
             for each in own
-            if each is own[0] or each.total_regret <= MAX_ADDED_REGRET_PER_CALL * call.n_cases
+            if each is own[0]
+            or each.total_regret <= MAX_ADDED_REGRET_PER_CALL * call.n_cases
+            and each.worst_regret <= max(MAX_REGRET_AT_ONE_SIZE, own[0].worst_regret)
         ]
         for call, own in zip(calls, offers, strict=True)
     ]

@@ -49,12 +49,12 @@ class RuleList:
     """The rules of one key.
 
     size_ranges     the choices at the probed sizes
-    total_regret    sum over the probed sizes of the regret relative to the allowed choices
+    regrets         at the probed sizes, relative to the choices allowed there
     """
 
     rules: tuple[Rule, ...]
     size_ranges: tuple[SizeRange, ...]
-    total_regret: float
+    regrets: tuple[float, ...]
 
     @property
     def n_sizes(self) -> int:
@@ -65,13 +65,9 @@ class RuleList:
         """Return the number of rules with one rule for each of the sizes."""
         return len(self.rules) - len(self.size_ranges) + self.n_sizes
 
-    def regret_for(self, allowed: AllowedPredicate) -> float:
-        """Return the total regret relative to the choices allowed in another operator class."""
-        return sum(
-            expected_regret(comparison, run.choice, allowed)
-            for run in self.size_ranges
-            for comparison in run.comparisons
-        )
+    def regrets_for(self, allowed: AllowedPredicate) -> tuple[float, ...]:
+        """Return the regrets relative to the choices allowed in another operator class."""
+        return _regrets(self.size_ranges, allowed)
 
 
 class CrossoverCache:
@@ -166,8 +162,16 @@ def build_rule_list(
         )
         if lone is None:
             rules = _rules(key, *_with_substitutes(runs, bounds, allowed, crossovers))
-            return RuleList(tuple(rules), tuple(runs), partition.total_regret)
+            return RuleList(tuple(rules), tuple(runs), _regrets(runs, allowed))
         partition = drop_group(partition, lone, allowed)
+
+
+def _regrets(size_ranges: Sequence[SizeRange], allowed: AllowedPredicate) -> tuple[float, ...]:
+    return tuple(
+        expected_regret(comparison, run.choice, allowed)
+        for run in size_ranges
+        for comparison in run.comparisons
+    )
 
 
 def _single_size_range(

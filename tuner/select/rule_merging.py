@@ -18,17 +18,22 @@ from tuner.select.significance import DEFAULT_CHOICE, Comparison
 
 AllowedPredicate = Callable[[AlgorithmChoice], bool]
 MAX_ADDED_REGRET = 0.005  # regret that merging may add, mean over the sizes of a rule list
+MAX_REGRET_AT_ONE_SIZE = 0.05  # regret that merging may add to any size
 _MIN_SIGNIFICANT_REGRET = 0.05  # from this regret on, times count even if they are very uncertain
 _TOLERANCE = 1e-12  # for regrets that differ by rounding alone
 
 
 @dataclass(frozen=True)
 class SizeGroup:
-    """Neighbouring sizes with one choice; all of `choices` have the same total regret."""
+    """Neighbouring sizes with one choice; all of `choices` have the same total regret.
+
+    worst_regret    largest regret that one of them has at a size
+    """
 
     choices: frozenset[AlgorithmChoice]
     comparisons: tuple[Comparison, ...]
     total_regret: float
+    worst_regret: float
 
     @property
     def is_default(self) -> bool:
@@ -45,6 +50,11 @@ class SizePartition:
     @property
     def total_regret(self) -> float:
         return sum(group.total_regret for group in self.groups)
+
+    @property
+    def worst_regret(self) -> float:
+        """Return the largest regret at a size."""
+        return max(group.worst_regret for group in self.groups)
 
     @property
     def n_sizes(self) -> int:
@@ -84,11 +94,15 @@ def optimal_partitions(
 
 
 def smallest_within_loss(partitions: Sequence[SizePartition]) -> SizePartition:
-    """Return the partition with fewest rules that adds at most MAX_ADDED_REGRET to the mean."""
+    """Return the partition with fewest rules that adds at most MAX_ADDED_REGRET to the mean.
+
+    It adds at most MAX_REGRET_AT_ONE_SIZE to any size.
+    """
     return next(
         plan
         for plan in partitions
         if plan.total_regret <= MAX_ADDED_REGRET * plan.n_sizes + _TOLERANCE
+        and plan.worst_regret <= MAX_REGRET_AT_ONE_SIZE
     )
 
 
@@ -102,8 +116,8 @@ def drop_group(partition: SizePartition, index: int, allowed: AllowedPredicate) 
         last += 1
     for group in partition.groups[first:last]:
         comparisons += group.comparisons
-    cost = sum(expected_regret(comparison, DEFAULT_CHOICE, allowed) for comparison in comparisons)
-    joined = SizeGroup(frozenset([DEFAULT_CHOICE]), tuple(comparisons), cost)
+    costs = [expected_regret(comparison, DEFAULT_CHOICE, allowed) for comparison in comparisons]
+    joined = SizeGroup(frozenset([DEFAULT_CHOICE]), tuple(comparisons), sum(costs), max(costs))
     return SizePartition((*partition.groups[:first], joined, *partition.groups[last:]))
 
 
@@ -226,9 +240,15 @@ def _candidate_groups(
     """Return groups of all these sizes: one with the default, one with the best common winners."""
     shared = set.intersection(*map(set, costs)) - {DEFAULT_CHOICE}
     sums = {choice: sum(cost[choice] for cost in costs) for choice in (DEFAULT_CHOICE, *shared)}
-    default = SizeGroup(frozenset([DEFAULT_CHOICE]), tuple(comparisons), sums.pop(DEFAULT_CHOICE))
-    if not sums:
-        return [default]
-    least = min(sums.values())
-    equal = frozenset(choice for choice, cost in sums.items() if cost <= least + _TOLERANCE)
-    return [default, SizeGroup(equal, tuple(comparisons), least)]
+    least = min((sums[choice] for choice in shared), default=math.inf)
+    equal = frozenset(choice for choice in shared if sums[choice] <= least + _TOLERANCE)
+    return [
+        SizeGroup(
+            choices,
+            tuple(comparisons),
+            min(sums[choice] for choice in choices),
+            max(cost[choice] for cost in costs for choice in choices),
+        )
+        for choices in (frozenset([DEFAULT_CHOICE]), equal)
+        if choices
+    ]
