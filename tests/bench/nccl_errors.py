@@ -11,8 +11,8 @@ that version would choose by itself, the current one where it is not known.
 Prints errors with the constants as they are; with those fitted to the other machines with GPUs of
 the same generation (where there are none, with those of the generation before); and with these
 calibrated by about 20 times of the machine itself, for its other rows. Then come all-to-alls with
-the constants of these alone fitted to all other machines, and the constants that all machines of
-each generation give, and all machines for all-to-alls.
+factors for their links and channels fitted to all other machines, and the constants that all
+machines of each generation give, and the factors that all machines give.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from tuner.cli.terminal.output import print_table, print_text
 from tuner.core.collective import Collective
 from tuner.machines import Machine, preset, with_gpu
 from tuner.mpi_libraries import nccl
-from tuner.mpi_libraries.nccl.exchange import SHARE_OF_LINKS, VISIBLE_COPY
 from tuner.mpi_libraries.nccl.fitted import least_absolute
 from tuner.topology import NcclCosts, Placement
 
@@ -46,7 +45,11 @@ MACHINES: dict[str, Callable[[], Machine]] = {
     "h100_sxm": lambda: preset("dgx-h100", 1),
     "h200_sxm": lambda: preset("hgx-h200", 1),
     "b200_sxm": lambda: with_gpu(preset("dgx-h100", 1), "B200"),
+    "b300_sxm": lambda: preset("dgx-b300", 1),
     "gb200": lambda: preset("gb200-nvl72", 1),
+    "gb300": lambda: preset("gb300-nvl72", 1),
+    "l40s": lambda: preset("l40s", 1),
+    "rtx_pro_6000_server": lambda: preset("rtx-pro-6000", 1),
 }
 COLLECTIVES = {
     "all_reduce": Collective.ALLREDUCE,
@@ -98,13 +101,10 @@ def read_rows(paths: Iterable[Path]) -> tuple[list[Row], Counter[str]]:
 
 
 class ExchangeCosts(NamedTuple):
-    """The constants of all-to-alls: see tuner/mpi_libraries/nccl/exchange.py.
+    """Factors of the seconds of all-to-alls that links, and the channels of a rank, bound."""
 
-    slowness    of links: the inverse of the share of their rate
-    """
-
-    slowness: float = 1 / SHARE_OF_LINKS
-    visible_copy: float = VISIBLE_COPY
+    links: float = 1.0
+    channels: float = 1.0
 
 
 OWN = ExchangeCosts()
@@ -130,29 +130,26 @@ def error(row: Row, costs: NcclCosts, exchange: ExchangeCosts = OWN) -> float:
     found = terms(*row.call)
     seconds = found.seconds(costs)
     if row.collective == EXCHANGE:
-        parts = exchange_parts(found, costs)
-        seconds += float(np.dot(parts, np.subtract(exchange, OWN)))
+        seconds += float(np.dot(exchange_parts(found), np.subtract(exchange, OWN)))
     return seconds / row.seconds - 1
 
 
-def exchange_parts(found: nccl.NcclTerms, costs: NcclCosts) -> tuple[float, float]:
-    """Return the seconds of an all-to-all on one node for each unit of its two constants."""
-    of_links = found.transfer * SHARE_OF_LINKS * (nccl.NCCL_CHANNELS not in found.bounds)
-    return of_links, found.own_bytes / VISIBLE_COPY / costs.copy_rate
+def exchange_parts(found: nccl.NcclTerms) -> tuple[float, float]:
+    """Return the seconds of an all-to-all on one node that links and that channels bound."""
+    of_channels = found.bounds[nccl.NCCL_CHANNELS] <= min(found.bounds.values())
+    return found.transfer * (not of_channels), found.transfer * of_channels
 
 
 def exchange_fitted_to(rows: Iterable[Row], costs: Mapping[str, NcclCosts]) -> ExchangeCosts:
-    """The constants of all-to-alls with the least mean relative error, given costs of GPUs."""
+    """The factors for all-to-alls with the least mean relative error, given costs of GPUs."""
     own = [row for row in rows if row.collective == EXCHANGE]
     found = [terms(*row.call) for row in own]
     times = np.array([row.seconds for row in own])
     of = [costs[row.system] for row in own]
-    parts = np.array([exchange_parts(*one) for one in zip(found, of, strict=True)])
+    parts = np.array([exchange_parts(one) for one in found])
     whole = np.array([one.seconds(cost) for one, cost in zip(found, of, strict=True)])
     rest = 1 - (whole - parts @ np.array(OWN)) / times
-    scale = np.array(OWN)
-    factors = least_absolute(parts * scale / times[:, None], rest)
-    return ExchangeCosts(*map(float, factors * scale))
+    return ExchangeCosts(*map(float, least_absolute(parts / times[:, None], rest)))
 
 
 def fitted_to(rows: Iterable[Row], before: NcclCosts) -> NcclCosts:
@@ -232,13 +229,13 @@ def print_errors(
 
 
 def print_exchange_errors(rows: Sequence[Row], costs: Mapping[str, NcclCosts]) -> None:
-    """All-to-alls with their constants fitted to all other machines, where there are some."""
+    """All-to-alls with their factors fitted to all other machines, where there are some."""
     own = [row for row in rows if row.collective == EXCHANGE]
     others = {one: [row for row in own if row.system != one] for one in costs}
     fitted = {one: exchange_fitted_to(those, costs) for one, those in others.items() if those}
     if fitted:
         held_out = [row for row in own if row.system in fitted]
-        title = "all-to-all, its own constants fitted to the other machines"
+        title = "all-to-all, factors for its links and channels fitted to the other machines"
         print_errors(title, held_out, costs, fitted)
         print_text(f"all-to-all, fitted to all: {exchange_fitted_to(own, costs)}")
 
@@ -255,8 +252,8 @@ def main(paths: Sequence[Path]) -> None:
     held_out = {one: held_out_costs(one, rows) for one in known}
     print_errors("constants of other machines, or of the GPUs before", rows, held_out)
     runs = {one: calibrating_runs(own) for one, own in known.items()}
-    calibrated = {one: fitted_to(runs[one], held_out[one]) for one in known}
-    rest = [row for row in rows if row not in runs[row.system]]
+    calibrated = {one: fitted_to(own, held_out[one]) for one, own in runs.items() if own}
+    rest = [row for row in rows if row.system in calibrated and row not in runs[row.system]]
     print_errors(
         "these calibrated by about 20 times of allreduce, the other rows", rest, calibrated
     )

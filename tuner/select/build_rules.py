@@ -106,9 +106,8 @@ class RuleListBuilder:
         """
         for_any, *others = self._smallest_by_operators
         alone = self._rule_list_set(for_any)
-        if (
-            not others
-            or alone.total_regret - sum(for_any.regrets) <= MAX_ADDED_REGRET * for_any.n_sizes
+        if not others or (
+            alone.total_regret - sum(for_any.regrets) <= MAX_ADDED_REGRET * for_any.n_sizes
             and alone.worst_regret <= max(MAX_REGRET_AT_ONE_SIZE, *for_any.regrets)
         ):
             return alone
@@ -240,8 +239,10 @@ def _merge_rule_lists(calls: Sequence[RuleListBuilder], max_rules: int | None) -
             each
             for each in own
             if each is own[0]
-            or each.total_regret <= MAX_ADDED_REGRET_PER_CALL * call.n_cases
-            and each.worst_regret <= max(MAX_REGRET_AT_ONE_SIZE, own[0].worst_regret)
+            or (
+                each.total_regret <= MAX_ADDED_REGRET_PER_CALL * call.n_cases
+                and each.worst_regret <= max(MAX_REGRET_AT_ONE_SIZE, own[0].worst_regret)
+            )
         ]
         for call, own in zip(calls, offers, strict=True)
     ]

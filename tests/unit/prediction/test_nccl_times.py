@@ -144,7 +144,7 @@ def test_all_say_the_same_of_an_all_to_all(
 def test_blocks_of_unequal_lengths_take_as_long_as_the_busiest_rank(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rank 2 receives 6 MiB from others, as of blocks of 2 MiB, and copies less than one."""
+    """Rank 2 receives 6 MiB from others, as of blocks of 2 MiB; its links bind, not its channels."""
     rows = [[0, 1, 3, 0], [0, 1, 2, 0], [1, 1, 1, 1], [2, 2, 1, 0]]
     counts = tmp_path / "counts"
     counts.write_text("\n".join(" ".join(str(n << 20) for n in row) for row in rows))
@@ -152,10 +152,10 @@ def test_blocks_of_unequal_lengths_take_as_long_as_the_busiest_rank(
     words += ["--algorithm", "nccl_pairwise"]
     ragged = ["--collective", "alltoallv", "--counts", str(counts)]
     (one,) = answered(capsys, *words, "--ranks", "4", *ragged)
-    even = ["--collective", "alltoall", "--sizes", "7MiB,8MiB"]
-    shorter, longer = answered(capsys, *words, "--ranks", "4", *even)
-    assert one["predicted_by"] == longer["predicted_by"] == "nccl"
-    assert shorter["seconds"] < one["seconds"] < longer["seconds"]
+    even = ["--collective", "alltoall", "--sizes", "8MiB"]
+    (same,) = answered(capsys, *words, "--ranks", "4", *even)
+    assert one["predicted_by"] == same["predicted_by"] == "nccl"
+    assert one["seconds"] == pytest.approx(same["seconds"], rel=0.02)
 
 
 def test_a_study_of_some_algorithms_tells_what_nccl_chooses_by_itself(
@@ -314,7 +314,6 @@ def test_what_is_nccls_is_not_divided(capsys: pytest.CaptureFixture[str]) -> Non
     "rows",
     [
         [[0, 1], [1, 0]],  # nothing for itself
-        [[1, 0], [0, 1]],  # nothing for others
         [[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]],
         [[0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]],
     ],

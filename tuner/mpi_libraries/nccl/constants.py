@@ -27,8 +27,10 @@ GB = 1e9  # bytes
 # Compute capabilities that begin a table row.
 VOLTA = 70
 AMPERE = 80
+ADA = 89  # L40S, without NVLink
 HOPPER = 90
 BLACKWELL = 100
+BLACKWELL_PCIE = 120  # RTX PRO 6000, without NVLink
 AMD, INTEL, POWER, ARM = "amd", "intel", "power", "arm"
 X86 = (AMD, INTEL)
 

@@ -2,14 +2,15 @@
 
 NCCL expects no time of these and has no algorithm to choose, only a protocol by the bytes for each
 receiver. All messages are under way at once: a call takes its launch, a hop for each doubling of
-the GPUs of a node, the copy of a rank's own part, and the time in which the links that carry most
-pass their bytes: those between the GPUs of a node, its NICs, or those between switches. In LL each
-message has one channel, half of whose threads send while the others receive, and in Simple one for
-each part: a call takes the time of one part longer. Ranks of other nodes cost a hop of the network
-and the posting of a message for each, as NCCL counts them.
+the GPUs of a node, and the time in which what carries most passes its bytes: the links between the
+GPUs of a node, its NICs, the links between switches, or the channels of a rank, which copy its own
+block, too. In LL a small message has one channel, half of whose threads send while the others
+receive. In Simple a call waits for the first part of a message, and on one node for its buffers to
+fill. Ranks of other nodes cost a hop of the network and the posting of a message for each, as NCCL
+counts them.
 
-What is not NCCL's is fitted to times of nccl-tests on one node of A100, H100 and B200, from 512
-bytes to 512 MiB on 2, 4 and 8 GPUs (docs/experiments/0002-nccl-predictions.md).
+What is not NCCL's is fitted to times of nccl-tests on one node, from 512 bytes to 512 MiB on 2, 4
+and 8 GPUs (docs/experiments/0002-nccl-predictions.md).
 """
 
 from __future__ import annotations
@@ -20,18 +21,37 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.base.arrays import FloatArray, IntArray
-from tuner.mpi_libraries.nccl.constants import LL, NCCL_CHANNELS, PAIRWISE, SIMPLE, TREE, AlgoProto
+from tuner.mpi_libraries.nccl.constants import (
+    AMPERE,
+    BLACKWELL,
+    HOPPER,
+    LL,
+    PAIRWISE,
+    SIMPLE,
+    TREE,
+    AlgoProto,
+    table_row,
+)
+from tuner.mpi_libraries.nccl.fabric import WIRE_BYTES
 from tuner.mpi_libraries.nccl.model_v2_30 import ll_cap, post_seconds
-from tuner.mpi_libraries.nccl.releases import CURRENT
+from tuner.mpi_libraries.nccl.releases import CURRENT, Release
 from tuner.mpi_libraries.nccl.system import NcclSystem
 
 EXCHANGE_WAYS = (AlgoProto(PAIRWISE, LL), AlgoProto(PAIRWISE, SIMPLE))
-LL_BYTES = 16 << 10  # for each receiver: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc of 2.30
-PART_BYTES = 64 << 10  # an eighth of a chunk, NCCL_P2P_NVL_CHUNKSIZE in src/init.cc
+LL_BYTES = 16 << 10  # of a channel to each receiver: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc
+# Channels of a pair of ranks: ncclTopoGetNchannels in src/graph/paths.cc. Over NVLink they are two
+# for each link, as a power of two, and no more than a rank has.
+NVLINK_CHANNELS = 32
+OTHER_CHANNELS = 2
 SENDING_THREADS = 0.5  # of a channel
-# Fitted: of the rate that NCCL counts for all links of a GPU inside a node.
-SHARE_OF_LINKS = 0.78
-VISIBLE_COPY = 0.52  # fitted: of the copy of the own part, the rest of which the messages hide
+# Fitted, as are all that follow: of the rate that NCCL counts for all links of a GPU in a node.
+SHARE_OF_LINKS = 0.88
+PART_BYTES = 40 << 10  # of the first part of a message
+PART_SHARE = 0.195  # of the rate of a channel, at which that passes
+MAX_FILL = 0.21  # of the time in which all bytes pass
+FILL_BYTES = 5.4 * (1 << 20)  # of a buffer whose blocks are equally long, in whose time they fill
+# By compute capability: bytes per second that all channels of a rank pass, its own block included.
+CHANNEL_RATES = {0: 330e9, AMPERE: 330e9, HOPPER: 580e9, BLACKWELL: 680e9}
 
 
 class ExchangeLoad(NamedTuple):
@@ -45,6 +65,11 @@ class ExchangeLoad(NamedTuple):
     own: float = 1.0
     inside: float = 1.0
     between: float = 1.0
+
+    def in_blocks(self, system: NcclSystem) -> float:
+        """Return all bytes, in blocks that are equally long."""
+        others = self.inside * (system.ppn - 1) + self.between * (system.p - system.ppn)
+        return self.own + others
 
 
 EVEN = ExchangeLoad()
@@ -71,9 +96,11 @@ def exchange_load(shares: FloatArray, node_of: IntArray) -> ExchangeLoad:
     )
 
 
-def exchange_way(p: int, nbytes: int) -> AlgoProto:
-    """Return the protocol in which p ranks exchange `nbytes` of the whole buffer."""
-    return AlgoProto(PAIRWISE, LL if nbytes <= p * LL_BYTES else SIMPLE)
+def exchange_way(system: NcclSystem, nbytes: int, release: Release) -> AlgoProto:
+    """Return the protocol in which a release exchanges `nbytes` of the whole buffer."""
+    near = system.nodes == 1 and system.rings_on_nvlink
+    channels = (NVLINK_CHANNELS if near else OTHER_CHANNELS) if release.spreads_ll else 1
+    return AlgoProto(PAIRWISE, LL if nbytes <= system.p * channels * LL_BYTES else SIMPLE)
 
 
 def exchange_hops(system: NcclSystem) -> float:
@@ -81,21 +108,36 @@ def exchange_hops(system: NcclSystem) -> float:
     return log2(system.ppn)
 
 
-def channel_bandwidths(system: NcclSystem, protocol: str) -> dict[str, float]:
-    """Return the bytes of the buffer per second that one channel for each message lets through.
+def channel_bandwidth(
+    system: NcclSystem, protocol: str, nbytes: int, load: ExchangeLoad = EVEN
+) -> float:
+    """Return the bytes of the buffer per second that the channels of the busiest rank let through.
 
-    In Simple messages have so many that they do not bound them.
+    Small messages in LL have one channel each, others all that the rank has.
     """
-    if protocol == SIMPLE:
-        return {}
-    return {NCCL_CHANNELS: system.p * SENDING_THREADS * ll_cap(system) / system.ring.channels}
+    if protocol == LL and nbytes <= system.p * LL_BYTES:
+        return system.p * SENDING_THREADS * ll_cap(system) / system.ring.channels
+    rate = table_row(CHANNEL_RATES, system.compute_capability)
+    return rate * system.p / load.in_blocks(system) / WIRE_BYTES[protocol]
 
 
 def exchange_latency(system: NcclSystem, protocol: str, nbytes: int) -> float:
-    """Return the seconds that a call takes besides launch, hops inside a node, copy and bytes."""
+    """Return the seconds that a call takes besides launch, hops inside a node and bytes."""
     part = min(PART_BYTES, nbytes / system.p) if protocol == SIMPLE else 0.0
-    of_part = part / (SENDING_THREADS * system.ring.bw_intra)
+    of_part = part / (PART_SHARE * system.ring.bw_intra)
     if system.nodes == 1:
         return of_part
     between = CURRENT.latencies.net[AlgoProto(TREE, protocol)]
     return of_part + between + (system.p - system.ppn) * post_seconds(system, protocol)
+
+
+def exchange_fill(
+    system: NcclSystem, protocol: str, transfer: float, even_bandwidth: float
+) -> float:
+    """Return the seconds that filling the buffers takes.
+
+    transfer        seconds in which all bytes pass
+    even_bandwidth  bytes of the buffer per second, of blocks that are equally long
+    """
+    is_filled = protocol == SIMPLE and system.nodes == 1
+    return min(MAX_FILL * transfer, FILL_BYTES / even_bandwidth) if is_filled else 0.0

@@ -25,8 +25,10 @@ from dataclasses import dataclass, replace
 
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl.constants import (
+    ADA,
     AMPERE,
     BLACKWELL,
+    BLACKWELL_PCIE,
     COLLNET_DIRECT,
     HOPPER,
     LL,
@@ -43,9 +45,9 @@ from tuner.mpi_libraries.nccl.default_choice import cost_models, default_algo_pr
 from tuner.mpi_libraries.nccl.exchange import (
     EVEN,
     EXCHANGE_WAYS,
-    VISIBLE_COPY,
     ExchangeLoad,
-    channel_bandwidths,
+    channel_bandwidth,
+    exchange_fill,
     exchange_hops,
     exchange_latency,
     exchange_way,
@@ -73,8 +75,10 @@ COUNTED_LAUNCH = CURRENT.latencies.base[AlgoProto(RING, LL)]
 COUNTED_HOP = CURRENT.latencies.nvlink[AlgoProto(RING, LL)]
 
 # By compute capability: fitted to results of A100, H100 and B200, 512 bytes to 512 MiB on 2, 4 and
-# 8 GPUs (tests/bench/nccl_errors.py). Nobody measured the GPUs before these: for them it is what
-# NCCL counts, and about the rate of A100; so it is for AMD's, with what RCCL counts.
+# 8 GPUs (tests/bench/nccl_errors.py), and of L40S and RTX PRO 6000 to 64 KiB, where L40S has no
+# calls in Simple: it has the cost of the other. Copies of these two are a fifth of the rate of the
+# memory, as on A100 and H100. Nobody measured the GPUs before A100: for them it is what NCCL
+# counts, and about the rate of A100; so it is for AMD's, with what RCCL counts.
 COSTS_OF_GPUS = {
     0: NcclCosts(
         launch=COUNTED_LAUNCH, hop=COUNTED_HOP, simple=0.0, copy_rate=370e9, full_channel=0.0
@@ -82,11 +86,15 @@ COSTS_OF_GPUS = {
     AMPERE: NcclCosts(
         launch=8.0e-6, hop=1.0e-6, simple=19.6e-6, copy_rate=375e9, full_channel=2.5e-6
     ),
+    ADA: NcclCosts(launch=4.0e-6, hop=1.1e-6, simple=7.4e-6, copy_rate=170e9, full_channel=1.0e-6),
     HOPPER: NcclCosts(
         launch=4.7e-6, hop=0.84e-6, simple=6.8e-6, copy_rate=695e9, full_channel=0.76e-6
     ),
     BLACKWELL: NcclCosts(
         launch=7.15e-6, hop=1.38e-6, simple=6.9e-6, copy_rate=1000e9, full_channel=0.9e-6
+    ),
+    BLACKWELL_PCIE: NcclCosts(
+        launch=4.1e-6, hop=1.1e-6, simple=7.4e-6, copy_rate=320e9, full_channel=0.15e-6
     ),
 }
 
@@ -161,7 +169,7 @@ class NcclPredictor:
         costs: NcclCosts | None = None,
         version: str = CURRENT_VERSION,
     ) -> None:
-        release = RELEASES.get(version, CURRENT)
+        self._release = release = RELEASES.get(version, CURRENT)
         self.version = version
         self.system = nccl_system_of(placement, collnet, release=release)
         same = rate_factor == 1.0 and release is CURRENT
@@ -187,7 +195,7 @@ class NcclPredictor:
     def run_algo_proto(self, collective: Collective, algorithm: str, nbytes: int) -> AlgoProto:
         """Return an algorithm with the protocol in which the library runs it."""
         if algorithm == PAIRWISE:
-            return exchange_way(self.system.p, nbytes)
+            return exchange_way(self.system, nbytes, self._release)
         expected = self.expected_seconds(collective, nbytes)
         own = [way for way in expected if way.algorithm == algorithm]
         best = min(own, key=expected.__getitem__)
@@ -196,7 +204,7 @@ class NcclPredictor:
     def chosen_algo_proto(self, collective: Collective, nbytes: int) -> AlgoProto:
         """Return what the library runs by itself; raises as `estimate_times`."""
         if self._is_exchange(collective):
-            return exchange_way(self.system.p, nbytes)
+            return exchange_way(self.system, nbytes, self._release)
         return default_algo_proto(self.system, collective, nbytes, self.version)
 
     def expected_seconds(self, collective: Collective, nbytes: int) -> dict[AlgoProto, float]:
@@ -253,18 +261,25 @@ class NcclPredictor:
 
     def _exchange_terms(self, protocol: str, nbytes: int, load: ExchangeLoad) -> NcclTerms:
         """Return what the time of an all-to-all consists of."""
-        system = self._predicted
-        of_links = self._hardware.exchange_bandwidths(protocol, load)
-        bounds = {**of_links, **channel_bandwidths(system, protocol)}
+        system, bounds = self._predicted, self._exchange_bounds(protocol, nbytes, load)
+        transfer = nbytes / min(bounds.values())
+        even_bandwidth = min(self._exchange_bounds(protocol, nbytes, EVEN).values())
         return NcclTerms(
             exchange_latency(system, protocol, nbytes),
             exchange_hops(system),
             False,  # the cost of Simple is that of rings
-            VISIBLE_COPY * load.own * nbytes / system.p,
+            0.0,  # the channels copy it among their messages
             True,  # at every size: scheduleP2pTasksToPlan in src/enqueue.cc
-            nbytes / min(bounds.values()),
+            transfer + exchange_fill(system, protocol, transfer, even_bandwidth),
             bounds,
         )
+
+    def _exchange_bounds(self, protocol: str, nbytes: int, load: ExchangeLoad) -> dict[str, float]:
+        """Return the bytes of the buffer per second that each lets through in an all-to-all."""
+        return {
+            **self._hardware.exchange_bandwidths(protocol, load),
+            NCCL_CHANNELS: channel_bandwidth(self._predicted, protocol, nbytes, load),
+        }
 
     def limits(self, collective: Collective, way: AlgoProto, nbytes: int) -> NcclLimits:
         """Return what limits a call of some bytes."""

@@ -86,6 +86,8 @@ class Release:
     pat                 share of the channels that PAT gets; 0 where there is none
     collnet_heads       whether CollNetDirect has channels with a head, else those of trees
     collnet_arity       microseconds of CollNetDirect for each further GPU of a node
+    spreads_ll          whether messages of an all-to-all in LL have all channels of their pair of
+                        ranks, else one
     nvls_gpus           fewest GPUs of a node for NVLS
     nvls_on_several     whether NVLS and NVLSTree run on several nodes
     has_efficiency      whether NVLS gets NVLS_EFFICIENCY of its channels, else one of the next two
@@ -120,6 +122,7 @@ class Release:
     pat: float = 0.75
     collnet_heads: bool = True
     collnet_arity: float = 0.8
+    spreads_ll: bool = False
     nvls_gpus: int = 2
     nvls_on_several: bool = True
     has_efficiency: bool = True
@@ -144,7 +147,8 @@ _2_31 = Release(
 )
 _2_30 = replace(_2_31, takes_slower_speed=False, plateau=())
 _2_29 = replace(_2_30, nvls_tree=(0.0, 96.0, 43.8))
-_2_28_9 = replace(_2_29, corrects_nvls_tree=False, ring_ll128=(73.4, 34.6, 73.4))
+# v2.28.9-1: thresholdLL in src/enqueue.cc, new in v2.22.3-1 and gone in v2.29.2-1
+_2_28_9 = replace(_2_29, corrects_nvls_tree=False, ring_ll128=(73.4, 34.6, 73.4), spreads_ll=True)
 # v2.28.7-1: two GPUs are enough for NVLS (ncclNvlsInit in src/transport/nvls.cc)
 _2_28_7 = replace(_2_28_9, nvls_tree=(0.0, 96.0, 43.1), nvls_tree_hop=14.0)
 _2_28_3 = replace(_2_28_7, ring_ll128=(73.4, 73.4, 73.4), nvls_gpus=3)
@@ -182,7 +186,7 @@ _2_22 = replace(
     nvls_blocks_share=5 / 6,
 )
 # v2.22.3-1: NCCL_TOPO_PATTERN_COLLNET_DIRECT in src/init.cc, before it the graph of the chain
-_2_21 = replace(_2_22, collnet_heads=False)
+_2_21 = replace(_2_22, collnet_heads=False, spreads_ll=False)
 # v2.20.3-1: ncclNvlsInit in src/transport/nvls.cc wants one node; 11 GB/s in src/graph/search.cc is
 # new in v2.21.5-1
 _2_20 = replace(
