@@ -3,16 +3,19 @@
     python -m tests.bench.nccl_errors [CSV...]
 
 CSV has a row for each time (columns system, collective, gpus, size_bytes, time_us, and
-recorded_version where it is known). The default is that of the reference data (TUNER_SHARED, else
-../shared): times of nccl-tests out of place, from ai-dynamo/aiconfigurator. Rows of other machines
-and collectives than those known here are counted and left out. Each call counts in what NCCL of
-that version would choose by itself, the current one where it is not known.
+recorded_version and dtype where they are known). The default is that of the reference data
+(TUNER_SHARED, else ../shared): times of nccl-tests out of place, from ai-dynamo/aiconfigurator.
+Rows of other machines and collectives than those known here are counted and left out. Each call
+counts in what NCCL of that version would choose by itself for that datatype: the current version
+and half where they are not known.
 
 Prints errors with the constants as they are; with those fitted to the other machines with GPUs of
 the same generation (where there are none, with those of the generation before); and with these
 calibrated by about 20 times of the machine itself, for its other rows. Then come all-to-alls with
 factors for their links and channels fitted to all other machines, and the constants that all
-machines of each generation give, and the factors that all machines give.
+machines of each generation give, and the factors that all machines give. Last is how low errors
+could get: the spread of repeated rows, their jumps beside the next smaller and the next larger
+size, and lines fitted to every collective on every number of GPUs in each algorithm and protocol.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import median, quantiles
@@ -58,6 +61,8 @@ COLLECTIVES = {
     "alltoall": Collective.ALLTOALL,
 }
 EXCHANGE = "alltoall"  # has constants of its own, the same for all GPUs
+# What NVSwitches sum: ncclNvlsSupported in src/include/device.h of 2.18 to 2.30
+NVSWITCH_TYPES = ("half", "bfloat16", "float", "double", "int32", "uint32", "int64", "uint64")
 BANDS = {"to 64 KiB": 1 << 16, "to 1 MiB": 1 << 20, "to 16 MiB": 1 << 24, "above": sys.maxsize}
 
 
@@ -66,6 +71,7 @@ class Row:
     """A measured time in seconds of a call of `nbytes` of the whole buffer.
 
     version     of those whose choice is known
+    dtype       as nccl-tests calls it
     """
 
     system: str
@@ -74,10 +80,17 @@ class Row:
     nbytes: int
     seconds: float
     version: str = nccl.CURRENT_VERSION
+    dtype: str = "half"
 
     @property
-    def call(self) -> tuple[str, int, str, int, str]:
-        return self.system, self.gpus, self.collective, self.nbytes, self.version
+    def call(self) -> tuple[str, int, str, int, str, bool]:
+        of = COLLECTIVES[self.collective]
+        on_switches = self.dtype in NVSWITCH_TYPES or not of.is_reduction
+        return (*self.curve, self.nbytes, self.version, on_switches)
+
+    @property
+    def curve(self) -> tuple[str, int, str]:
+        return self.system, self.gpus, self.collective
 
     @property
     def band(self) -> str:
@@ -95,8 +108,8 @@ def read_rows(paths: Iterable[Path]) -> tuple[list[Row], Counter[str]]:
                     continue
                 size, time = int(one["size_bytes"]), float(one["time_us"]) * 1e-6
                 version = nccl.version_of(f"nccl {one.get('recorded_version', '')}")
-                row = Row(one["system"], one["collective"], int(one["gpus"]), size, time, version)
-                found.append(row)
+                call = one["system"], one["collective"], int(one["gpus"]), size
+                found.append(Row(*call, time, version, one.get("dtype") or "half"))
     return found, others
 
 
@@ -111,18 +124,34 @@ OWN = ExchangeCosts()
 
 
 @cache
-def predictor_of(system: str, gpus: int, version: str = nccl.CURRENT_VERSION) -> nccl.NcclPredictor:
-    """NCCL on some GPUs of one node of a machine."""
-    return nccl.NcclPredictor(Placement.block(MACHINES[system]().topology, gpus), version=version)
+def predictor_of(
+    system: str, gpus: int, version: str = nccl.CURRENT_VERSION, on_switches: bool = True
+) -> nccl.NcclPredictor:
+    """NCCL on some GPUs of one node of a machine, whose switches may reduce."""
+    topology = MACHINES[system]().topology
+    if not on_switches:
+        rest = topology.capabilities - {"nvswitch_reduction"}
+        topology = replace(topology, capabilities=rest)
+    return nccl.NcclPredictor(Placement.block(topology, gpus), version=version)
+
+
+@cache
+def chosen_way(
+    system: str, gpus: int, collective: str, nbytes: int, version: str, on_switches: bool
+) -> nccl.AlgoProto:
+    """Return what NCCL of a version would choose."""
+    predictor = predictor_of(system, gpus, version, on_switches)
+    return predictor.chosen_algo_proto(COLLECTIVES[collective], nbytes)
 
 
 @cache
 def terms(
-    system: str, gpus: int, collective: str, nbytes: int, version: str = nccl.CURRENT_VERSION
+    system: str, gpus: int, collective: str, nbytes: int, version: str, on_switches: bool
 ) -> nccl.NcclTerms:
     """Return the parts of the time of what NCCL of a version would choose."""
-    predictor, of = predictor_of(system, gpus, version), COLLECTIVES[collective]
-    return predictor.terms(of, predictor.chosen_algo_proto(of, nbytes), nbytes)
+    predictor = predictor_of(system, gpus, version, on_switches)
+    way = chosen_way(system, gpus, collective, nbytes, version, on_switches)
+    return predictor.terms(COLLECTIVES[collective], way, nbytes)
 
 
 def error(row: Row, costs: NcclCosts, exchange: ExchangeCosts = OWN) -> float:
@@ -240,6 +269,80 @@ def print_exchange_errors(rows: Sequence[Row], costs: Mapping[str, NcclCosts]) -
         print_text(f"all-to-all, fitted to all: {exchange_fitted_to(own, costs)}")
 
 
+def spreads(rows: Iterable[Row]) -> list[tuple[Row, float]]:
+    """Rows that were measured several times, relative to their median."""
+    found = dict[tuple[object, ...], list[Row]]()
+    for row in rows:
+        found.setdefault((*row.call, row.dtype), []).append(row)
+    several = [own for own in found.values() if len(own) > 1]
+    return [
+        (row, row.seconds / median(one.seconds for one in own) - 1)
+        for own in several
+        for row in own
+    ]
+
+
+def jumps(rows: Sequence[Row]) -> list[tuple[Row, float]]:
+    """Rows relative to half and twice their size, each by its prediction, in the same protocol.
+
+    A jump is the ratio to the geometric mean of both neighbours, minus one: no cost that grows
+    smoothly has any.
+    """
+    first = {(*row.call, row.dtype): row for row in reversed(rows)}
+    found = list[tuple[Row, float]]()
+    for row in first.values():
+        beside = [replace(row, nbytes=size) for size in (row.nbytes // 2, 2 * row.nbytes)]
+        known = [first.get((*one.call, one.dtype)) for one in beside]
+        three = [row, *(one for one in known if one)]
+        if len(three) == 3 and len({chosen_way(*one.call) for one in three}) == 1:
+            own, less, more = (one.seconds / _seconds_as_they_are(one) for one in three)
+            found.append((row, float(own / np.sqrt(less * more)) - 1))
+    return found
+
+
+def _seconds_as_they_are(row: Row) -> float:
+    return terms(*row.call).seconds(predictor_of(row.system, 2).costs)
+
+
+def errors_of_lines(rows: Iterable[Row], by_type: bool) -> list[tuple[Row, float]]:
+    """Errors of latency + bytes / bandwidth fitted to the rows of each curve and protocol.
+
+    by_type     each datatype has a line of its own
+    """
+    groups = dict[tuple[object, ...], list[Row]]()
+    for row in rows:
+        key = (*row.curve, chosen_way(*row.call), by_type and row.dtype)
+        groups.setdefault(key, []).append(row)
+    found = list[tuple[Row, float]]()
+    for own in groups.values():
+        times = np.array([row.seconds for row in own])
+        scale = np.array([times.min(), times.max() / max(row.nbytes for row in own)])
+        columns = np.array([(1, row.nbytes) for row in own]) * scale
+        line = columns @ least_absolute(columns / times[:, None], np.ones(len(own)))
+        found += zip(own, map(float, line / times - 1), strict=True)
+    return found
+
+
+def print_floor(rows: Sequence[Row]) -> None:
+    """How low the errors of all but all-to-alls could get, a line for each machine and measure."""
+    rows = [row for row in rows if row.collective != EXCHANGE]
+    measures = {
+        "repeated rows": spreads(rows),
+        "jumps": jumps(rows),
+        "lines": errors_of_lines(rows, by_type=False),
+        "lines by type": errors_of_lines(rows, by_type=True),
+    }
+    lines = list[tuple[str, ...]]()
+    for system in dict.fromkeys(row.system for row in rows):
+        for name, found in measures.items():
+            own = [(row.band, value) for row, value in found if row.system == system]
+            columns = (formatted([value for of, value in own if of == band]) for band in BANDS)
+            if own:
+                lines.append((system, name, str(len(own)), *columns))
+    title = "how low errors could get, median / 95th percentile in %"
+    print_table(title, ("machine", "measure", "rows", *BANDS), lines, right=("rows", *BANDS))
+
+
 def main(paths: Sequence[Path]) -> None:
     if missing := [path for path in paths if not path.is_file()]:
         print_text(f"{missing[0]} is not there: name a file, or set TUNER_SHARED")
@@ -260,6 +363,7 @@ def main(paths: Sequence[Path]) -> None:
     print_exchange_errors(rows, default)
     for generation_, costs in fitted_constants(rows).items():
         print_text(f"fitted to all of compute capability {generation_}: {costs}")
+    print_floor(rows)
     if others:
         print_text(f"left out: {', '.join(f'{n} of {name}' for name, n in others.items())}")
 
