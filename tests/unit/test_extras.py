@@ -109,7 +109,7 @@ def test_commands_that_need_no_extra_work_without_any(command: str, folder: Path
 NEEDS = [  # of each way to need an extra one command
     ("sim", "simulate --topology preset:comet:2 --collective bcast --sizes 8", "numba"),
     ("sim", "calibrate measurements.ndjson", "scipy"),
-    ("select", "tune --measurements measurements.ndjson --out t.json", "scikit-learn"),
+    ("select", "tune --measurements measurements.ndjson --out t.json", "threadpoolctl"),
     ("report", "study study.yaml --plots plots", "matplotlib"),
     ("service", "serve", "sqlalchemy"),
     ("dask", "study study.yaml --dask tcp://127.0.0.1:9", "distributed"),
@@ -123,7 +123,7 @@ ALSO_NEEDS = [
     ("select", "train measurements.ndjson --out trained", "scikit-learn"),
     ("select", "evaluate measurements.ndjson", "scikit-learn"),
     ("select", "select . --collective bcast --ranks 4 --size 64KiB", "skops"),
-    ("select", "quickstart", "scikit-learn"),
+    ("select", "quickstart", "threadpoolctl"),
     ("report", "topology draw dgx-1v -o node.svg", "matplotlib"),
     ("report", "table diff table.json table.json --plot d.svg", "matplotlib"),
     ("report", "calibrate measurements.ndjson --plots plots", "matplotlib"),

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, wraps
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 
 from threadpoolctl import ThreadpoolController
 
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
 
-
-def single_threaded_blas(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a function so that BLAS uses one thread in it.
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Make BLAS use one thread in a block, or as a decorator in a function.
 
     The threads of BLAS spin while they wait for each other. For matrices of some hundred rows they
     save little where cores are idle; where another program uses one of the cores, the computation
     takes ten times as long.
     """
-
-    @wraps(function)
-    def alone(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with _threadpool_controller().limit(limits=1, user_api="blas"):
-            return function(*args, **kwargs)
-
-    return alone
+    with _threadpool_controller().limit(limits=1, user_api="blas"):
+        yield
 
 
 @cache

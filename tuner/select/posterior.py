@@ -25,7 +25,7 @@ from tuner.select.dataset import (
 )
 from tuner.select.launch_effects import estimate_launch_effects
 from tuner.select.regressor import AlgorithmKernel, ResidualGP
-from tuner.select.structured_cost import COST_SD, TERMS, AlgorithmKey, StructuredCost, algorithm_key
+from tuner.select.structured_cost import COST_SD, AlgorithmKey, StructuredCost, algorithm_key
 
 _MAX_OBSERVATIONS = 800  # of one regressor, which factors a matrix of as many rows
 _COUNT_WEIGHT = 2.0  # of distances of numbers of nodes and ranks; that of sizes is 1
@@ -35,8 +35,6 @@ _POWER_OF_TWO_DISTANCE = math.log(2)  # distance from other numbers of ranks
 # long as they do a few octaves below.
 _DRIFT_PER_OCTAVE = 0.1
 _SIMULATED_SD = 0.3  # of the logarithms of the costs that simulations rest on
-_NOISE_VARIANCE = 1e-4  # of the logarithm of a time: known to 1 % at best
-
 
 _Shape = tuple[str, int, int]  # machine, nodes, ppn
 
@@ -145,7 +143,7 @@ class PosteriorModel:
         """Return means and covariance of the log-seconds of pairs of one call."""
         features = np.array([self._features(point, self._run(point, one)) for point, one in pairs])
         if not self._observations:
-            return features[:, -1], AlgorithmKernel(n_costs=len(TERMS))(features[:, :-1])
+            return features[:, -1], AlgorithmKernel()(features[:, :-1])
         return self._regressor(pairs[0][0]).predict_joint(features)
 
     def posterior(self, point: CallPoint, choices: Sequence[AlgorithmChoice]) -> Posterior:
@@ -203,11 +201,8 @@ class PosteriorModel:
         return tuple(sorted(ordered[:enough]))
 
     def _fit(self, observations: Sequence[Observation]) -> ResidualGP:
-        regressor = ResidualGP(noise_variance=_NOISE_VARIANCE, n_costs=len(TERMS))
         features = [self._features(row.point, row.choice, row.machine) for row in observations]
-        log_seconds, variances, shared = self.launch_effects.adjust(observations)
-        weights = regressor.noise_variance / np.maximum(variances, regressor.noise_variance)
-        return regressor.fit(features, log_seconds, weights, shared)
+        return ResidualGP(np.array(features), *self.launch_effects.adjust(observations))
 
     def _features(
         self, point: CallPoint, choice: AlgorithmChoice, machine: str = ""

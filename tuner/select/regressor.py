@@ -1,20 +1,21 @@
-"""The regressor of the selector: a Gaussian process for the residuals of a simulation."""
+"""The regressor of the posterior: a Gaussian process for the errors of expected times."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.linalg.lapack import dtrtri
 from scipy.spatial.distance import cdist
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from tuner.base.arrays import FloatArray
 from tuner.select.blas import single_threaded_blas
+from tuner.select.structured_cost import COST_CORRELATION, TERMS
 
+_NOISE_VARIANCE = 1e-4  # of the logarithm of a time: known to 1 % at best
 _MAX_STANDARDISED_ERROR = 4.0  # cap on standardised errors
 _TYPICAL_PSEUDO_COUNT = 3.0  # weight of the typical scale in that of each choice, in errors
 _PRIOR_PSEUDO_COUNT = 8.0  # weight of the prior in the typical scale, in errors
@@ -22,13 +23,17 @@ _N_FIT_ITERATIONS = 4  # alternating with updates of the scales, which have then
 _SCALE_BOUNDS = (1e-3, 10.0)  # limits of the scales
 _ERROR_LENGTH_SCALE = 0.5  # L1 distance over which the sizes of errors are correlated
 _MACHINE_CORRELATION = math.exp(-1)  # of residuals of two machines at the same coordinates
-COST_CORRELATION = 0.5  # of the logarithms of the costs of two machines
 
 LENGTH_SCALE = 6.0  # in units of the coordinates: natural logarithms of sizes and counts
 TYPICAL_SD = 0.3  # of a choice's residual at given coordinates, and of what all choices share
 OFFSET_SD = 0.2  # of a choice's residual everywhere
 
+# Columns of the rows that `AlgorithmKernel` describes.
+_COORDINATES = slice(2, -len(TERMS) - 1)
+_COSTS = slice(-len(TERMS) - 1, -1)
 
+
+@dataclass(frozen=True)
 class AlgorithmKernel:
     """The covariance of residuals, a sum of five parts.
 
@@ -37,14 +42,13 @@ class AlgorithmKernel:
     costs, by the shares of these in the times of two rows: of the machine's, and of each choice's
     deviations from them (`tuner.select.structured_cost`).
 
-    X has the number of the choice in its first column, that of the machine in its second, then the
-    coordinates, and in the last columns `n_costs` shares, each times the standard deviation of its
-    cost, and that of the choice's deviations, in the same units. Without costs the machine and
-    these are missing. The first two parts decay with exp(-L1 distance / LENGTH_SCALE), the product
-    of exponential kernels of the coordinates. So on a grid the mean depends only on the nearest
-    values along each axis: it interpolates between them and fades into the overall mean beyond
-    them. With a sum of squares instead, other sizes of another shape would blur what was measured
-    at this size.
+    A row has the number of the choice in its first column, that of the machine in its second, then
+    the coordinates, then the shares of the costs, each times the standard deviation of its cost,
+    and in the last that of the choice's deviations, in the same units. The first two parts decay
+    with exp(-L1 distance / LENGTH_SCALE), the product of exponential kernels of the coordinates. So
+    on a grid the mean depends only on the nearest values along each axis: it interpolates between
+    them and fades into the overall mean beyond them. With a sum of squares instead, other sizes of
+    another shape would blur what was measured at this size.
 
     Of two machines the first two parts are correlated less, by `_MACHINE_CORRELATION`, and so are
     costs, by `COST_CORRELATION`.
@@ -54,57 +58,38 @@ class AlgorithmKernel:
     algorithms      numbers of choices, ascending
     """
 
-    def __init__(
-        self, algorithm_sd: ArrayLike = (TYPICAL_SD,), algorithms: ArrayLike = (), n_costs: int = 0
-    ) -> None:
-        self.algorithm_sd = algorithm_sd
-        self.algorithms = algorithms
-        self.n_costs = n_costs
+    algorithm_sd: ArrayLike = (TYPICAL_SD,)
+    algorithms: ArrayLike = ()
 
-    def __call__(self, X: FloatArray, others: FloatArray | None = None) -> FloatArray:
-        """Return the covariance of the rows, (n, n), or with other rows, (n, m)."""
-        other = X if others is None else others
-        return self.covariance(X, other, self.correlation(X, other))
+    def __call__(self, rows: FloatArray) -> FloatArray:
+        """Return the covariance of the rows, (n, n)."""
+        return self.covariance(rows, rows, _correlation(rows, rows))
 
-    def correlation(self, X: FloatArray, other: FloatArray) -> FloatArray:
-        """Return the correlation of rows at the L1 distance of their coordinates."""
-        distance = _distance(self.places(X), self.places(other))
-        apart = _MACHINE_CORRELATION ** (1 - self.is_same_machine(X, other))
-        return np.asarray(np.exp(distance / -LENGTH_SCALE) * apart)
-
-    def places(self, X: FloatArray) -> FloatArray:
-        """Return the columns of the coordinates."""
-        return X[:, 2 : -self.n_costs - 1] if self.n_costs else X[:, 1:]
-
-    def is_same_machine(self, X: FloatArray, other: FloatArray) -> FloatArray:
-        """Return 1.0 for rows of the same machine, else 0.0, (n, m)."""
-        return _is_equal(X, other, 1) if self.n_costs else np.ones((len(X), len(other)))
-
-    def covariance(self, X: FloatArray, other: FloatArray, correlation: FloatArray) -> FloatArray:
-        """Return the covariance, given the correlation."""
-        sds = np.outer(self._algorithm_sds(X), self._algorithm_sds(other))
+    def covariance(
+        self, rows: FloatArray, others: FloatArray, correlation: FloatArray
+    ) -> FloatArray:
+        """Return the covariance of rows and others, (n, m), given their `_correlation`."""
+        sds = np.outer(self._algorithm_sds(rows), self._algorithm_sds(others))
+        alike = rows[:, _COSTS] @ others[:, _COSTS].T
         shared = TYPICAL_SD**2 * correlation
+        shared += alike * COST_CORRELATION ** (1 - _is_same_machine(rows, others))
         own = sds * correlation + OFFSET_SD**2
-        if self.n_costs:
-            alike = X[:, -self.n_costs - 1 : -1] @ other[:, -self.n_costs - 1 : -1].T
-            shared += alike * COST_CORRELATION ** (1 - self.is_same_machine(X, other))
-            own += np.outer(X[:, -1], other[:, -1]) * alike
-        return np.asarray(shared + _is_equal(X, other, 0) * own)
+        own += np.outer(rows[:, -1], others[:, -1]) * alike
+        return np.asarray(shared + _is_equal(rows, others, 0) * own)
 
-    def _algorithm_sds(self, X: FloatArray) -> FloatArray:
+    def _algorithm_sds(self, rows: FloatArray) -> FloatArray:
         algorithms, own = np.asarray(self.algorithms, float), np.asarray(self.algorithm_sd, float)
-        at = np.searchsorted(algorithms, X[:, 0])
-        known = np.append(algorithms, np.nan)[at] == X[:, 0]
+        at = np.searchsorted(algorithms, rows[:, 0])
+        known = np.append(algorithms, np.nan)[at] == rows[:, 0]
         return np.asarray(own[np.where(known, at + 1, 0)])
 
 
-class ResidualGP(RegressorMixin, BaseEstimator):
-    """A regressor that predicts y as the last column of X plus a learned residual.
+class ResidualGP:
+    """A regressor that predicts the logarithm of a time as the last column plus a learned residual.
 
-    The other columns are those of `AlgorithmKernel`. Here the last column is the logarithm of the
-    expected time, simulated or from fitted costs, and y that of the measured one, so the residual
-    is the logarithm of the expectation's error: it varies slowly with the size even where the time
-    itself does not.
+    The other columns are those of `AlgorithmKernel`. The last column is the logarithm of the
+    expected time, simulated or from fitted costs, so the residual is the logarithm of the
+    expectation's error: it varies slowly with the size even where the time itself does not.
 
     The residual is a Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine
     Learning, 2006, chapter 2) over all choices together, with `AlgorithmKernel`. What all choices
@@ -121,96 +106,75 @@ class ResidualGP(RegressorMixin, BaseEstimator):
     where it changes its algorithm and is steady elsewhere. What noise in common adds to the
     covariance is left as it is, so that it cancels in differences.
 
-    noise_variance  variance of an observation of weight 1 (1e-4: a time known to 1 %)
-    n_costs         number of the costs whose shares are columns, see `AlgorithmKernel`
+    features        (n, columns)
+    log_seconds     logarithms of measured times, (n,)
+    variances       of these, (n,)
+    shared_noise    covariance of noise that several of them have in common, besides, (n, n)
     """
 
-    def __init__(self, noise_variance: float = 1e-4, n_costs: int = 0) -> None:
-        self.noise_variance = noise_variance
-        self.n_costs = n_costs
-
-    @single_threaded_blas
-    def fit(
+    @single_threaded_blas()
+    def __init__(
         self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        shared_noise: FloatArray | None = None,
-    ) -> ResidualGP:
-        """Fit to X (n, columns), y (n,) and weights (n,).
-
-        sample_weight   noise_variance / variance of each y; 0 leaves it out
-        shared_noise    covariance of noise that several y have in common, besides, (n, n)
-        """
-        features, target = validate_data(self, X, y, y_numeric=True)
-        weight = _check_sample_weight(sample_weight, features, ensure_non_negative=True)
+        features: FloatArray,
+        log_seconds: FloatArray,
+        variances: FloatArray,
+        shared_noise: FloatArray,
+    ) -> None:
+        weight = _NOISE_VARIANCE / np.maximum(variances, _NOISE_VARIANCE)
         features, shares, weight = _merge_duplicates(features, weight)
-        residual = shares @ target - features[:, -1]
-        own_noise = np.diag(self.noise_variance / weight)
-        noise = own_noise if shared_noise is None else own_noise + shares @ shared_noise @ shares.T
-        self.coordinates_ = _coordinates(features)
+        residual = shares @ log_seconds - features[:, -1]
+        own_noise = np.diag(_NOISE_VARIANCE / weight)
+        noise = own_noise + shares @ shared_noise @ shares.T
+        self._rows = features[:, :-1]
         algorithms, which = np.unique(features[:, 0], return_inverse=True)
         scales = np.ones(len(algorithms))
-        prior = AlgorithmKernel(n_costs=self.n_costs)
-        near = prior.correlation(self.coordinates_, self.coordinates_)
+        near = _correlation(self._rows, self._rows)
         for _ in range(_N_FIT_ITERATIONS):
             own = TYPICAL_SD * np.concatenate([[np.median(scales)], scales])
-            self.kernel_ = AlgorithmKernel(own, algorithms, self.n_costs)
-            covariance = self.kernel_.covariance(self.coordinates_, self.coordinates_, near)
-            self.cholesky_ = cholesky(covariance + noise, lower=True)
-            self.alpha_ = cho_solve((self.cholesky_, True), residual)
-            self.loo_squared_errors_ = _loo_squared_errors(self.cholesky_, self.alpha_)
+            self._kernel = AlgorithmKernel(own, algorithms)
+            covariance = self._kernel.covariance(self._rows, self._rows, near)
+            self._cholesky = cholesky(covariance + noise, lower=True)
+            self._alpha = cho_solve((self._cholesky, True), residual)
+            self._loo_squared_errors = _loo_squared_errors(self._cholesky, self._alpha)
             scales = np.clip(
-                _update_scales(scales, self.loo_squared_errors_, which), *_SCALE_BOUNDS
+                _update_scales(scales, self._loo_squared_errors, which), *_SCALE_BOUNDS
             )
-        self.own_noise_cholesky_ = cholesky(covariance + own_noise, lower=True)
-        return self
+        self._own_noise_cholesky = cholesky(covariance + own_noise, lower=True)
 
-    def predict(self, X: ArrayLike) -> FloatArray:
-        return self.predict_joint(X)[0]
-
-    @single_threaded_blas
-    def predict_joint(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Return the expected y, (n,), and its covariance, (n, n)."""
-        check_is_fitted(self)
-        features = validate_data(self, X, reset=False)
-        places = _coordinates(features)
-        near = self.kernel_.correlation(self.coordinates_, places)
-        against = self.kernel_.covariance(self.coordinates_, places, near)
+    @single_threaded_blas()
+    def predict_joint(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the expected logarithms of times, (n,), and their covariance, (n, n)."""
+        rows = features[:, :-1]
+        against = self._kernel.covariance(self._rows, rows, _correlation(self._rows, rows))
         told, known = (
             solve_triangular(factor, against, lower=True)
-            for factor in (self.cholesky_, self.own_noise_cholesky_)
+            for factor in (self._cholesky, self._own_noise_cholesky)
         )
-        covariance = self.kernel_(places) - known.T @ known
-        own = self.noise_variance / np.maximum(
-            np.diag(covariance), self.noise_variance
+        covariance = self._kernel(rows) - known.T @ known
+        own = _NOISE_VARIANCE / np.maximum(
+            np.diag(covariance), _NOISE_VARIANCE
         )  # 1 at measurements
-        scale = own + (1 - own) * self._nearby_error_scale(places)
+        scale = own + (1 - own) * self._nearby_error_scale(rows)
         covariance = covariance * np.outer(scale, scale) + known.T @ known - told.T @ told
-        return features[:, -1] + self.alpha_ @ against, covariance
+        return features[:, -1] + self._alpha @ against, covariance
 
-    def _nearby_error_scale(self, places: FloatArray) -> FloatArray:
+    def _nearby_error_scale(self, rows: FloatArray) -> FloatArray:
         """Return the typical standardised error of the same choice near each row; 1 without any."""
-        distance = _distance(*map(self.kernel_.places, (self.coordinates_, places)))
-        weight = _is_equal(self.coordinates_, places, 0)
-        weight *= self.kernel_.is_same_machine(self.coordinates_, places)
-        weight *= np.exp(distance / -_ERROR_LENGTH_SCALE)
-        squares = (self.loo_squared_errors_ @ weight + 1) / (weight.sum(axis=0) + 1)
+        weight = _is_equal(self._rows, rows, 0) * _is_same_machine(self._rows, rows)
+        weight *= np.exp(_distance(self._rows, rows) / -_ERROR_LENGTH_SCALE)
+        squares = (self._loo_squared_errors @ weight + 1) / (weight.sum(axis=0) + 1)
         return np.asarray(np.sqrt(squares))
 
 
 def _merge_duplicates(
     features: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Merge rows with equal features; return these, the shares of rows in them and their weights.
-
-    Rows without weight have no share.
-    """
-    rows, which = np.unique(features[weight > 0], axis=0, return_inverse=True)
-    shares = np.zeros((len(rows), len(features)))
-    shares[which.ravel(), np.flatnonzero(weight > 0)] = weight[weight > 0]
+    """Return the rows without repetitions, the shares of all rows in them and their weights."""
+    merged, which = np.unique(features, axis=0, return_inverse=True)
+    shares = np.zeros((len(merged), len(features)))
+    shares[which.ravel(), np.arange(len(features))] = weight
     total = shares.sum(axis=1)
-    return rows, shares / total[:, None], total
+    return merged, shares / total[:, None], total
 
 
 def _loo_squared_errors(lower: FloatArray, weights: FloatArray) -> FloatArray:
@@ -240,18 +204,22 @@ def _update_scales(previous: FloatArray, errors: FloatArray, which: NDArray[np.i
     )
 
 
-def _is_equal(some: FloatArray, others: FloatArray, column: int) -> FloatArray:
-    """Return 1.0 for rows whose `column` is equal, else 0.0, (n, m)."""
-    return np.asarray(some[:, column, None] == others[:, column], float)
+def _correlation(rows: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the correlation of residuals at the L1 distance of their coordinates, (n, m)."""
+    apart = _MACHINE_CORRELATION ** (1 - _is_same_machine(rows, others))
+    return np.asarray(np.exp(_distance(rows, others) / -LENGTH_SCALE) * apart)
 
 
-def _distance(some: FloatArray, others: FloatArray) -> FloatArray:
+def _distance(rows: FloatArray, others: FloatArray) -> FloatArray:
     """Return the L1 distances of coordinates, (n, m)."""
-    if some.shape[1] == 0:
-        return np.zeros((len(some), len(others)))
-    return np.asarray(cdist(some, others, "cityblock"))
+    return np.asarray(cdist(rows[:, _COORDINATES], others[:, _COORDINATES], "cityblock"))
 
 
-def _coordinates(features: FloatArray) -> FloatArray:
-    """Return the features without the last column, if more than one column exists."""
-    return features[:, :-1] if features.shape[1] > 1 else features
+def _is_same_machine(rows: FloatArray, others: FloatArray) -> FloatArray:
+    """Return 1.0 for rows of the same machine, else 0.0, (n, m)."""
+    return _is_equal(rows, others, 1)
+
+
+def _is_equal(rows: FloatArray, others: FloatArray, column: int) -> FloatArray:
+    """Return 1.0 for rows whose `column` is equal, else 0.0, (n, m)."""
+    return np.asarray(rows[:, column, None] == others[:, column], float)

@@ -26,7 +26,7 @@ from tuner.core.speedup import MIN_SAMPLES, paired_speedup
 from tuner.core.table import DEFAULT, LEARNED, MEASURED, SIMULATED, AlgorithmChoice
 from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_point
 
-if TYPE_CHECKING:  # scikit-learn, which measured comparisons do without
+if TYPE_CHECKING:  # SciPy, which measured comparisons do without
     from tuner.select.posterior import Posterior
     from tuner.select.selector import Selector
 

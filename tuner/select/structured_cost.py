@@ -23,12 +23,12 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmChoice
 from tuner.select.blas import single_threaded_blas
 from tuner.select.dataset import CallPoint, Observation
-from tuner.select.regressor import COST_CORRELATION
 
 # A call, its rounds, the messages of one rank, the bytes through its port, and those that it copies
 # or reduces. Costs in seconds.
 TERMS = ("call", "rounds", "messages", "port bytes", "local bytes")
 ROUGH_COSTS = np.array([1e-6, 2e-6, 3e-7, 1e-10, 1e-10])
+COST_CORRELATION = 0.5  # of the logarithms of the costs of two machines
 COST_SD = 1.0  # prior standard deviation of the logarithms of a machine's costs
 _COMMON_SD = COST_SD * math.sqrt(COST_CORRELATION)  # of what all machines have in common
 _OWN_SD = COST_SD * math.sqrt(1 - COST_CORRELATION)  # of what they have not
@@ -156,7 +156,7 @@ class StructuredCost:
             _deviation_sd(choice) / COST_SD,
         )
 
-    @single_threaded_blas
+    @single_threaded_blas()
     def _fit(self, observations: Sequence[Observation]) -> None:
         """Find the costs of the highest posterior density."""
         known = np.array([quantities(row.point, row.choice.algorithm) for row in observations])

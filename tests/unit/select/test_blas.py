@@ -23,22 +23,25 @@ def threads() -> set[int]:
 
 def test_blas_has_one_thread_meanwhile() -> None:
     before = threads()
-    assert single_threaded_blas(threads)() == {1}
+    assert single_threaded_blas()(threads)() == {1}
     assert threads() == before
 
 
 def test_fitting_and_predicting_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def watched(features: FloatArray) -> FloatArray:
+    def watched(rows: FloatArray, others: FloatArray) -> FloatArray:
         seen.append(threads())
-        return places(features)
+        return correlation(rows, others)
 
-    places = regressor._coordinates
-    monkeypatch.setattr(regressor, "_coordinates", watched)
-    X = np.random.default_rng(0).normal(size=(20, 3))
-    ResidualGP().fit(X, X[:, -1]).predict(X)
-    assert seen == [{1}, {1}]
+    correlation = regressor._correlation
+    monkeypatch.setattr(regressor, "_correlation", watched)
+    features = np.random.default_rng(0).normal(size=(20, 13))
+    known = ResidualGP(features, features[:, -1], np.ones(20), np.zeros((20, 20)))
+    assert seen == [{1}]
+    known.predict_joint(features)
+    assert {1} == set.union(*seen)
+    assert len(seen) > 1
 
 
 @pytest.mark.parametrize("seed", range(10))
