@@ -18,7 +18,6 @@ from tuner.select.dataset import (
     CallPoint,
     DefaultRuns,
     Observation,
-    PointConfig,
     SimulateFunction,
     stands_for,
     unknown_default,
@@ -139,28 +138,27 @@ class PosteriorModel:
     def _without_runs(self) -> PosteriorModel:
         return PosteriorModel(self._given, self._simulate)
 
-    def predict_joint(self, pairs: Sequence[PointConfig]) -> tuple[FloatArray, FloatArray]:
-        """Return means and covariance of the log-seconds of pairs of one call."""
-        features = np.array([self._features(point, self._run(point, one)) for point, one in pairs])
-        if not self._observations:
-            return features[:, -1], AlgorithmKernel()(features[:, :-1])
-        return self._regressor(pairs[0][0]).predict_joint(features)
-
     def posterior(self, point: CallPoint, choices: Sequence[AlgorithmChoice]) -> Posterior:
         """Return the posterior of these choices at one point.
 
         The variance of each grows with the distance from its nearest measured call, however well
         all measurements agree with their simulations.
         """
-        return self._model_at(point)._posterior(point, choices)
-
-    def _posterior(self, point: CallPoint, choices: Sequence[AlgorithmChoice]) -> Posterior:
-        mean, covariance = self.predict_joint([(point, choice) for choice in choices])
-        place, runs = coordinates(point), [self._run(point, choice) for choice in choices]
-        strayed = np.array([self._octaves_to_nearest(place, choice) for choice in runs])
+        model, runs = self._model_at(point), [self._run(point, choice) for choice in choices]
+        mean, covariance = model._predict_joint(point, runs)
+        place = coordinates(point)
+        strayed = np.array([model._octaves_to_nearest(place, choice) for choice in runs])
         alike = [[one == other for other in runs] for one in runs]
         drift = _DRIFT_PER_OCTAVE**2 / 2 * strayed * alike
         return Posterior(tuple(choices), mean, covariance + drift)
+
+    def _predict_joint(
+        self, point: CallPoint, choices: Sequence[AlgorithmChoice]
+    ) -> tuple[FloatArray, FloatArray]:
+        features = np.array([self._features(point, choice) for choice in choices])
+        if not self._observations:
+            return features[:, -1], AlgorithmKernel()(features[:, :-1])
+        return self._regressor(point).predict_joint(features)
 
     def _octaves_to_nearest(self, place: Sequence[float], choice: AlgorithmChoice) -> float:
         """Return the octaves to the nearest call where a choice was measured; 0 if it never was.

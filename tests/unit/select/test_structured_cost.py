@@ -116,15 +116,15 @@ def test_costs_of_one_algorithm_tell_of_another() -> None:
     model = PosteriorModel(rows([RING, DOUBLING]), blind)
     for n in SIZES:
         for point in (call(n), call(n, 32)):
-            (mean,), ((variance,),) = model.predict_joint([(point, RABENSEIFNER)])
-            apart = mean - math.log(seconds(point, RABENSEIFNER))
-            assert abs(apart) < min(2 * math.sqrt(variance), 0.7)
+            found = model.posterior(point, [RABENSEIFNER])
+            apart = found.mean[0] - math.log(seconds(point, RABENSEIFNER))
+            assert abs(apart) < min(2 * math.sqrt(found.covariance[0, 0]), 0.7)
 
 
 def test_what_has_no_family_is_known_the_least() -> None:
     model = PosteriorModel(rows([RING]), blind)
     deviations = [
-        math.sqrt(model.predict_joint([(call(4096), choice)])[1][0, 0])
+        math.sqrt(model.posterior(call(4096), [choice]).covariance[0, 0])
         for choice in (RING, DOUBLING, UNKNOWN)
     ]
     assert deviations == sorted(deviations)
@@ -163,8 +163,7 @@ def test_a_machine_that_is_alike_makes_the_first_guess_better() -> None:
     for choice in (RING, DOUBLING, RABENSEIFNER):
         truth = math.log(seconds(call(2**24), choice))
         near, far = (
-            abs(model.predict_joint([(call(2**24), choice)])[0][0] - truth)
-            for model in (prior, rough)
+            abs(model.posterior(call(2**24), [choice]).mean[0] - truth) for model in (prior, rough)
         )
         assert near < 0.8 * far
 
