@@ -182,17 +182,16 @@ def diff_tables(old: TuningTable, new: TuningTable) -> TableDiff:
         )
     keys = _keys(old, new)
     changes: dict[tuple[object, ...], RuleChange] = {}
+    evidence = list[EvidenceChange]()
     wishes = _constraints_of(new)
     for key in keys:
-        for one in _changes(key, visible_rules(key, old), visible_rules(key, new), wishes):
-            safe = replace(key, operators="any")
-            told = (safe, one.start_bytes, one.stop_bytes, one.before.choice, one.after.choice)
-            changes.setdefault(told, one)
-    evidence = [
-        change
-        for key in keys
-        for change in _evidence_changes(key, visible_rules(key, old), visible_rules(key, new))
-    ]
+        for place in _ranges(visible_rules(key, old), visible_rules(key, new)):
+            lo, hi, before, after = place
+            if before.choice != after.choice:
+                told = (replace(key, operators="any"), lo, hi, before.choice, after.choice)
+                changes.setdefault(told, RuleChange(key, *place, *_gain(*place), wishes))
+            elif before.evidence != after.evidence:
+                evidence.append(EvidenceChange(key, *place))
     return TableDiff(tuple(changes.values()), keys, tuple(evidence))
 
 
@@ -276,22 +275,6 @@ def _constraints_of(table: TuningTable) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _changes(
-    key: RuleKey, old: Sequence[Rule], new: Sequence[Rule], constraints: Mapping[str, Any]
-) -> Iterator[RuleChange]:
-    for lo, hi, before, after in _ranges(old, new):
-        if before.choice != after.choice:
-            yield RuleChange(key, lo, hi, before, after, *_gain(before, after, lo, hi), constraints)
-
-
-def _evidence_changes(
-    key: RuleKey, old: Sequence[Rule], new: Sequence[Rule]
-) -> Iterator[EvidenceChange]:
-    for lo, hi, before, after in _ranges(old, new):
-        if before.choice == after.choice and before.evidence != after.evidence:
-            yield EvidenceChange(key, lo, hi, before, after)
-
-
 def _ranges(old: Sequence[Rule], new: Sequence[Rule]) -> Iterator[tuple[int, float, Rule, Rule]]:
     """Yield the ranges of sizes in which one rule of each table applies, with both."""
     bounds = sorted({rule.start_bytes for rule in (*old, *new)})
@@ -304,7 +287,7 @@ def _rule_at(rules: Sequence[Rule], nbytes: float) -> Rule:
 
 
 def _gain(
-    before: Rule, after: Rule, start_bytes: float, stop_bytes: float
+    start_bytes: int, stop_bytes: float, before: Rule, after: Rule
 ) -> tuple[float, tuple[float, float]]:
     """Return the gain of `after` over the default divided by that of `before`, with its interval.
 
