@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,15 +29,6 @@ GAIN_DRIFT_PER_SQRT_OCTAVE = 0.15
 _SIZE_RATIO_TOLERANCE = 1.02  # a crossover is bracketed to this ratio of sizes
 _STEPS_PER_OCTAVE = 36  # sizes at which a bound is evaluated: ratios of 1.02
 _MAX_OCTAVES = 60.0  # range of all sizes that fit into a computer
-
-
-@dataclass(frozen=True)
-class _LogGain:
-    """The logarithm of a gain at one size, with its standard deviation."""
-
-    nbytes: int
-    mean: float
-    sd: float
 
 
 def crossover_size(
@@ -75,28 +65,28 @@ def _last_winning_size(
     is_expected = isinstance(far, PredictedComparison)
     if choice not in far.gains and (is_expected or not selector.covers(far.point, choice)):
         return near.point.nbytes
-    here, there = _log_gain(near, choice, selector), _log_gain(far, choice, selector)
-    octaves = math.log2(there.nbytes / here.nbytes)
+    here, there = (max(one.point.nbytes, 1) for one in (near, far))
+    (gain_here, sd_here), (gain_there, sd_there) = (
+        _log_gain(one, choice, selector) for one in (near, far)
+    )
+    octaves = math.log2(there / here)
     way = np.linspace(0.0, 1.0, 1 + math.ceil(abs(octaves) * _STEPS_PER_OCTAVE))
-    gain = (1 - way) * here.mean + way * there.mean
-    known = np.hypot((1 - way) * here.sd, way * there.sd)
+    gain = (1 - way) * gain_here + way * gain_there
+    known = np.hypot((1 - way) * sd_here, way * sd_there)
     spread = np.hypot(known, GAIN_DRIFT_PER_SQRT_OCTAVE * np.sqrt(abs(octaves) * way * (1 - way)))
     failing = np.flatnonzero(spread >= near.max_spread(gain))
     last = way[max(failing[0] - 1, 0)] if failing.size else 1.0
-    return float(here.nbytes * 2 ** (octaves * last))
+    return float(here * 2 ** (octaves * last))
 
 
-def _log_gain(comparison: Comparison, choice: AlgorithmChoice, selector: Selector) -> _LogGain:
-    """Return the log gain of a choice from the comparison, or else from the posterior."""
-    nbytes = max(comparison.point.nbytes, 1)
+def _log_gain(
+    comparison: Comparison, choice: AlgorithmChoice, selector: Selector
+) -> tuple[float, float]:
+    """Return the log gain of a choice and its deviation, by the comparison or the posterior."""
     if choice in comparison.gains:
-        return _LogGain(nbytes, math.log(comparison.gains[choice]), _gain_sd(comparison, choice))
-    return _LogGain(
-        nbytes,
-        *selector.posterior(comparison.point, [choice, AlgorithmChoice()]).log_gain(
-            choice, AlgorithmChoice()
-        ),
-    )
+        return math.log(comparison.gains[choice]), _gain_sd(comparison, choice)
+    belief = selector.posterior(comparison.point, [choice, AlgorithmChoice()])
+    return belief.log_gain(choice, AlgorithmChoice())
 
 
 def _gain_sd(comparison: Comparison, choice: AlgorithmChoice) -> float:
