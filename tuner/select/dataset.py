@@ -123,6 +123,11 @@ class Observation:
     simulated_seconds: float = math.nan
     machine: str = ""
 
+    def with_samples(self, samples: Mapping[int, tuple[float, ...]]) -> Observation:
+        """Return the observation with these samples instead, by launch."""
+        seconds, low, high = mean_over_launches([*samples.values()])
+        return replace(self, samples=samples, seconds=seconds, low=low, high=high)
+
     @property
     def log_sd(self) -> float:
         """Return the standard deviation of the logarithm of the time, by its interval.

@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from tuner.base.statistics import midmean
-from tuner.core.speedup import mean_over_launches
 from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import CallPoint, Observation
 
@@ -141,7 +140,4 @@ def _without_launches(row: Observation, launches: Set[int]) -> Observation | Non
     if launches.isdisjoint(row.samples):
         return row
     samples = {name: one for name, one in row.samples.items() if name not in launches}
-    if not samples:
-        return None
-    seconds, low, high = mean_over_launches([*samples.values()])
-    return replace(row, samples=samples, seconds=seconds, low=low, high=high)
+    return row.with_samples(samples) if samples else None

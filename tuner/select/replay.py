@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.core.speedup import mean_over_launches
 from tuner.core.table import AlgorithmChoice
 from tuner.select.dataset import (
     MIN_GAIN,
@@ -91,9 +90,7 @@ def _together(old: Observation, new: Observation) -> Observation:
     """Return an observation with the launches of both."""
     if new.samples.keys() <= old.samples.keys():
         return new
-    samples = {**old.samples, **new.samples}
-    seconds, low, high = mean_over_launches([*samples.values()])
-    return replace(old, samples=samples, seconds=seconds, low=low, high=high)
+    return old.with_samples({**old.samples, **new.samples})
 
 
 @dataclass(frozen=True)
@@ -160,8 +157,7 @@ def _noisy(
     noise = max(row.log_sd, _MIN_NOISE_SD)
     middle = seconds * math.exp(noise * random.standard_normal())
     samples = tuple(middle * np.exp(_REPETITION_SD * random.standard_normal(REPETITIONS)))
-    seconds, low, high = mean_over_launches([samples])
-    return Observation(row.point, row.choice, {launch: samples}, seconds, low, high)
+    return row.with_samples({launch: samples})
 
 
 def _table_choices(
