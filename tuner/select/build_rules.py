@@ -6,20 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, product
+from types import ModuleType
 
 from tuner.base.errors import InputError
 from tuner.base.statistics import CONFIDENCE
 from tuner.core.measurement import Measurements
 from tuner.core.table import AlgorithmChoice, RuleKey, TuningTable
-from tuner.select.constraints import UNCONSTRAINED, Constraints, PreservesOperandOrder
+from tuner.select.constraints import UNCONSTRAINED, Constraints
 from tuner.select.dataset import MIN_GAIN
-from tuner.select.rule_list import (
-    CrossoverCache,
-    EffectiveAlgorithm,
-    MinCallBytes,
-    RuleList,
-    build_rule_list,
-)
+from tuner.select.rule_list import CrossoverCache, RuleList, build_rule_list
 from tuner.select.rule_merging import (
     MAX_ADDED_REGRET,
     MAX_REGRET_AT_ONE_SIZE,
@@ -152,10 +147,8 @@ def table_from_comparisons(
     measurements: Measurements,
     comparisons: Iterable[Comparison],
     selector: Selector,
-    preserves_operand_order: PreservesOperandOrder,
+    library: ModuleType,
     constraints: Constraints = UNCONSTRAINED,
-    effective_algorithm: EffectiveAlgorithm = lambda _collective, choice, _p, _nbytes: choice,
-    min_call_bytes: MinCallBytes = lambda _choice: 0,
 ) -> TuningTable:
     """Return the table that follows from `comparisons`, one for each point.
 
@@ -163,15 +156,14 @@ def table_from_comparisons(
     operands, and, if it pays, another one for `commutative` operators. Raises InputError where
     there are no comparisons, and where the constraints leave no table.
 
-    effective_algorithm     the choice that the library runs where one is requested
-    min_call_bytes          smallest call, in bytes, that may run a choice
+    library     module in `tuner.mpi_libraries` of the one that was measured
     """
     points = _by_call(comparisons)
     if not points:
         raise InputError("expected measured collectives to make a table of: run the probe")
 
     def may(key: RuleKey, operators: str, choice: AlgorithmChoice) -> bool:
-        safe = operators != "any" or preserves_operand_order(key.collective, choice)
+        safe = operators != "any" or library.preserves_operand_order(key.collective, choice)
         return safe and constraints.is_allowed(measurements.library, key.collective, choice)
 
     calls = [
@@ -179,7 +171,7 @@ def table_from_comparisons(
             key,
             rule_list,
             {one: partial(may, key, one) for one in constraints.operator_classes(key.collective)},
-            CrossoverCache(selector, effective_algorithm, min_call_bytes),
+            CrossoverCache(selector, library),
         )
         for key, rule_list in points.items()
     ]

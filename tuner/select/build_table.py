@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from types import ModuleType
 
@@ -27,9 +26,7 @@ from tuner.select.build_rules import table_from_comparisons
 from tuner.select.constraints import UNCONSTRAINED, Constraints
 from tuner.select.dataset import (
     BATCHES_KEY,
-    CallKind,
     CallPoint,
-    IncorrectSet,
     Observation,
     PointConfig,
     build_observations,
@@ -77,12 +74,12 @@ def make_table(
     library = mpi_libraries.library_module(measurements.library)
     simulator = simulator or _simulator(measurements, calibration, topology)
     pairs = measured_pairs(measurements)
-    constraints.check_excluded_names(
-        measurements.library, _expressible(pairs, measurements.library)
-    )
+    usable = _expressible(pairs, measurements.library)
+    constraints.check_excluded_names(measurements.library, usable)
     if simulator:
         simulator.prefetch(pairs, progress, cores)
-    rows = _expressible_rows(measurements, simulator, pairs)
+    every = build_observations(measurements, simulator or no_simulation)
+    rows = [row for row in every if (row.point.collective, row.choice) in usable]
     designed = bool(measurements.provenance.get(BATCHES_KEY))
     screened = screen_launches(rows if designed else ())
     rows = [*screened.observations] if designed else rows
@@ -97,18 +94,9 @@ def make_table(
     comparisons = [] if designed else compare_all_with_default(rows)
     comparisons += _expected_comparisons(measurements, rows, wanted, selector, trainer)
     if comparisons or not designed:
-        own = _table_of(measurements, comparisons, selector, constraints, library)
+        own = table_from_comparisons(measurements, comparisons, selector, library, constraints)
         table = _with_default_rules(own, table, constraints.max_rules) if designed else own
     return rows, _with_notes(table, calibration, screened)
-
-
-def _expressible_rows(
-    measurements: Measurements, simulator: Simulator | None, pairs: Iterable[PointConfig]
-) -> list[Observation]:
-    """Return the observations of choices that the library's rules can express."""
-    kept = {*_expressible(pairs, measurements.library)}
-    every = build_observations(measurements, simulator or no_simulation)
-    return [row for row in every if (row.point.collective, row.choice) in kept]
 
 
 def _expected_comparisons(
@@ -125,7 +113,13 @@ def _expected_comparisons(
     expecting = selector if len(solid) == len(rows) else trainer(solid)
     library = mpi_libraries.library_module(measurements.library)
     wrong = incorrect_algorithms(measurements)
-    return _predict_comparisons(wanted, solid, expecting, library, wrong)
+    comparisons = []
+    for point in sorted(wanted):
+        known = expecting.posterior_model(point.kind).choices
+        runnable = _runnable(library, point, known)
+        usable = [one for one in runnable if not is_incorrect((point, one), wrong)]
+        comparisons.append(predict_comparison(point, expecting, usable))
+    return [comparison for comparison in comparisons if comparison is not None]
 
 
 def _trainer(
@@ -156,31 +150,17 @@ def _with_default_rules(
     return TuningTable(table.cluster, table.library, rules, table.provenance)
 
 
-def _table_of(
-    measurements: Measurements,
-    comparisons: Sequence[Comparison],
-    selector: Selector,
-    constraints: Constraints,
-    library: ModuleType,
-) -> TuningTable:
-    """Return the table that follows from comparisons with what a library does with its choices."""
-    return table_from_comparisons(
-        measurements,
-        comparisons,
-        selector,
-        library.preserves_operand_order,
-        constraints,
-        effective_algorithm=library.effective_algorithm,
-        min_call_bytes=library.min_call_bytes,
-    )
-
-
 def _simulator(
     measurements: Measurements, calibration: Calibration | None, topology: Topology | None
 ) -> Simulator | None:
     if calibration is None:
         return None
-    _check_same_cluster(calibration, measurements)
+    theirs = (calibration.cluster, calibration.library)
+    if theirs != (measurements.cluster.name, measurements.library):
+        raise InputError(
+            f"the calibration is of {theirs[1]} on {theirs[0]}, the measurements of"
+            f" {measurements.library} on {measurements.cluster.name}: calibrate these measurements"
+        )
     decisions = default_algorithms_from_provenance(
         measurements.provenance, measurements.library, "measurements"
     )
@@ -216,23 +196,16 @@ def default_table(measurements: Measurements, max_rules: int | None = None) -> T
     return TuningTable(measurements.cluster, measurements.library, rules, provenance)
 
 
-def _check_same_cluster(calibration: Calibration, measurements: Measurements) -> None:
-    theirs = (calibration.cluster, calibration.library)
-    if theirs != (measurements.cluster.name, measurements.library):
-        raise InputError(
-            f"the calibration is of {theirs[1]} on {theirs[0]}, the measurements of"
-            f" {measurements.library} on {measurements.cluster.name}: calibrate these measurements"
-        )
-
-
 def _expressible(
     pairs: Iterable[PointConfig], library: str
-) -> Iterator[tuple[str, AlgorithmChoice]]:
-    """Yield the collectives and choices that the library's rules can express."""
+) -> Collection[tuple[str, AlgorithmChoice]]:
+    """Return the collectives and choices that the library's rules can express."""
     known = mpi_libraries.library_module(library)
-    for point, choice in pairs:
-        if known.is_expressible(point.key().collective, choice, library):
-            yield point.collective, choice
+    return {
+        (point.collective, choice)
+        for point, choice in pairs
+        if known.is_expressible(point.key().collective, choice, library)
+    }
 
 
 def _requested_calls(measurements: Measurements) -> list[CallPoint]:
@@ -270,25 +243,6 @@ def _calls_on_shapes(
         for call in asked
         for nbytes in selector.coverage.measured_sizes(call)
     }
-
-
-def _predict_comparisons(
-    points: Iterable[CallPoint],
-    observations: Iterable[Observation],
-    selector: Selector,
-    library: ModuleType,
-    incorrect: IncorrectSet,
-) -> list[Comparison]:
-    """Return the comparisons that the selector expects at these points, where possible."""
-    known: dict[CallKind, dict[AlgorithmChoice, None]] = defaultdict(dict)
-    for row in observations:
-        known[row.point.kind][row.choice] = None
-    comparisons = []
-    for point in sorted(points):
-        runnable = _runnable(library, point, known[point.kind])
-        usable = [one for one in runnable if not is_incorrect((point, one), incorrect)]
-        comparisons.append(predict_comparison(point, selector, usable))
-    return [comparison for comparison in comparisons if comparison is not None]
 
 
 def _runnable(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -18,7 +18,6 @@ from tuner.core.interpret import interpret
 from tuner.core.table import DEFAULT, OPERATORS, AlgorithmChoice
 from tuner.mpi_libraries.schedules import schedule_of
 
-PreservesOperandOrder = Callable[[Collective, AlgorithmChoice], bool]
 _TEST_RANKS = (7, 8)  # an odd and an even number
 _TEST_BYTES = (4096, 65536)  # one segment, and several
 _ELEMENTS_PER_RANK = 64  # per rank and chunk, so that sums do not agree by chance

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from statistics import fmean
+from types import ModuleType
 
-from tuner.core.collective import Collective
 from tuner.core.table import (
     LEARNED,
     MEASURED,
@@ -26,10 +26,6 @@ from tuner.select.dataset import CallPoint
 from tuner.select.rule_merging import AllowedPredicate, SizePartition, drop_group, expected_regret
 from tuner.select.selector import Selector
 from tuner.select.significance import Comparison
-
-# (collective, choice, p, nbytes) -> the choice that the library runs where this one is requested
-EffectiveAlgorithm = Callable[[Collective, AlgorithmChoice, int, int], AlgorithmChoice]
-MinCallBytes = Callable[[AlgorithmChoice], int]
 
 _MIN_RANGE_RATIO = 1.02  # smallest end of a rule over its start: the precision of crossovers
 _ELEMENT_BYTES = 4  # of most element types
@@ -73,18 +69,11 @@ class RuleList:
 class CrossoverCache:
     """The crossovers of one call's rule lists, cached because alternative partitions share most.
 
-    effective_algorithm     the choice that the library runs where one is requested
-    min_call_bytes          smallest call, in bytes, that may run a choice
+    library     module in `tuner.mpi_libraries`
     """
 
-    def __init__(
-        self,
-        selector: Selector,
-        effective_algorithm: EffectiveAlgorithm,
-        min_call_bytes: MinCallBytes,
-    ) -> None:
-        self.selector, self.min_call_bytes = selector, min_call_bytes
-        self._effective_algorithm = effective_algorithm
+    def __init__(self, selector: Selector, library: ModuleType) -> None:
+        self.selector, self.library = selector, library
         self._cache: dict[tuple[int, AlgorithmChoice, AlgorithmChoice], int] = {}
 
     def between(self, low: SizeRange, high: SizeRange) -> int:
@@ -140,7 +129,10 @@ class CrossoverCache:
         return self._effective(point, choice, nbytes) == choice
 
     def _effective(self, point: CallPoint, choice: AlgorithmChoice, nbytes: int) -> AlgorithmChoice:
-        return self._effective_algorithm(point.key().collective, choice, point.p, nbytes)
+        found: AlgorithmChoice = self.library.effective_algorithm(
+            point.key().collective, choice, point.p, nbytes
+        )
+        return found
 
 
 def build_rule_list(
@@ -363,7 +355,8 @@ def _first_bound(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -
     begin = math.ceil(crossovers.first_runnable_size(first, max(lowest, _ELEMENT_BYTES)))
     if begin > _ELEMENT_BYTES or lowest == _ELEMENT_BYTES:
         return begin
-    return crossovers.min_call_bytes(first.choice)
+    least: int = crossovers.library.min_call_bytes(first.choice)
+    return least
 
 
 def _last_bound(size_ranges: Sequence[SizeRange]) -> float:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -96,10 +97,26 @@ def order_safe(collective: Collective, choice: AlgorithmChoice) -> bool:
     return not collective.is_reduction or choice.algorithm != "ring"
 
 
+def library_with(**behaviour: Callable[..., object]) -> ModuleType:
+    """Return a library that runs what is requested, and keeps the order of operands in no ring."""
+    library = ModuleType("library")
+    library.__dict__.update(
+        preserves_operand_order=order_safe,
+        effective_algorithm=lambda _collective, choice, _p, _nbytes: choice,
+        min_call_bytes=lambda _choice: 0,
+    )
+    library.__dict__.update(behaviour)
+    return library
+
+
 def table_of(measurements: Measurements, constraints: Constraints = UNCONSTRAINED) -> TuningTable:
     rows = build_observations(measurements, simulate)
     return table_from_comparisons(
-        measurements, compare_all_with_default(rows), train(rows, simulate), order_safe, constraints
+        measurements,
+        compare_all_with_default(rows),
+        train(rows, simulate),
+        library_with(),
+        constraints,
     )
 
 
@@ -585,7 +602,7 @@ def test_a_missing_default_is_named() -> None:
 def test_no_collective_makes_no_table() -> None:
     rows = build_observations(probe(CROSSING), simulate)
     with pytest.raises(InputError, match="run the probe"):
-        table_from_comparisons(measured([]), [], train(rows, simulate), order_safe)
+        table_from_comparisons(measured([]), [], train(rows, simulate), library_with())
 
 
 choices = st.sampled_from(
@@ -618,9 +635,10 @@ def test_the_first_choice_of_a_table_begins_so_too() -> None:
             measurements,
             compare_all_with_default(rows),
             train(rows, simulate),
-            order_safe,
-            effective_algorithm=lambda _collective, choice, _p, nbytes: (
-                LINEAR if nbytes < bound else choice
+            library_with(
+                effective_algorithm=lambda _collective, choice, _p, nbytes: (
+                    LINEAR if nbytes < bound else choice
+                )
             ),
         )
 
@@ -639,8 +657,7 @@ def test_calls_too_small_for_a_config_are_left_to_the_default(least: int) -> Non
         measurements,
         compare_all_with_default(rows),
         train(rows, simulate),
-        order_safe,
-        min_call_bytes=lambda choice: least if choice == TREE else 0,
+        library_with(min_call_bytes=lambda choice: least if choice == TREE else 0),
     )
     tree = next(rule for rule in table.rules if rule.choice == TREE)
     assert tree.start_bytes == least
@@ -658,9 +675,10 @@ def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
             measurements,
             compare_all_with_default(rows),
             train(rows, simulate),
-            order_safe,
-            effective_algorithm=lambda _collective, choice, _p, nbytes: (
-                LINEAR if choice == RING and nbytes < bound else choice
+            library_with(
+                effective_algorithm=lambda _collective, choice, _p, nbytes: (
+                    LINEAR if choice == RING and nbytes < bound else choice
+                )
             ),
         )
         return next(int(rule.start_bytes) for rule in table.rules if rule.choice == RING)
@@ -690,9 +708,10 @@ def test_what_the_library_runs_instead_has_its_own_rule_where_it_is_faster(slowd
         measurements,
         compare_all_with_default(rows),
         train(rows, exact),
-        order_safe,
-        effective_algorithm=lambda _collective, choice, _p, nbytes: (
-            LINEAR if choice == RING and nbytes <= 700_000 else choice
+        library_with(
+            effective_algorithm=lambda _collective, choice, _p, nbytes: (
+                LINEAR if choice == RING and nbytes <= 700_000 else choice
+            )
         ),
     )
     tree, *rest = [rule for rule in table.rules if not rule.choice.is_default]
@@ -719,7 +738,7 @@ def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
 
     rows = build_observations(measurements, steady)
     table = table_from_comparisons(
-        measurements, compare_all_with_default(rows), train(rows, steady), order_safe
+        measurements, compare_all_with_default(rows), train(rows, steady), library_with()
     )
     probed = {row.point.nbytes for row in rows}
     for key in table.keys:
