@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, product
@@ -21,8 +21,6 @@ from tuner.select.rule_merging import (
     AllowedPredicate,
     SizePartition,
     optimal_partitions,
-    reduce_to_limit,
-    reduce_to_target,
     smallest_within_loss,
 )
 from tuner.select.selector import Selector
@@ -244,3 +242,65 @@ def _merge_rule_lists(calls: Sequence[RuleListBuilder], max_rules: int | None) -
     return reduce_to_limit(
         [[each, *own] for each, own in zip(found, offers, strict=True)], max_rules
     )
+
+
+def reduce_to_limit(
+    alternatives: Sequence[Sequence[RuleListSet]], max_rules: int
+) -> list[RuleListSet]:
+    """Return the first of `iter_reductions` with at most `max_rules`; raise InputError if none."""
+    for chosen in iter_reductions(alternatives):
+        least = sum(offer.n_rules for offer in chosen)
+        if least <= max_rules:
+            return chosen
+    raise InputError(
+        f"a table for these calls has {least} rules at least, not {max_rules}: allow"
+        " more, or measure fewer collectives and shapes"
+    )
+
+
+def reduce_to_target(
+    alternatives: Sequence[Sequence[RuleListSet]], target_rules: float, max_regret: float
+) -> list[RuleListSet]:
+    """Return the first of `iter_reductions` with at most `target_rules` in total.
+
+    If its regret exceeds `max_regret`, return the last one that does not, or else the first of all.
+    """
+    found: list[RuleListSet] = []
+    for chosen in iter_reductions(alternatives):
+        if found and sum(offer.total_regret for offer in chosen) > max_regret:
+            break
+        found = chosen
+        if sum(offer.n_rules for offer in chosen) <= target_rules:
+            break
+    return found
+
+
+def iter_reductions(alternatives: Sequence[Sequence[RuleListSet]]) -> Iterator[list[RuleListSet]]:
+    """Yield one alternative for each call: at first the first ones, then ever fewer rules in total.
+
+    Each step takes the reduction that costs least regret per rule saved.
+    """
+    chosen = [offers[0] for offers in alternatives]
+    turns = [
+        _next_reduction(offer, offers) for offer, offers in zip(chosen, alternatives, strict=True)
+    ]
+    yield chosen
+    while any(turns):
+        n = min((turn[0], n) for n, turn in enumerate(turns) if turn)[1]
+        turn = turns[n]
+        assert turn is not None
+        chosen = [*chosen[:n], turn[1], *chosen[n + 1 :]]
+        turns[n] = _next_reduction(turn[1], alternatives[n])
+        yield chosen
+
+
+def _next_reduction(
+    offer: RuleListSet, offers: Sequence[RuleListSet]
+) -> tuple[float, RuleListSet] | None:
+    """Return the cheapest alternative with fewer rules, and its added regret per rule saved."""
+    turns = [
+        ((fewer.total_regret - offer.total_regret) / (offer.n_rules - fewer.n_rules), fewer)
+        for fewer in offers
+        if fewer.n_rules < offer.n_rules
+    ]
+    return min(turns, key=lambda turn: turn[0], default=None)

@@ -8,11 +8,9 @@ nothing. An algorithm is never used at a size at which it does not beat the defa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
-from tuner.base.errors import InputError
 from tuner.core.table import AlgorithmChoice
 from tuner.select.significance import DEFAULT_CHOICE, Comparison
 
@@ -119,78 +117,6 @@ def drop_group(partition: SizePartition, index: int, allowed: AllowedPredicate) 
     costs = [expected_regret(comparison, DEFAULT_CHOICE, allowed) for comparison in comparisons]
     joined = SizeGroup(frozenset([DEFAULT_CHOICE]), tuple(comparisons), sum(costs), max(costs))
     return SizePartition((*partition.groups[:first], joined, *partition.groups[last:]))
-
-
-class RuleAlternative(Protocol):
-    """One of several ways to make rules for some calls."""
-
-    @property
-    def n_rules(self) -> int: ...
-
-    @property
-    def total_regret(self) -> float:
-        """Return the sum of the expected regrets at all sizes."""
-
-
-T = TypeVar("T", bound=RuleAlternative)
-
-
-def reduce_to_limit(alternatives: Sequence[Sequence[T]], max_rules: int) -> list[T]:
-    """Return the first of `iter_reductions` with at most `max_rules`; raise InputError if none."""
-    for chosen in iter_reductions(alternatives):
-        least = sum(offer.n_rules for offer in chosen)
-        if least <= max_rules:
-            return chosen
-    raise InputError(
-        f"a table for these calls has {least} rules at least, not {max_rules}: allow"
-        " more, or measure fewer collectives and shapes"
-    )
-
-
-def reduce_to_target(
-    alternatives: Sequence[Sequence[T]], target_rules: float, max_regret: float
-) -> list[T]:
-    """Return the first of `iter_reductions` with at most `target_rules` in total.
-
-    If its regret exceeds `max_regret`, return the last one that does not, or else the first of all.
-    """
-    found: list[T] = []
-    for chosen in iter_reductions(alternatives):
-        if found and sum(offer.total_regret for offer in chosen) > max_regret:
-            break
-        found = chosen
-        if sum(offer.n_rules for offer in chosen) <= target_rules:
-            break
-    return found
-
-
-def iter_reductions(alternatives: Sequence[Sequence[T]]) -> Iterator[list[T]]:
-    """Yield one alternative for each call: at first the first ones, then ever fewer rules in total.
-
-    Each step takes the reduction that costs least regret per rule saved.
-    """
-    chosen = [offers[0] for offers in alternatives]
-    turns = [
-        _next_reduction(offer, offers) for offer, offers in zip(chosen, alternatives, strict=True)
-    ]
-    yield chosen
-    while any(turns):
-        n = min((turn[0], n) for n, turn in enumerate(turns) if turn)[1]
-        turn = turns[n]
-        assert turn is not None
-        chosen = [*chosen[:n], turn[1], *chosen[n + 1 :]]
-        turns[n] = _next_reduction(turn[1], alternatives[n])
-        yield chosen
-
-
-def _next_reduction(offer: T, offers: Sequence[T]) -> tuple[float, T] | None:
-    """Return the cheapest alternative with fewer rules, and its added regret per rule saved."""
-    turns = [
-        ((fewer.total_regret - offer.total_regret) / (offer.n_rules - fewer.n_rules), fewer)
-        for fewer in offers
-        if fewer.n_rules < offer.n_rules
-    ]
-    return min(turns, key=lambda turn: turn[0], default=None)
 
 
 def expected_regret(

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.base.errors import InputError
-from tuner.core.table import AlgorithmChoice
+from tuner.core.collective import Collective
+from tuner.core.table import MEASURED, AlgorithmChoice, Evidence, Rule, RuleKey
+from tuner.select.build_rules import RuleListSet, iter_reductions, reduce_to_limit, reduce_to_target
 from tuner.select.dataset import CallPoint, Observation
+from tuner.select.rule_list import RuleList
 from tuner.select.rule_merging import (
     MAX_ADDED_REGRET,
     drop_group,
-    iter_reductions,
     optimal_partitions,
-    reduce_to_limit,
-    reduce_to_target,
     smallest_within_loss,
 )
 from tuner.select.significance import Comparison, compare_with_default
@@ -104,30 +104,28 @@ def test_more_rules_cost_less_and_the_fewest_stay_below_the_loss(
     assert smallest_within_loss(found).total_regret <= MAX_ADDED_REGRET * len(contests) + 1e-9
 
 
-@dataclass(frozen=True)
-class Way:
-    """To decide a call."""
-
-    n_rules: int
-    total_regret: float
+def way(n_rules: int, total_regret: float) -> RuleListSet:
+    """Return rules of a call."""
+    rule = Rule(RuleKey(Collective.BCAST, 4, 1), 0, math.inf, RING, Evidence(MEASURED))
+    return RuleListSet((RuleList((rule,) * n_rules, (), 0.0),), total_regret)
 
 
 def test_a_limit_takes_the_rules_that_gain_the_least() -> None:
-    small, large = [Way(3, 0.0), Way(1, 0.2)], [Way(3, 0.0), Way(1, 2.0)]
-    assert reduce_to_limit([small, large], 6) == [Way(3, 0.0), Way(3, 0.0)]
-    assert reduce_to_limit([small, large], 4) == [Way(1, 0.2), Way(3, 0.0)]
-    assert reduce_to_limit([small, large], 2) == [Way(1, 0.2), Way(1, 2.0)]
+    small, large = [way(3, 0.0), way(1, 0.2)], [way(3, 0.0), way(1, 2.0)]
+    assert reduce_to_limit([small, large], 6) == [way(3, 0.0), way(3, 0.0)]
+    assert reduce_to_limit([small, large], 4) == [way(1, 0.2), way(3, 0.0)]
+    assert reduce_to_limit([small, large], 2) == [way(1, 0.2), way(1, 2.0)]
     with pytest.raises(InputError, match="has 2 rules at least, not 1"):
         reduce_to_limit([small, large], 1)
 
 
 def test_rules_go_until_there_are_as_few_as_aimed_at_or_too_much_is_lost() -> None:
-    calls = [[Way(5, 0.0), Way(3, 0.1), Way(1, 0.6)], [Way(5, 0.0), Way(1, 0.3)]]
-    numbers = [[way.n_rules for way in chosen] for chosen in iter_reductions(calls)]
+    calls = [[way(5, 0.0), way(3, 0.1), way(1, 0.6)], [way(5, 0.0), way(1, 0.3)]]
+    numbers = [[own.n_rules for own in chosen] for chosen in iter_reductions(calls)]
     assert numbers == [[5, 5], [3, 5], [3, 1], [1, 1]]
-    assert sum(way.n_rules for way in reduce_to_target(calls, 8, 10.0)) == 8
-    assert sum(way.n_rules for way in reduce_to_target(calls, 2, 0.45)) == 4
-    assert reduce_to_target(calls, 2, -1.0) == [Way(5, 0.0), Way(5, 0.0)]
+    assert sum(own.n_rules for own in reduce_to_target(calls, 8, 10.0)) == 8
+    assert sum(own.n_rules for own in reduce_to_target(calls, 2, 0.45)) == 4
+    assert reduce_to_target(calls, 2, -1.0) == [way(5, 0.0), way(5, 0.0)]
 
 
 def test_a_group_that_is_left_joins_the_default_beside_it() -> None:
