@@ -100,7 +100,7 @@ class RuleListBuilder:
         for_any, *others = self._smallest_by_operators
         alone = self._rule_list_set(for_any)
         if not others or (
-            alone.total_regret - sum(for_any.regrets) <= MAX_ADDED_REGRET * for_any.n_sizes
+            alone.total_regret - sum(for_any.regrets) <= MAX_ADDED_REGRET * len(self.comparisons)
             and alone.worst_regret <= max(MAX_REGRET_AT_ONE_SIZE, *for_any.regrets)
         ):
             return alone

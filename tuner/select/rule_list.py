@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -53,13 +54,9 @@ class RuleList:
     regrets: tuple[float, ...]
 
     @property
-    def n_sizes(self) -> int:
-        return sum(len(run.comparisons) for run in self.size_ranges)
-
-    @property
     def n_unmerged_rules(self) -> int:
         """Return the number of rules with one rule for each of the sizes."""
-        return len(self.rules) - len(self.size_ranges) + self.n_sizes
+        return len(self.rules) + sum(len(run.comparisons) - 1 for run in self.size_ranges)
 
     def regrets_for(self, allowed: AllowedPredicate) -> tuple[float, ...]:
         """Return the regrets relative to the choices allowed in another operator class."""
@@ -92,18 +89,15 @@ class CrossoverCache:
         It is `bound`, or the first size above it from which the library runs the choice without
         substituting another algorithm, as it does for too few bytes.
         """
-        point, low = size_range.comparisons[0].point, math.floor(bound)
-        if self._is_runnable(point, size_range.choice, low):
+        point, first = size_range.comparisons[0].point, math.floor(bound)
+
+        def is_runnable(nbytes: int) -> bool:
+            return self._effective(point, size_range.choice, nbytes) == size_range.choice
+
+        if is_runnable(first):
             return bound
-        high = point.nbytes
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (
-                (low, middle)
-                if self._is_runnable(point, size_range.choice, middle)
-                else (middle, high)
-            )
-        return float(high)
+        skipped = bisect_left(range(first + 1, point.nbytes), True, key=is_runnable)
+        return float(min(first + 1 + skipped, point.nbytes))
 
     def substitute_between(
         self, low: SizeRange, high: SizeRange, start: float
@@ -124,9 +118,6 @@ class CrossoverCache:
             return None
         first = crossover_size(below, above, low.choice, instead, self.selector)
         return SizeRange(instead, (below,), low.choice), first
-
-    def _is_runnable(self, point: CallPoint, choice: AlgorithmChoice, nbytes: int) -> bool:
-        return self._effective(point, choice, nbytes) == choice
 
     def _effective(self, point: CallPoint, choice: AlgorithmChoice, nbytes: int) -> AlgorithmChoice:
         found: AlgorithmChoice = self.library.effective_algorithm(
@@ -149,9 +140,7 @@ def build_rule_list(
     while True:
         runs = _size_ranges(partition, comparisons, allowed, crossovers.selector)
         bounds = _bounds(runs, crossovers)
-        lone = _single_size_range(
-            runs, bounds, [comparison.point.nbytes for comparison in comparisons]
-        )
+        lone = _single_size_range(runs, bounds)
         if lone is None:
             rules = _rules(key, *_with_substitutes(runs, bounds, allowed, crossovers))
             return RuleList(tuple(rules), tuple(runs), _regrets(runs, allowed))
@@ -166,13 +155,12 @@ def _regrets(size_ranges: Sequence[SizeRange], allowed: AllowedPredicate) -> tup
     )
 
 
-def _single_size_range(
-    size_ranges: Sequence[SizeRange], bounds: Sequence[float], sizes: Sequence[int]
-) -> int | None:
+def _single_size_range(size_ranges: Sequence[SizeRange], bounds: Sequence[float]) -> int | None:
     """Return the index of the first range of an algorithm that is only one size wide, if any.
 
     Ranges that extend to the neighbouring probed sizes do not count.
     """
+    sizes = _sizes(size_ranges)
     for number, (run, (lo, hi)) in enumerate(zip(size_ranges, pairwise(bounds), strict=True)):
         first, last = (sizes.index(run.comparisons[end].point.nbytes) for end in (0, -1))
         start = sizes[first - 1] + 1 if first else 0
@@ -368,11 +356,13 @@ def _last_bound(size_ranges: Sequence[SizeRange]) -> float:
 
 
 def _evidence(size_range: SizeRange) -> Evidence:
+    """Return the evidence for a range, whose basis is the weakest of its points."""
     comparisons = size_range.comparisons
     simulated = tuple(comparison.simulated_seconds[size_range.choice] for comparison in comparisons)
+    bases = {comparison.basis(size_range.choice) for comparison in comparisons}
     gain, interval = _pooled_gain(size_range)
     return Evidence(
-        basis=_weakest_basis(comparison.basis(size_range.choice) for comparison in comparisons),
+        basis=next(one for one in (SIMULATED, LEARNED, MEASURED) if one in bases),
         nbytes=tuple(comparison.point.nbytes for comparison in comparisons),
         default_s=tuple(comparison.seconds[AlgorithmChoice()] for comparison in comparisons),
         chosen_s=tuple(comparison.seconds[size_range.choice] for comparison in comparisons),
@@ -389,12 +379,6 @@ def _largest_slowdown_probability(size_range: SizeRange) -> float | None:
         return None
     known = (each.slowdown_probability(size_range.choice) for each in size_range.comparisons)
     return max((one for one in known if one is not None), default=None)
-
-
-def _weakest_basis(bases: Iterable[str]) -> str:
-    """Return the weakest basis among those of a range's points."""
-    found = set(bases)
-    return next(basis for basis in (SIMULATED, LEARNED, MEASURED) if basis in found)
 
 
 def _pooled_gain(size_range: SizeRange) -> tuple[float, tuple[float, float]]:
