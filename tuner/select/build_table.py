@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from types import ModuleType
 
 from tuner import mpi_libraries
 from tuner.base.atomic_io import dataclass_from_record
@@ -116,8 +115,9 @@ def _expected_comparisons(
     comparisons = []
     for point in sorted(wanted):
         known = expecting.posterior_model(point.kind).choices
-        runnable = _runnable(library, point, known)
-        usable = [one for one in runnable if not is_incorrect((point, one), wrong)]
+        segments = sorted({choice.params.get("segment", 0) for choice in known} - {0})
+        runnable = library.candidates(point.key().collective, point.p, point.nbytes, segments)
+        usable = {one for one in runnable if not is_incorrect((point, one), wrong)}
         comparisons.append(predict_comparison(point, expecting, usable))
     return [comparison for comparison in comparisons if comparison is not None]
 
@@ -243,12 +243,3 @@ def _calls_on_shapes(
         for call in asked
         for nbytes in selector.coverage.measured_sizes(call)
     }
-
-
-def _runnable(
-    library: ModuleType, point: CallPoint, choices: Iterable[AlgorithmChoice]
-) -> Collection[AlgorithmChoice]:
-    """Return the choices that the library would run there without substitution."""
-    segments = sorted({choice.params.get("segment", 0) for choice in choices} - {0})
-    collective = point.key().collective
-    return frozenset(library.candidates(collective, point.p, point.nbytes, segments))

@@ -173,10 +173,14 @@ def _ratios_of_differences(rows: Sequence[Observation]) -> _Ratios:
 
 
 def _ratio_of_call(n_algorithms: int, ratios: _Ratios) -> float:
-    """Return how many times larger than usual the own variances of a call's algorithms are."""
+    """Return how many times larger than usual the own variances of a call's algorithms are.
+
+    The median of a variance estimated from so many differences is less than the true one by that of
+    the chi-squared distribution, by Wilson and Hilferty (PNAS 17, 1931).
+    """
     mean = float(np.mean([ratio for ratio, _ in ratios.values()]))
-    count = max(count for _, count in ratios.values())
-    return mean / _median_ratio((n_algorithms - 1) * count)
+    count = (n_algorithms - 1) * max(count for _, count in ratios.values())
+    return mean / (1 - 2 / (9 * count)) ** 3
 
 
 def _own_factor(row: Observation, number: int, ratios: _Ratios, usual: float) -> float:
@@ -204,14 +208,6 @@ def _shared_variance(rows: Sequence[Observation], own: LaunchEffects) -> float:
         logs, variances = own.launch_times(row)
         found.append(float(np.var(logs, ddof=1) - np.mean(variances)))
     return float(np.mean(found))
-
-
-def _median_ratio(count: int) -> float:
-    """Return the median of a variance estimated from so many differences over the true one.
-
-    It is that of the chi-squared distribution, by Wilson and Hilferty (PNAS 17, 1931).
-    """
-    return (1 - 2 / (9 * count)) ** 3
 
 
 @lru_cache(_CACHE_SIZE)

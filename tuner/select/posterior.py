@@ -109,6 +109,8 @@ class PosteriorModel:
         self._machines = {name: n for n, name in enumerate(dict.fromkeys(machines))}
         self._numbers: dict[AlgorithmKey, int] = {}
         self._references = _references(observations)
+        # That of choices that were never measured and are not simulated.
+        self._default_reference = self._references.get(AlgorithmChoice())
         self._regressors: dict[tuple[_Shape, ...], ResidualGP] = {}
 
     def _run(self, point: CallPoint, choice: AlgorithmChoice) -> AlgorithmChoice:
@@ -246,11 +248,6 @@ class PosteriorModel:
     @cached_property
     def _cost(self) -> StructuredCost:
         return StructuredCost(self._all)
-
-    @cached_property
-    def _default_reference(self) -> AlgorithmChoice | None:
-        """Return the reference of choices that were never measured and are not simulated."""
-        return self._references.get(AlgorithmChoice())
 
 
 def _references(

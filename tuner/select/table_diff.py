@@ -111,7 +111,8 @@ class RuleChange(_Change):
         if not most:
             return none
         left = f"of {most} rules at most none was left for it"
-        return left if self._same_evidence and self._only_rules_limited else f"{none}, or {left}"
+        sure = self._same_evidence and {*self.constraints} == {"rules"}
+        return left if sure else f"{none}, or {left}"
 
     @property
     def _same_evidence(self) -> bool:
@@ -121,10 +122,6 @@ class RuleChange(_Change):
             for rule in (self.before, self.after)
         )
         return bool(before.items() & after.items())
-
-    @property
-    def _only_rules_limited(self) -> bool:
-        return set(self.constraints) <= {"rules"}
 
 
 @dataclass(frozen=True)
