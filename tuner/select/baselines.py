@@ -33,10 +33,7 @@ def default_or_first(choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
 def train_nearest_winner(cases: Sequence[EvaluationCase]) -> SelectFunction:
     """Train a selector of the winner at the nearest measured call whose winner is available."""
     places = np.array([case.point.log_coordinates for case in cases])
-    winners = [
-        min(case.observations, key=lambda choice: case.observations[choice].seconds)
-        for case in cases
-    ]
+    winners = [case.fastest for case in cases]
 
     def pick(point: CallPoint, choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
         far = np.square(places - point.log_coordinates).sum(axis=1).round(9)

@@ -38,11 +38,16 @@ class EvaluationCase:
     library: str = ""
 
     @property
-    def best_seconds(self) -> float:
-        return min(row.seconds for row in self.observations.values())
+    def default(self) -> Observation | None:
+        """Return the observation of the default; None where it was not measured."""
+        return self.observations.get(AlgorithmChoice())
+
+    @property
+    def fastest(self) -> AlgorithmChoice:
+        return min(self.observations, key=lambda choice: self.observations[choice].seconds)
 
     def regret(self, choice: AlgorithmChoice) -> float:
-        return self.observations[choice].seconds / self.best_seconds - 1
+        return self.observations[choice].seconds / self.observations[self.fastest].seconds - 1
 
 
 def cases_from_measurements(
@@ -134,7 +139,7 @@ def compared_rows(cases: Sequence[EvaluationCase]) -> list[Observation]:
     """Return the observations of each call's first case with the default."""
     first: dict[CallPoint, EvaluationCase] = {}
     for case in with_alternatives(cases):
-        if AlgorithmChoice() in case.observations:
+        if case.default:
             first.setdefault(case.point, case)
     return [row for case in first.values() for row in case.observations.values()]
 
@@ -180,7 +185,7 @@ def folds(cases: Sequence[EvaluationCase], protocol: str) -> list[Fold]:
     if len(values) < 2:
         return []
     if protocol == LARGEST_NODE_COUNT_OUT:  # at which there is something to choose
-        values = [max(case.point.nodes for case in cases if len(case.observations) > 1)]
+        values = [max(case.point.nodes for case in with_alternatives(cases))]
     return [
         (
             [case for case in cases if _held_out_value(case, protocol) != value],
@@ -210,8 +215,7 @@ def _held_out_value(case: EvaluationCase, protocol: str) -> Hashable:
 
 
 def _with_default(cases: list[EvaluationCase]) -> list[EvaluationCase]:
-    having = [case for case in cases if AlgorithmChoice() in case.observations]
-    return having or cases
+    return [case for case in cases if case.default] or cases
 
 
 def is_collective_reading(reading: BenchmarkResult) -> bool:

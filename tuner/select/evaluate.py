@@ -104,13 +104,10 @@ def evaluate(
     cases: Sequence[EvaluationCase],
     protocol: str,
     trainers: Mapping[str, Trainer],
-    fixed_selectors: Mapping[str, SelectFunction] = MappingProxyType({}),
     progress: ProgressCallback = no_progress,
 ) -> dict[str, Score]:
-    """Return the scores of trained and fixed selectors by name, as `selections` selects."""
-    return score_selections(
-        selections(cases, folds(cases, protocol), trainers, fixed_selectors, progress)
-    )
+    """Return the scores of trained selectors by name, as `selections` selects."""
+    return score_selections(selections(cases, folds(cases, protocol), trainers, progress=progress))
 
 
 def selections(
@@ -136,7 +133,7 @@ def selections(
     if not asked:
         return {}
     fixed = dict(fixed_selectors)
-    if AlgorithmChoice() in asked[0].observations:
+    if asked[0].default:
         fixed = {DEFAULT_LABEL: lambda _, choices: default_or_first(choices), **fixed}
     single = _best_single(asked)
     if single is not None:
@@ -206,21 +203,13 @@ def _own_library(cases: Sequence[EvaluationCase]) -> str:
 
     It is "" for calls of several functions of MPI, too, which have rules of their own.
     """
-    own = {
-        case.library
-        for case in cases
-        if AlgorithmChoice() in case.observations
-        and not case.observations[AlgorithmChoice()].machine
-    }
+    own = {case.library for case in cases if case.default and not case.default.machine}
     return own.pop() if len(own) == 1 else ""
 
 
 def _most_frequent(cases: Sequence[EvaluationCase]) -> AlgorithmChoice:
     """Return the most frequent winner, a fallback for tables without a default."""
-    winners = Counter(
-        min(case.observations, key=lambda c: case.observations[c].seconds) for case in cases
-    )
-    return winners.most_common(1)[0][0]
+    return Counter(case.fastest for case in cases).most_common(1)[0][0]
 
 
 def _measured_selections(
@@ -244,7 +233,7 @@ def _best_single(cases: Sequence[EvaluationCase]) -> AlgorithmChoice | None:
 
 def _score(picked: Sequence[tuple[EvaluationCase, AlgorithmChoice]]) -> Score:
     losses = [case.regret(choice) for case, choice in picked]
-    if any(AlgorithmChoice() not in case.observations for case, _ in picked):
+    if not all(case.default for case, _ in picked):
         return Score(summarise_regret(losses), math.nan, math.nan)
     slower = [is_slower(case, choice) for case, choice in picked]
     before = float(np.mean([case.regret(AlgorithmChoice()) for case, _ in picked]))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.base.arrays import FloatArray
-from tuner.core.table import AlgorithmChoice
 from tuner.select.cases import EvaluationCase
 from tuner.select.dataset import Observation
 from tuner.select.evaluate import RegretSummary, summarise_regret
@@ -101,7 +100,7 @@ class _CallTimes:
 
 def _separate_rows(case: EvaluationCase) -> list[Observation]:
     """Return the observations, without the default's where it is that of what it runs."""
-    default = case.observations.get(AlgorithmChoice())
+    default = case.default
     rows = [row for row in case.observations.values() if row is not default]
     if default is None or any(_same_measurement(default, row) for row in rows):
         return rows

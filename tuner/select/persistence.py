@@ -137,18 +137,16 @@ class TrainingTable:
                 else "say what it is like"
             )
             raise InputError(f"{what}: there are {', '.join(self.groups)}")
-        rows = [row for name, row in self._observations() if name == asked]
-        return train(rows, simulate, default_runs=_default_runs(default_algorithms.get(asked, ())))
+        default_runs = _default_runs(default_algorithms.get(asked, ()))
+        return train(self._observations(asked), simulate, default_runs=default_runs)
 
-    def _observations(self) -> list[tuple[str, Observation]]:
+    def _observations(self, group: str) -> list[Observation]:
         choices = {text: _choice(text) for text in set(self.choice.tolist())}
         columns = [column.tolist() for column in _columns(self)]
         return [
-            (
-                group,
-                Observation(CallPoint(*call), choices[choice], {0: (seconds,)}, seconds, low, high),
-            )
-            for group, *call, choice, seconds, low, high in zip(*columns, strict=True)
+            Observation(CallPoint(*call), choices[choice], {0: (seconds,)}, seconds, low, high)
+            for name, *call, choice, seconds, low, high in zip(*columns, strict=True)
+            if name == group
         ]
 
 

@@ -185,17 +185,14 @@ def needs_more_launches(comparison: Comparison) -> bool:
     if not isinstance(comparison, MeasuredComparison) or comparison.winners:
         return False
     level = _bonferroni_confidence(len(comparison.gains))
+    default = comparison.observations[DEFAULT_CHOICE]
+    pairs = [_paired_samples(default, comparison.observations[one]) for one in comparison.gains]
     return any(
         len(slow) > 1
         and min(map(len, slow)) >= MIN_SAMPLES
         and all(paired_speedup([s], [f])[0] > 1 + MIN_GAIN for s, f in zip(slow, fast, strict=True))
         and paired_speedup(2 * slow, 2 * fast, level)[1] > 1 + MIN_GAIN
-        for choice in comparison.gains
-        for slow, fast in [
-            _paired_samples(
-                comparison.observations[DEFAULT_CHOICE], comparison.observations[choice]
-            )
-        ]
+        for slow, fast in pairs
     )
 
 

@@ -57,10 +57,10 @@ def fill_in_defaults(cases: Sequence[EvaluationCase]) -> list[EvaluationCase]:
     """
     filled, lacking = [*map(_filled_in, cases)], set[tuple[str, CallKind]]()
     for case in with_alternatives(filled):
-        if AlgorithmChoice() not in case.observations:
+        if not case.default:
             lacking.add((case.group, case.point.kind))
     for case in cases:
-        if AlgorithmChoice() in case.observations:
+        if case.default:
             lacking.discard((case.group, case.point.kind))
     return [
         case if (case.group, case.point.kind) in lacking else own
@@ -69,7 +69,7 @@ def fill_in_defaults(cases: Sequence[EvaluationCase]) -> list[EvaluationCase]:
 
 
 def _filled_in(case: EvaluationCase) -> EvaluationCase:
-    if AlgorithmChoice() in case.observations or not with_alternatives([case]):
+    if case.default or not with_alternatives([case]):
         return case
     runs = known_defaults(case.library)(case.point)
     rows = case.observations.items()
@@ -93,7 +93,7 @@ class DefaultCounts:
     @classmethod
     def of(cls, cases: Sequence[EvaluationCase]) -> DefaultCounts:
         """Count the calls of cases as they were measured."""
-        measured = sum(AlgorithmChoice() in case.observations for case in cases)
+        measured = sum(case.default is not None for case in cases)
         told = sum(known_defaults(case.library)(case.point) is not None for case in cases)
         return cls(len(cases), measured, told)
 

@@ -21,7 +21,7 @@ from tuner.core.table import AlgorithmChoice, Rule, RuleKey, TuningTable
 from tuner.select import significance
 from tuner.select.baselines import SelectFunction
 from tuner.select.build_rules import table_from_comparisons
-from tuner.select.cases import LEAVE_SIZE_OUT, EvaluationCase, cases_from_measurements
+from tuner.select.cases import LEAVE_SIZE_OUT, EvaluationCase, cases_from_measurements, folds
 from tuner.select.constraints import UNCONSTRAINED, Constraints
 from tuner.select.dataset import (
     MIN_GAIN,
@@ -30,7 +30,13 @@ from tuner.select.dataset import (
     build_observations,
     group_by_point,
 )
-from tuner.select.evaluate import TUNER, evaluate, selector_trainers, summarise_regret
+from tuner.select.evaluate import (
+    TUNER,
+    score_selections,
+    selections,
+    selector_trainers,
+    summarise_regret,
+)
 from tuner.select.lookup import lookup_rule
 from tuner.select.selector import train
 from tuner.select.significance import compare_all_with_default, compare_with_default
@@ -772,7 +778,7 @@ def test_regret_compares_with_the_best_measured() -> None:
     ]
     assert [case.regret(DEFAULT) for case in cases] == [1.0, 0.0]
     tables = {str(choice): always(choice) for choice in (TREE, RING)}
-    scores = evaluate(cases, LEAVE_SIZE_OUT, {}, tables)
+    scores = score_selections(selections(cases, [], {}, tables))
     result = scores["default"].regret
     assert (result.mean, result.worst, result.points) == (0.5, 1.0, 2)
     assert result.p95 == pytest.approx(0.95)
@@ -793,7 +799,9 @@ def test_a_good_table_and_selector_have_little_regret() -> None:
         return lookup_rule(table, at.key(), at.nbytes).choice
 
     cases = cases_from_measurements(probe(CROSSING), simulate)
-    scores = evaluate(cases, LEAVE_SIZE_OUT, selector_trainers(simulate, ()), {"table": decided})
+    parts = folds(cases, LEAVE_SIZE_OUT)
+    trainers = selector_trainers(simulate, ())
+    scores = score_selections(selections(cases, parts, trainers, {"table": decided}))
     assert scores["table"].regret.mean < 0.02
     assert scores["default"].regret.mean > 1
     assert scores[TUNER].regret.points == len(LADDER)
