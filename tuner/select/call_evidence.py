@@ -95,20 +95,16 @@ def _compare_pair(default: Observation, row: Observation) -> Comparison | None:
 
 def _measured_time(row: Observation, compared: Comparison | None, designed: bool) -> MeasuredTime:
     samples = [len(launch) for launch in row.samples.values()]
-    known = (
-        row.point.nbytes,
-        row.choice,
-        sum(samples),
-        len(samples),
-        row.seconds,
-        row.low,
-        row.high,
-    )
+    interval = row.seconds, row.low, row.high
+    time = MeasuredTime(row.point.nbytes, row.choice, sum(samples), len(samples), *interval)
     if compared is None or row.choice not in compared.gains:
-        return MeasuredTime(*known)
-    interval = compared.interval(row.choice)
-    gain = compared.gains[row.choice]
-    return MeasuredTime(*known, gain, interval, not designed and row.choice in compared.winners)
+        return time
+    return replace(
+        time,
+        gain=compared.gains[row.choice],
+        gain_ci95=compared.interval(row.choice),
+        is_faster=not designed and row.choice in compared.winners,
+    )
 
 
 def explain_rule(rule: Rule, times: Sequence[MeasuredTime], provenance: Mapping[str, Any]) -> str:
