@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.neighbors import KNeighborsRegressor
 
 from tuner.core.table import AlgorithmChoice
 from tuner.select.cases import EvaluationCase
-from tuner.select.dataset import CallPoint
+from tuner.select.dataset import CallPoint, group_by
 
 SelectFunction = Callable[
     [CallPoint, Collection[AlgorithmChoice]], AlgorithmChoice
@@ -66,13 +65,13 @@ def _train_regressors(
     cases: Sequence[EvaluationCase], make: Callable[[int], RegressorMixin]
 ) -> SelectFunction:
     """Train one regressor per choice, from log coordinates to the logarithm of the time."""
-    features: dict[AlgorithmChoice, list[tuple[float, ...]]] = defaultdict(list)
-    logs: dict[AlgorithmChoice, list[float]] = defaultdict(list)
-    for case in cases:
-        for choice, row in case.observations.items():
-            features[choice].append(case.point.log_coordinates)
-            logs[choice].append(math.log(row.seconds))
-    fitted = {choice: make(len(own)).fit(own, logs[choice]) for choice, own in features.items()}
+    rows = (row for case in cases for row in case.observations.values())
+    fitted = {
+        choice: make(len(own)).fit(
+            [row.point.log_coordinates for row in own], [math.log(row.seconds) for row in own]
+        )
+        for choice, own in group_by(rows, lambda row: row.choice).items()
+    }
 
     def pick(point: CallPoint, choices: Collection[AlgorithmChoice]) -> AlgorithmChoice:
         known = sorted((choice for choice in choices if choice in fitted), key=str)

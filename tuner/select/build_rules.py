@@ -13,7 +13,7 @@ from tuner.base.statistics import CONFIDENCE
 from tuner.core.measurement import Measurements
 from tuner.core.table import AlgorithmChoice, RuleKey, TuningTable
 from tuner.select.constraints import UNCONSTRAINED, Constraints
-from tuner.select.dataset import MIN_GAIN
+from tuner.select.dataset import MIN_GAIN, group_by
 from tuner.select.rule_list import CrossoverCache, RuleList, build_rule_list
 from tuner.select.rule_merging import (
     MAX_ADDED_REGRET,
@@ -156,7 +156,8 @@ def table_from_comparisons(
 
     library     module in `tuner.mpi_libraries` of the one that was measured
     """
-    points = _by_call(comparisons)
+    ordered = sorted(comparisons, key=lambda one: one.point)
+    points = group_by(ordered, lambda one: one.point.key())
     if not points:
         raise InputError("expected measured collectives to make a table of: run the probe")
 
@@ -185,14 +186,6 @@ def table_from_comparisons(
     }
     rules = tuple(rule for each in chosen for own in each.rule_lists for rule in own.rules)
     return TuningTable(measurements.cluster, measurements.library, rules, provenance)
-
-
-def _by_call(comparisons: Iterable[Comparison]) -> dict[RuleKey, list[Comparison]]:
-    """Return the comparisons of each call, by size."""
-    points: dict[RuleKey, list[Comparison]] = {}
-    for comparison in sorted(comparisons, key=lambda one: one.point):
-        points.setdefault(comparison.point.key(), []).append(comparison)
-    return points
 
 
 def _merging_record(

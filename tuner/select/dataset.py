@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tuner.base.errors import InputError
 from tuner.base.statistics import CONFIDENCE, NORMAL_95, log_sd
@@ -21,6 +22,8 @@ from tuner.core.speedup import mean_over_launches, student_quantile
 from tuner.core.table import RUNNER_OF_KIND, AlgorithmChoice, RuleKey
 
 BATCHES_KEY = "rounds"  # provenance key of measurements whose points were chosen adaptively
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 CallKind = tuple[str, str, str]  # collective, memory, placement
 
 
@@ -217,12 +220,17 @@ def _choice(point: CallPoint, series: Measurement) -> AlgorithmChoice:
         raise InputError(f"measurements: {point}: {reason}; probe again") from None
 
 
+def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items by a key, in the order in which keys are first met."""
+    groups = defaultdict[Key, list[Item]](list)
+    for item in items:
+        groups[key(item)].append(item)
+    return dict(groups)
+
+
 def group_by_point(observations: Iterable[Observation]) -> dict[CallPoint, list[Observation]]:
     """Group observations by their call, points ascending."""
-    groups: dict[CallPoint, list[Observation]] = defaultdict(list)
-    for row in observations:
-        groups[row.point].append(row)
-    return dict(sorted(groups.items()))
+    return dict(sorted(group_by(observations, lambda row: row.point).items()))
 
 
 def _point(series: Measurement) -> CallPoint:

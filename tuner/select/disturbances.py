@@ -18,7 +18,7 @@ import numpy as np
 
 from tuner.base.statistics import midmean
 from tuner.core.table import AlgorithmChoice
-from tuner.select.dataset import CallPoint, Observation
+from tuner.select.dataset import CallPoint, Observation, group_by
 
 # Factor by which a call may exceed what the others allow. Launches that nothing disturbed differed
 # by 2.9 at most (broadcasts of 1 MiB between two processes); disturbed ones by 9 to 20,000.
@@ -118,10 +118,7 @@ def _excesses(observations: Sequence[Observation]) -> Iterator[tuple[Observation
     These are the others of the same kind of call on the same shape. A time that is a constant and
     a share of the size is at most max(1, n / m) times that of size m at size n, but for caches.
     """
-    shapes: dict[object, list[Observation]] = defaultdict(list)
-    for row in observations:
-        shapes[row.point.with_size(0)].append(row)
-    for rows in shapes.values():
+    for rows in group_by(observations, lambda row: row.point.with_size(0)).values():
         series = [(row, launch) for row in rows for launch in row.samples]
         seconds = np.array([float(midmean(row.samples[launch])) for row, launch in series])
         sizes = np.array([max(row.point.nbytes, 1) for row, _ in series], float)

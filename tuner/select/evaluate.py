@@ -28,6 +28,7 @@ from tuner.select.dataset import (
     DefaultRuns,
     Observation,
     SimulateFunction,
+    group_by,
     no_simulation,
     unknown_default,
 )
@@ -142,17 +143,10 @@ def selections(
     lessons = list(product(trainers, parts))
     for done, (name, (known, own)) in enumerate(lessons):
         progress(done, len(lessons))
-        for group, theirs in _by_group(with_alternatives(own)).items():
+        for group, theirs in group_by(with_alternatives(own), lambda case: case.group).items():
             pick = trainers[name](from_machine(known, group))
             picked[name] += _measured_selections(pick, theirs)
     return picked | {name: list(_measured_selections(pick, asked)) for name, pick in fixed.items()}
-
-
-def _by_group(cases: Sequence[EvaluationCase]) -> dict[str, list[EvaluationCase]]:
-    groups: dict[str, list[EvaluationCase]] = defaultdict(list)
-    for case in cases:
-        groups[case.group].append(case)
-    return groups
 
 
 def score_selections(picked: Selections) -> dict[str, Score]:

@@ -9,7 +9,6 @@ are the blocks of an incomplete block design (Yates, Annals of Eugenics 7, 1936)
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from tuner.base.arrays import FloatArray
 from tuner.base.statistics import log_sd, midmean
 from tuner.core.speedup import LAUNCH_RELATIVE_SD, mean_over_launches
-from tuner.select.dataset import Observation, PointConfig, group_by_point
+from tuner.select.dataset import Observation, PointConfig, group_by, group_by_point
 
 _MIN_VARIANCE = 1e-12
 _WHOLE_LAUNCH_SHARE = 0.5  # of the variance of a launch that is common to all of its calls
@@ -63,9 +62,9 @@ class LaunchEffects:
         squares of the times of each launch, for each call. The covariance, (n, n), is that of what
         launches have in common, besides the own variances.
         """
-        calls = defaultdict[object, list[int]](list)
-        for number, row in enumerate(observations):
-            calls[row.point, row.machine].append(number)
+        calls = group_by(
+            range(len(observations)), lambda n: (observations[n].point, observations[n].machine)
+        )
         names = {(row.machine, name) for row in observations for name in _names(row)}
         columns = {name: n for n, name in enumerate(sorted(names))}
         log_seconds, own = np.zeros(len(observations)), np.zeros(len(observations))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +18,7 @@ from tuner.select.dataset import (
     DefaultRuns,
     Observation,
     SimulateFunction,
+    group_by,
     stands_for,
     unknown_default,
 )
@@ -102,9 +102,9 @@ class PosteriorModel:
         self.choices = tuple(dict.fromkeys(row.choice for row in observations))
         self._given, self._all = observations, [*map(self._translated, observations)]
         self.launch_effects = estimate_launch_effects(row for row in self._all if not row.machine)
-        self._observations: dict[_Shape, list[Observation]] = defaultdict(list)
-        for row in self._all:
-            self._observations[row.machine, row.point.nodes, row.point.ppn].append(row)
+        self._observations: dict[_Shape, list[Observation]] = group_by(
+            self._all, lambda row: (row.machine, row.point.nodes, row.point.ppn)
+        )
         machines = ("", *(row.machine for row in observations))
         self._machines = {name: n for n, name in enumerate(dict.fromkeys(machines))}
         self._numbers: dict[AlgorithmKey, int] = {}
@@ -176,11 +176,11 @@ class PosteriorModel:
     @cached_property
     def _measured_coordinates(self) -> Mapping[AlgorithmChoice, FloatArray]:
         """Return the coordinates at which each choice was measured on this machine, (rows, 4)."""
-        places: dict[AlgorithmChoice, list[list[float]]] = defaultdict(list)
-        for row in self._all:
-            if not row.machine:
-                places[row.choice].append(coordinates(row.point))
-        return {choice: np.array(own) for choice, own in places.items()}
+        here = group_by((row for row in self._all if not row.machine), lambda row: row.choice)
+        return {
+            choice: np.array([coordinates(row.point) for row in own])
+            for choice, own in here.items()
+        }
 
     def _regressor(self, point: CallPoint) -> ResidualGP:
         shapes = self._nearest_shapes(point)
@@ -257,9 +257,7 @@ def _references(
 
     The default is not a reference, because its time jumps where it changes its algorithm.
     """
-    groups: dict[AlgorithmChoice, list[Observation]] = defaultdict(list)
-    for row in observations:
-        groups[row.choice].append(row)
+    groups = group_by(observations, lambda row: row.choice)
     simulated = {
         choice: own
         for choice, own in groups.items()
