@@ -100,17 +100,12 @@ class _CallTimes:
 
 def _separate_rows(case: EvaluationCase) -> list[Observation]:
     """Return the observations, without the default's where it is that of what it runs."""
+
+    def time(row: Observation) -> tuple[object, ...]:
+        return row.seconds, row.low, row.high, row.samples
+
     default = case.default
     rows = [row for row in case.observations.values() if row is not default]
-    if default is None or any(_same_measurement(default, row) for row in rows):
+    if default is None or time(default) in map(time, rows):
         return rows
     return [default, *rows]
-
-
-def _same_measurement(one: Observation, other: Observation) -> bool:
-    return (one.seconds, one.low, one.high, one.samples) == (
-        other.seconds,
-        other.low,
-        other.high,
-        other.samples,
-    )

@@ -144,7 +144,7 @@ def test_all_say_the_same_of_an_all_to_all(
 def test_blocks_of_unequal_lengths_take_as_long_as_the_busiest_rank(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rank 2 receives 6 MiB from others, as of blocks of 2 MiB; its links bind, not its channels."""
+    """Rank 2 receives 6 MiB from others, as of blocks of 2 MiB, and its links bind."""
     rows = [[0, 1, 3, 0], [0, 1, 2, 0], [1, 1, 1, 1], [2, 2, 1, 0]]
     counts = tmp_path / "counts"
     counts.write_text("\n".join(" ".join(str(n << 20) for n in row) for row in rows))
