@@ -107,7 +107,7 @@ def test_more_rules_cost_less_and_the_fewest_stay_below_the_loss(
 def way(n_rules: int, total_regret: float) -> RuleListSet:
     """Return rules of a call."""
     rule = Rule(RuleKey(Collective.BCAST, 4, 1), 0, math.inf, RING, Evidence(MEASURED))
-    return RuleListSet((RuleList((rule,) * n_rules, (), 0.0),), total_regret)
+    return RuleListSet((RuleList((rule,) * n_rules, (), ()),), (total_regret,))
 
 
 def test_a_limit_takes_the_rules_that_gain_the_least() -> None:
