@@ -130,14 +130,10 @@ def main(words: Sequence[str] | None = None) -> int:
         _print_error(f"tuner: {sentence}")
         return EXIT_FAILURE
     except KeyboardInterrupt as interruption:
-        again = " without --restart" if getattr(arguments, "restart", False) else " again"
-        kept = (
-            RESUME_HINT.format(again) if getattr(arguments, "resumes", False) else NO_PARTIAL_OUTPUT
-        )
-        _print_error(f"\ntuner: interrupted; {kept}")
+        _print_error(f"\ntuner: interrupted; {_resume_hint(arguments) or NO_PARTIAL_OUTPUT}")
         return EXIT_SIGNAL + getattr(interruption, "number", signal.SIGINT)
     except OSError as error:
-        return _stdout_failed(error)
+        return _stdout_failed(error, _resume_hint(arguments))
     finally:
         if not is_program:
             gc.unfreeze()  # what was imported, and what the command has used besides
@@ -214,14 +210,23 @@ def _sigterm_as_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stdout_failed(error: OSError) -> int:
+def _resume_hint(arguments: argparse.Namespace) -> str:
+    """Return how a command goes on that keeps what is finished, "" for others."""
+    if not getattr(arguments, "resumes", False):
+        return ""
+    again = " without --restart" if getattr(arguments, "restart", False) else " again"
+    return RESUME_HINT.format(again)
+
+
+def _stdout_failed(error: OSError, hint: str) -> int:
     """Return the exit status when standard output cannot be written; reraise other errors."""
     if error.filename is not None or error.errno not in OUTPUT_ERRNOS:
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         return EXIT_SIGNAL + signal.SIGPIPE
-    _print_error(f"tuner: standard output cannot be written: {error.strerror}")
+    reason = f"standard output cannot be written: {error.strerror}"
+    _print_error(f"tuner: {reason}; {hint}" if hint else f"tuner: {reason}")
     return EXIT_FAILURE
 
 
