@@ -58,10 +58,11 @@ def flat_rules(content: bytes) -> Iterator[FlatRule]:
                 )
 
 
-def saved_seconds(content: bytes, record: RunRecord) -> list[Interval]:
+def saved_seconds(content: bytes, record: RunRecord) -> list[Interval] | None:
     """Return what each kind of calls saved by the table's evidence, and its interval.
 
-    These are seconds of a rank, in the mean; 0 for calls that followed no rule.
+    These are seconds of a rank, in the mean; 0 for calls that followed no rule. None where all
+    together exceed the run, as `summarize` of libtuner/report.c says: the savings are unknown.
     """
     rules: dict[RuleKey, list[FlatRule]] = {}
     for rule in flat_rules(content):
@@ -74,7 +75,7 @@ def saved_seconds(content: bytes, record: RunRecord) -> list[Interval]:
             one = next((r.saved_s for r in reversed(known) if r.start_bytes <= kind.nbytes), one)
         calls = kind.rank_calls / record.ranks
         saved.append((calls * one[0], calls * one[1], calls * one[2]))
-    return saved
+    return None if abs(sum(one for one, _, _ in saved)) > record.run_seconds else saved
 
 
 def flat_notes(path: Path) -> list[str] | None:

@@ -17,6 +17,11 @@ COLUMNS = (
     *("sizes", "algorithm", "calls", "part of the time", "shortest", "median", "longest"),
     *("saved", "95 % interval"),
 )
+NO_SAVING = (0.0, 0.0, 0.0)  # of calls for which none is shown
+UNKNOWN_SAVING = (
+    "What the table saved is unknown: by its evidence more than the whole run took, so that these"
+    " calls are shorter than the measured ones."
+)
 
 
 @dataclass(frozen=True)
@@ -27,20 +32,20 @@ class FollowedRun:
     table       name of the table
     record      its calls
     saved       for each kind of calls the seconds that the table saved by its evidence on each
-                rank, and their interval
+                rank, and their interval; None where they are unknown
     """
 
     command: str
     table: str
     record: RunRecord
-    saved: Sequence[Interval]
+    saved: Sequence[Interval] | None
 
 
 def render_run_page(run: FollowedRun) -> str:
     """Return the report as HTML with its style and its script inside."""
-    ordered = sorted(
-        zip(run.record.kinds, run.saved, strict=True), key=lambda item: _place(item[0])
-    )
+    kinds = run.record.kinds
+    saved = [NO_SAVING] * len(kinds) if run.saved is None else run.saved
+    ordered = sorted(zip(kinds, saved, strict=True), key=lambda item: _place(item[0]))
     groups = [[*same] for _, same in groupby(ordered, key=lambda item: _place(item[0])[:4])]
     groups.sort(key=lambda group: -sum(kind.seconds for kind, _ in group))
     sections = [
@@ -66,7 +71,7 @@ def _summary(run: FollowedRun) -> str:
         (f"{record.share:.0%}", "of it in collective calls"),
         (f"{followed / max(made, 1):.0%}", f"of {made:.0f} calls of each rank followed the table"),
     ]
-    saved, low, high = (sum(one[n] for one in run.saved) for n in range(3))
+    saved, low, high = (sum(one[n] for one in run.saved or ()) for n in range(3))
     if saved:
         name = f"saved by the table's evidence ({format_time(low)} to {format_time(high)})"
         shown.append((format_time(saved), name))
@@ -76,6 +81,8 @@ def _summary(run: FollowedRun) -> str:
         " a communicator counts once. Medians are those of the last 64 calls on the slowest rank,"
         " at the size of the row that takes most time.</p>",
     ]
+    if run.saved is None:
+        parts.append(f"<p>{UNKNOWN_SAVING}</p>")
     if record.unrecorded:
         parts.append(f"<p>{record.unrecorded} calls of single ranks are not listed.</p>")
     return "".join(parts)

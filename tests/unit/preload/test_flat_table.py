@@ -242,8 +242,10 @@ def test_only_what_was_measured_is_saved(
     calls = RecordedCalls(
         *(Collective.BCAST, 1, 4, False, False, str(BINOMIAL), 8, 24, 1.0, 0.0, 0.0, 0.0, None)
     )
-    record = RunRecord(8, 1.0, (calls, replace(calls, choice="default")), 0)
+    record = RunRecord(8, 80.0, (calls, replace(calls, choice="default")), 0)
     assert saved_seconds(content, record) == [
         pytest.approx(tuple(3 * one for one in saved)),
         (0.0, 0.0, 0.0),
     ]
+    shorter = replace(record, seconds=8 * 3 * 2.9)
+    assert (saved_seconds(content, shorter) is None) == (basis == "measured")

@@ -57,3 +57,12 @@ def test_each_layout_has_its_section() -> None:
     assert {row[2] for row in rows(html)} == {"2", ""}
     assert [row[0] for row in rows(html) if row[1] == "default"] == [""]
     assert "3 calls of single ranks are not listed" in html
+
+
+def test_unknown_savings_are_a_sentence_and_no_seconds() -> None:
+    record = RunRecord(4, 8e-3, (CALLS,), 0)
+    html = render_run_page(FollowedRun("mpirun <solver>", "t.json", record, None))
+    assert "What the table saved is unknown" in html
+    assert "by the table's evidence" not in html
+    (row,) = rows(html)
+    assert row[7:] == ["", ""]
