@@ -53,7 +53,7 @@ def ladders(cases: Sequence[EvaluationCase]) -> Iterator[tuple[str, Ladder]]:
     for case in sorted(cases, key=lambda case: case.point):
         if DEFAULT_CHOICE in case.observations:
             q = case.point
-            key = (f"{case.group} {q.collective}", case.run, q.nodes, q.ppn, q.memory)
+            key = (f"{case.group} {q.collective}", q.nodes, q.ppn, q.memory)
             found[key].append(
                 compare_with_default(q, [certain(row) for row in case.observations.values()])
             )

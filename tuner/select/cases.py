@@ -1,13 +1,16 @@
-"""Evaluation cases for selectors: one call in one run, with its time for every candidate."""
+"""Evaluation cases for selectors: one call, with its time for every candidate."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import median
 
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.statistics import NORMAL_95
 from tuner.core.measurement import MIN_SAMPLE_S, Measurements
 from tuner.core.path_classes import BLOCK
 from tuner.core.speedup import mean_over_launches
@@ -20,11 +23,14 @@ from tuner.select.dataset import (
     build_observations,
     group_by_point,
 )
+from tuner.select.launch_effects import estimate_launch_effects
+
+_RunTimes = Mapping[AlgorithmChoice, Sequence[float]]  # seconds, of one call in one run
 
 
 @dataclass(frozen=True)
 class EvaluationCase:
-    """The observations of one call in one run.
+    """The observations of one call.
 
     group       cases of one group are comparable, such as "leonardo openmpi 4.1.6"
     library     whose rules decide what its default runs; "" where several are compared, and for
@@ -32,7 +38,6 @@ class EvaluationCase:
     """
 
     group: str
-    run: str
     point: CallPoint
     observations: Mapping[AlgorithmChoice, Observation]
     library: str = ""
@@ -57,7 +62,7 @@ def cases_from_measurements(
     group = f"{measurements.cluster.name} {measurements.library}"
     rows = build_observations(measurements, simulate)
     return [
-        EvaluationCase(group, "", point, {row.choice: row for row in own}, measurements.library)
+        EvaluationCase(group, point, {row.choice: row for row in own}, measurements.library)
         for point, own in group_by_point(rows).items()
     ]
 
@@ -65,17 +70,18 @@ def cases_from_measurements(
 def cases_from_readings(
     readings: Iterable[BenchmarkResult], merge_libraries: bool = False
 ) -> list[EvaluationCase]:
-    """Return the cases of imported benchmark results, sorted by run and point.
+    """Return the cases of imported benchmark results, sorted by their first run and point.
 
     merge_libraries     whether libraries are compared with one another, instead of separately
 
-    Several readings of one call and algorithm in one run are merged into one, with their median.
+    Several readings of one call and algorithm in one run are merged into one, with their median;
+    runs of one call that measured a common algorithm are one case, runs without one are several.
     Raises InputError when no reading is of a collective.
     """
     chosen = [reading for reading in readings if is_collective_reading(reading)]
     named = _names_with_library(chosen) if merge_libraries else {}
-    times: dict[tuple[str, str, CallPoint, str], dict[AlgorithmChoice, list[float]]] = defaultdict(
-        lambda: defaultdict(list)
+    times: dict[tuple[str, CallPoint, str], dict[str, dict[AlgorithmChoice, list[float]]]] = (
+        defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     )
     for reading in chosen:
         library = "" if merge_libraries else reading.library
@@ -83,21 +89,65 @@ def cases_from_readings(
         name = named.get((reading.algorithm, reading.library), reading.algorithm)
         choice = AlgorithmChoice(name, reading.params)
         decides = "" if reading.benchmark.is_of_namesake else library
-        times[group, reading.run, _point(reading), decides][choice] += reading.samples
+        times[group, _point(reading), decides][reading.run][choice] += reading.samples
     if not times:
         raise InputError("expected readings of collectives with their nodes, sizes and times")
-    return [
-        EvaluationCase(
-            group,
-            run,
-            point,
-            {choice: _observation(point, choice, own) for choice, own in observed.items()},
-            library,
-        )
-        for (group, run, point, library), observed in sorted(
-            times.items(), key=lambda entry: entry[0]
-        )
+    found = [
+        (group, runs[0], point, library, _over_runs(point, [by_run[run] for run in runs]))
+        for (group, point, library), by_run in times.items()
+        for runs in _linked_runs(by_run)
     ]
+    return [
+        EvaluationCase(group, point, rows, library)
+        for group, _, point, library, rows in sorted(found, key=lambda case: case[:4])
+    ]
+
+
+def _linked_runs(by_run: Mapping[str, _RunTimes]) -> list[list[str]]:
+    """Return the runs of a call, sorted, in groups whose times can be compared.
+
+    A run measured an algorithm in common with another one of its group, none with other groups.
+    """
+    groups = list[list[str]]()
+    for run, times in by_run.items():
+        linked = [own for own in groups if any(times.keys() & by_run[one].keys() for one in own)]
+        groups = [own for own in groups if own not in linked]
+        groups.append(sorted([run, *chain(*linked)]))
+    return groups
+
+
+def _over_runs(point: CallPoint, runs: Sequence[_RunTimes]) -> dict[AlgorithmChoice, Observation]:
+    """Return the observation of each choice of a call over the runs that measured it.
+
+    A run is faster or slower as a whole, as a launch is, and may lack choices: its times are
+    adjusted for that, and the interval is that of what runs do not have in common.
+    """
+    if len(runs) == 1:
+        return {choice: _observation(point, choice, own) for choice, own in runs[0].items()}
+    choices = dict.fromkeys(chain(*runs))
+    launches = {
+        choice: {n: tuple(run[choice]) for n, run in enumerate(runs) if choice in run}
+        for choice in choices
+    }
+    rows = [
+        Observation(point, choice, own, *mean_over_launches(list(own.values())))
+        for choice, own in launches.items()
+    ]
+    logs, variances, _ = estimate_launch_effects(rows).adjust(rows)
+    return {
+        row.choice: _adjusted(row, log, NORMAL_95 * math.sqrt(variance))
+        for row, log, variance in zip(rows, logs, variances, strict=True)
+    }
+
+
+def _adjusted(row: Observation, log: float, half: float) -> Observation:
+    """Return an observation of one launch with this logarithm of its time.
+
+    half    half the width of its interval
+    """
+    samples = {0: tuple(chain(*row.samples.values()))}
+    ends = math.exp(log), math.exp(log - half), math.exp(log + half)
+    return Observation(row.point, row.choice, samples, *ends)
 
 
 def drop_algorithms(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,28 +74,83 @@ def cases(
     return drop_algorithms(cases_from_readings(parse_results(content), together), left_out)
 
 
-def test_a_case_is_one_call_in_one_run() -> None:
+TREE, RING, CHAIN = map(AlgorithmChoice, ("tree", "ring", "chain"))
+
+
+def runs_of_a_call(**runs: Mapping[str, float]) -> list[EvaluationCase]:
+    """Return the cases of one broadcast, whose times in microseconds are given for each run."""
+    rows = [
+        f"ares,ompi 5,{run},bcast,2,1,{name},64,{us}"
+        for run, times in runs.items()
+        for name, us in times.items()
+    ]
+    return cases("\n".join([HEAD, *rows, ""]))
+
+
+def test_a_case_is_one_call() -> None:
     rows = [
         "ares,ompi 5,r1,bcast,2,1,tree,64,5",
         "ares,ompi 5,r1,bcast,2,1,tree,64,7",
         "ares,ompi 5,r1,bcast,2,1,default,64,9",
-        "ares,ompi 5,r2,bcast,2,1,tree,64,8",
         "ares,ompi 5,r2,scan,2,1,tree,64,8",
+        "ares,ompi 5,r2,bcast,2,1,tree,128,8",
     ]
     first, second = cases("\n".join([HEAD, *rows, ""]))
-    assert (first.group, first.run, first.point) == (
-        "ares openmpi 5",
-        "r1",
-        CallPoint("bcast", 2, 1, "host", 64),
-    )
-    assert first.observations[AlgorithmChoice("tree")].seconds == pytest.approx(6e-6)
+    assert (first.group, first.point) == ("ares openmpi 5", CallPoint("bcast", 2, 1, "host", 64))
+    assert first.observations[TREE].seconds == pytest.approx(6e-6)
     assert first.observations[first.fastest].seconds == pytest.approx(6e-6)
     assert first.regret(AlgorithmChoice()) == pytest.approx(0.5)
-    assert list(second.observations) == [AlgorithmChoice("tree")]
+    assert list(second.observations) == [TREE]
+
+
+def test_a_call_of_several_runs_counts_once_with_their_geometric_mean() -> None:
+    (case,) = runs_of_a_call(r1={"tree": 4, "ring": 9}, r2={"ring": 16, "tree": 9})
+    assert case.observations[TREE].seconds == pytest.approx(6e-6)
+    assert case.observations[RING].seconds == pytest.approx(12e-6)
+
+
+def test_a_choice_of_one_run_is_compared_within_it() -> None:
+    """The second run is twice as slow: the ring of it alone is no slower than the tree."""
+    (case,) = runs_of_a_call(r1={"tree": 4, "chain": 6}, r2={"ring": 8, "tree": 8, "chain": 12})
+    times = {choice: row.seconds for choice, row in case.observations.items()}
+    assert times[CHAIN] / times[TREE] == pytest.approx(1.5)
+    assert times[RING] / times[TREE] == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_second_run_of_the_default_alone_changes_little() -> None:
+    one = {"default": 8, "tree": 4, "ring": 6}
+    (case,) = runs_of_a_call(r1=one, r2={"default": 8.2})
+    assert case.regret(AlgorithmChoice()) == pytest.approx(1.0, abs=0.03)
+    assert case.regret(RING) == pytest.approx(0.5)
+
+
+def test_runs_are_one_case_where_others_link_them() -> None:
+    apart = {"r1": {"tree": 4, "default": 5}, "r2": {"ring": 8, "chain": 9}}
+    assert [{*case.observations} for case in runs_of_a_call(**apart)] == [
+        {TREE, AlgorithmChoice()},
+        {RING, CHAIN},
+    ]
+    (linked,) = runs_of_a_call(**apart, r3={"tree": 3, "ring": 6})
+    assert {*linked.observations} == {TREE, AlgorithmChoice(), RING, CHAIN}
+
+
+def test_calls_that_count_again_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.csv"
+    more = [
+        "ares,openmpi 5.0.11,r2,bcast,2,1,one,16,5",
+        "ares,openmpi 5.0.11,r2,bcast,2,1,two,16,6",
+    ]
+    path.write_text(text() + "\n".join([*more, ""]))
+    assert main(["evaluate", str(path)]) == 0
+    assert f"{path}: 1 call counted again, in runs that have no algorithm in common" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_cases_without_the_default_are_left_out_where_others_have_it() -> None:
-    extra = "ares,openmpi 5.0.11,r2,bcast,2,1,tree,64,1\n"
+    extra = "ares,openmpi 5.0.11,r2,bcast,3,1,tree,64,1\n"
     found = group_cases(cases(text() + extra))
     assert list(found) == ["ares openmpi 5.0.11 bcast host"]
     (own,) = found.values()
@@ -206,8 +261,8 @@ def test_a_loss_counts_when_it_is_more_than_either_time_is_uncertain_by(
         choice: Observation(at, choice, {}, seconds, seconds * (1 - by), seconds * (1 + by))
         for choice, seconds, by in zip((tree, AlgorithmChoice()), (times, 1.0), known, strict=True)
     }
-    assert is_slower(EvaluationCase("ares", "", at, rows), tree) is slower
-    assert not is_slower(EvaluationCase("ares", "", at, rows), AlgorithmChoice())
+    assert is_slower(EvaluationCase("ares", at, rows), tree) is slower
+    assert not is_slower(EvaluationCase("ares", at, rows), AlgorithmChoice())
 
 
 def test_the_noise_floor_stands_beside_the_regrets(
@@ -705,7 +760,7 @@ def test_published_numbers_of_the_baselines_come_out(shared: Path) -> None:
     assert {"55/154 13/51 12/39", "102/369 26/102 24/93", "42/141 28/126 33/157"} <= {*leonardo}
     assert "383/1027" in leonardo
     assert regrets(shared, "pico/lumi.csv", LEAVE_NODE_COUNT_OUT, (DEFAULT_LABEL, "nearest")) == [
-        "10/47 2/8",
+        "15/54 5/14",
         "12/24",
     ]
     nccl = regrets(shared, "pico/mn5_h100_nccl.csv", LEAVE_NODE_COUNT_OUT, both)

@@ -22,7 +22,7 @@ CALLS = 200
 
 
 def case(*measured: Observation) -> EvaluationCase:
-    return EvaluationCase("ares", "", POINT, {row.choice: row for row in measured})
+    return EvaluationCase("ares", POINT, {row.choice: row for row in measured})
 
 
 def once(name: str, seconds: float) -> Observation:

@@ -51,7 +51,7 @@ def case(group: str, nodes: int, nbytes: int) -> EvaluationCase:
     for choice, seconds in ARMS.items():
         time = seconds(nbytes, nodes)
         rows[choice] = Observation(point, choice, {0: (time,)}, time, time * 0.98, time * 1.02)
-    return EvaluationCase(group, "", point, rows)
+    return EvaluationCase(group, point, rows)
 
 
 CASES = [case(g, n, 1 << k) for g in ("one 1.0", "two") for n in (2, 4, 8) for k in (6, 12, 18, 24)]

@@ -773,7 +773,7 @@ def test_regret_compares_with_the_best_measured() -> None:
         for choice, seconds in zip((DEFAULT, TREE), times, strict=True)
     ]
     cases = [
-        EvaluationCase("ares", "", at, {row.choice: row for row in own})
+        EvaluationCase("ares", at, {row.choice: row for row in own})
         for at, own in group_by_point(rows).items()
     ]
     assert [case.regret(DEFAULT) for case in cases] == [1.0, 0.0]

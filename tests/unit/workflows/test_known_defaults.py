@@ -21,7 +21,7 @@ def case(nbytes: int, *choices: AlgorithmChoice, group: str = "ares") -> Evaluat
         one: Observation(point, one, {0: (n + 1.0,)}, n + 1.0, n + 0.9, n + 1.1)
         for n, one in enumerate(choices)
     }
-    return EvaluationCase(group, "", point, rows, "openmpi 4.1.6")
+    return EvaluationCase(group, point, rows, "openmpi 4.1.6")
 
 
 @pytest.fixture(autouse=True)

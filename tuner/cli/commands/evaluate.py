@@ -357,11 +357,23 @@ def read_cases(
         for path in probed
         for case in cases_from_measurements(read_measurements(path), simulate)
     ]
-    readings = [_readings(path, form) for path in others]
-    check_algorithm_names(chain(*readings))
-    for own in readings:
-        read += cases_from_readings(own, pooled)
+    readings = {path: _readings(path, form) for path in others}
+    check_algorithm_names(chain(*readings.values()))
+    for path, own in readings.items():
+        found = cases_from_readings(own, pooled)
+        _warn_of_unlinked_runs(path, found)
+        read += found
     return read
+
+
+def _warn_of_unlinked_runs(path: Path, cases: Sequence[EvaluationCase]) -> None:
+    """Warn of calls that are several cases, since nothing says how their runs compare."""
+    scored = [(case.group, case.library, case.point) for case in with_alternatives(cases)]
+    if more := len(scored) - len(set(scored)):
+        warn(
+            f"{path}: {plural(more, 'call')} counted again, in runs that have no algorithm in"
+            " common with the other runs of the call, so that their times cannot be compared"
+        )
 
 
 def _readings(path: Path, form: str) -> Sequence[BenchmarkResult]:
