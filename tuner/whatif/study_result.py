@@ -11,7 +11,7 @@ from typing import Any
 from tuner.core.collective import Collective
 from tuner.machines.model_accuracy import SIMULATION
 from tuner.prediction.call_candidates import Candidate
-from tuner.whatif.axes import SIZE_AXIS, AxisValue, GridPoint
+from tuner.whatif.axes import NCCL_AXIS, SIZE_AXIS, AxisValue, GridPoint
 from tuner.whatif.machine_resources import limiting_resources
 
 FORMAT_VERSION = 1
@@ -219,10 +219,14 @@ def _axis_step(
     below: Sequence[StudyPoint],
     by_place: Mapping[tuple[object, ...], StudyPoint],
 ) -> Iterator[AxisStep]:
-    """Yield the step unless nothing takes any time, as on one rank."""
+    """Yield the step, unless nothing takes any time, as on one rank, or is touched by it.
+
+    A version of NCCL touches the points at which NCCL chooses.
+    """
     pairs = [
         (point, by_place[_key(point.collective, {**point.coordinates, axis: upper})])
         for point in below
+        if axis != NCCL_AXIS or point.nccl_choice
     ]
     speedups = [
         (low.best.seconds / high.best.seconds, low)

@@ -7,6 +7,7 @@ process on any computer gives the same numbers.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -216,9 +217,12 @@ def plan_study(study: Study, on_progress: Callable[[float], None]) -> StudyPlan:
     """
     points: list[PlannedPoint] = []
     tasks: list[StudyTask] = []
-    for grid_index in range(len(study.grid)):
+    simulated: dict[object, _SimulatedCalls] = defaultdict(dict)
+    for grid_index, at in enumerate(study.grid):
+        on = tuple(value for axis, value in at.items() if axis != NCCL_AXIS)
         for collective in study.collectives:
-            machine = _TaskCollector(study, grid_index, collective, len(tasks))
+            known = simulated[on, collective]
+            machine = _TaskCollector(study, grid_index, collective, len(tasks), known)
             points += [machine.plan_point(nbytes) for nbytes in study.sizes]
             tasks += machine.tasks()
             on_progress(sum(task.core_seconds for task in tasks[machine.first_task :]))
@@ -247,11 +251,11 @@ def plan_sensitivities(
 
     factor  how many times as fast a resource becomes
     """
-    by_task: dict[int, list[BestCall]] = {}
+    by_task: dict[int, dict[int, BestCall]] = defaultdict(dict)
     for one in best:
-        by_task.setdefault(one[1], []).append(one)
+        by_task[one[1]][one[2]] = one
     found = [
-        _with_resource(number, plan.tasks[number], calls, resource, factor)
+        _with_resource(number, plan.tasks[number], [*calls.values()], resource, factor)
         for resource in RESOURCE_NAMES
         for number, calls in by_task.items()
     ]
@@ -297,23 +301,46 @@ def about_nccl_versions(study: Study) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _algorithms_of_nccl(
+def algorithms_at(
     study: Study, at: GridPoint, collective: Collective
-) -> tuple[tuple[str, ...], set[str]]:
-    """Return the algorithms that a point's NCCL has, and those that newer ones have besides."""
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the algorithms that a point's NCCL has, and those to study: without newer ones of it.
+
+    Raises InputError where that leaves none to study.
+    """
     own, newest = (
         times.algorithms(collective) if times else ()
         for version in (nccl_release(at), CURRENT_VERSION)
         for times in [_times_of_nccl_on_few_nodes(study, at, version)]
     )
-    return own, {*newest} - {*own}
+    named = study.algorithm_names(collective, at)
+    names = tuple(name for name in named if name in own or name not in newest)
+    if not names:
+        raise InputError(
+            f"{collective} has none of {', '.join(study.algorithms or named)} at"
+            f" {place(at, tuple(at))}: leave that out, or choose other algorithms"
+        )
+    return own, names
+
+
+# Number of the task, and index of the call in it, by schedule and size
+_SimulatedCalls = dict[tuple[tuple[object, ...], int], tuple[int, int]]
 
 
 class _TaskCollector:
-    """A collector of the calls of one collective on one machine, one task for each schedule."""
+    """A collector of the calls of one collective on one machine, one task for each schedule.
+
+    simulated   calls simulated on this machine that do not depend on the version of NCCL, to which
+                its own are added
+    """
 
     def __init__(
-        self, study: Study, grid_index: int, collective: Collective, first_task: int
+        self,
+        study: Study,
+        grid_index: int,
+        collective: Collective,
+        first_task: int,
+        simulated: _SimulatedCalls,
     ) -> None:
         self.study = study
         self.grid_index = grid_index
@@ -329,14 +356,8 @@ class _TaskCollector:
             str(at["memory"]),
             placement=str(at.get("placement", BLOCK)),
         )
-        self.of_nccl, later = _algorithms_of_nccl(study, at, collective)
-        named = study.algorithm_names(collective, at)
-        self.names = tuple(name for name in named if name not in later)
-        if not self.names:
-            raise InputError(
-                f"{collective} has none of {', '.join(study.algorithms or named)} at"
-                f" {place(at, tuple(at))}: leave that out, or study other algorithms"
-            )
+        self.of_nccl, self.names = algorithms_at(study, at, collective)
+        self._simulated = simulated
         self._task_of_schedule: dict[tuple[object, ...], int] = {}
         self._calls: list[list[tuple[_Offer, int]]] = []
 
@@ -373,11 +394,20 @@ class _TaskCollector:
         return look_up_exported(table, self.key, nbytes)
 
     def _call(self, offer: _Offer, nbytes: int) -> tuple[Candidate, int, int]:
+        if is_run_by_nccl(offer.candidate.choice, self.of_nccl):
+            return offer.candidate, *self._new_call(offer, nbytes)
+        key = offer.schedule, nbytes
+        if key not in self._simulated:
+            self._simulated[key] = self._new_call(offer, nbytes)
+        return offer.candidate, *self._simulated[key]
+
+    def _new_call(self, offer: _Offer, nbytes: int) -> tuple[int, int]:
+        """Add a call to the task of its schedule; return the task's number and the call's index."""
         alike = self._task_of_schedule.setdefault(offer.schedule, len(self._task_of_schedule))
         if alike == len(self._calls):
             self._calls.append([])
         self._calls[alike].append((offer, nbytes))
-        return offer.candidate, self.first_task + alike, len(self._calls[alike]) - 1
+        return self.first_task + alike, len(self._calls[alike]) - 1
 
     def _task(self, calls: list[tuple[_Offer, int]]) -> StudyTask:
         offer, candidate = calls[0][0], calls[0][0].candidate

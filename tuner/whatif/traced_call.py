@@ -23,7 +23,7 @@ from tuner.sim.transfers import TransferTable, row_bytes
 from tuner.topology import Placement
 from tuner.whatif.live_study import one_machine_study
 from tuner.whatif.machine_picture import picture_record
-from tuner.whatif.study_tasks import TaskEvaluator
+from tuner.whatif.study_tasks import TaskEvaluator, algorithms_at
 
 MAX_SHOWN_ROWS = 400_000  # of transfers and copies
 MAX_CROSSED_LINKS = 1_000_000  # of all paths together
@@ -60,6 +60,7 @@ def trace_call(record: Any, params: Mapping[str, int]) -> SimulatedCall:
     """
     study = one_machine_study(record)
     (nbytes,), (collective,) = study.sizes, study.collectives
+    algorithms_at(study, study.grid[0], collective)  # raises where its NCCL lacks the algorithm
     evaluator, candidate = TaskEvaluator(study), Candidate(study.algorithms[0], dict(params))
     predictor = evaluator.predictor(0)
     placement, memory, choice = predictor.placement, predictor.memory, candidate.choice

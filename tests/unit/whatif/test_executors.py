@@ -451,7 +451,7 @@ def test_answers_stay_where_standard_output_is_a_full_disk(
     small_study: Path, option: tuple[str, ...]
 ) -> None:
     command = [sys.executable, "-m", "tuner", "study", "study.json", *option]
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
             command, cwd=small_study, stdout=full, stderr=subprocess.PIPE, text=True
         )

@@ -18,6 +18,8 @@ from tuner.whatif.machine_axes import describe_axes
 from tuner.whatif.study_result import StudyResult
 from tuner.whatif.study_runner import run_study
 from tuner.whatif.study_spec import FileResolver, read_study, study_from_record
+from tuner.whatif.study_tasks import plan_study
+from tuner.whatif.traced_call import trace_call
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/studies/nccl-version.yaml"
 
@@ -29,6 +31,8 @@ RECORD = {
     "algorithms": ["nccl_ring", "nccl_tree", "nvls_tree"],
     "limits": False,
 }
+
+VERSIONS = (("2.26.2",), ("2.26.2", "2.30.7"))
 
 
 def study_of(*versions: Any, **keys: Any) -> Study:
@@ -192,6 +196,37 @@ def test_algorithms_that_a_version_lacks_are_no_candidates() -> None:
         InputError, match=r"allreduce has none of nvls_tree at .* version 2\.20\.5: "
     ):
         result_of("2.26.2", "2.20.5", algorithms=["nvls_tree"])
+
+
+def test_one_call_of_an_algorithm_that_its_version_lacks_is_refused() -> None:
+    call = {**RECORD, "sizes": ["1MiB"], "algorithms": ["nvls_tree"]}
+    with pytest.raises(
+        InputError, match=r"none of nvls_tree at .* version 2\.20\.5: .* choose other algorithms"
+    ):
+        trace_call({**call, "vary": {"nccl_version": ["2.20.5"]}}, {})
+    shown = trace_call({**call, "vary": {"nccl_version": ["2.26.2"]}}, {})
+    assert shown.nccl_seconds is not None
+
+
+def test_a_step_between_versions_compares_calls_at_which_nccl_chooses() -> None:
+    """Calls on hosts would say that the version changes some calls alone."""
+    vary = {"memory": ["host", "cuda"], "nodes": [2]}
+    how = {"algorithms": ["nvls_tree", "nccl_ring", "ring"], "sizes": ["256MiB"]}
+    result = result_of("2.19.4", "2.20.5", vary=vary, **how)
+    (step,) = [one for one in result.axis_steps if one.axis == "nccl_version"]
+    assert step.min_speedup == step.max_speedup < 1.0
+    assert step.max_at["memory"] == "cuda"
+    (verdict,) = [one for one in result.verdicts if ": nccl version" in one]
+    assert "at most" not in verdict.partition(": what")[0]
+
+
+def test_versions_share_the_schedules_that_are_simulated() -> None:
+    keys = {"algorithms": ["ring", "nccl_ring"], "vary": {"memory": ["host", "cuda"]}}
+    one, two = (plan_study(study_of(*own, **keys), lambda _: None) for own in VERSIONS)
+    simulated = [[task.algorithm for task in plan.tasks].count("ring") for plan in (one, two)]
+    assert simulated == [simulated[0]] * 2
+    alone, both = (result_of(*own, **keys).points for own in VERSIONS)
+    assert alone == tuple(one for one in both if one.axis_values["nccl_version"] == "2.26.2")
 
 
 def test_a_question_of_one_version_has_its_choices_and_caution() -> None:
