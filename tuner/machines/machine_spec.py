@@ -144,7 +144,7 @@ class Machine:
         changed     the times are of machines that differ from it in costs
         """
         known = self.spec.accuracy if self.spec else {}
-        name = f"{self.name} as it is," if changed else self.name
+        name = f"{self.name} as it is" if changed else self.name
         return accuracy_sentence(name, known, predicted)
 
     def with_calibration(self, calibration: Calibration) -> Machine:

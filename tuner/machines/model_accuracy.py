@@ -22,7 +22,7 @@ MODEL_NAMES = {
     NCCL: "times of NCCL",
     NCCL_ALLTOALL: "times of NCCL's all-to-all",
 }
-NOT_COMPARED = "not compared with measured collectives"
+NOT_COMPARED = "not compared with measurements"
 MAX_ERROR = 100
 MAX_RESULTS = 10**9
 
@@ -91,14 +91,14 @@ class ModelAccuracy:
 
     def of_calls(self, calls: Calls) -> str:
         """Return how far times of some calls were off, of all sizes if there are none."""
-        against = f"against {self.results} measured results ({self.source})"
+        where = f"in {self.results} measurements ({self.source})"
         if not self.by_size:
-            return f"off by {self.median:.1%} (median), at worst {self.worst:.0%}, {against}"
+            return f"off by {self.median:.1%} (median), at worst {self.worst:.0%}, {where}"
         compared = [call for call in calls if not any(self._unlike(call))]
         bands = self._bands(compared or calls)
         medians = ", ".join(f"{one.median:.1%} to {format_size(one.most)}" for one in bands)
         tails = ", ".join(f"{one.p95:.0%}" for one in bands)
-        told = f"off by {medians} on one node (median; 95th percentile {tails}), {against}"
+        told = f"off by {medians} on one node (median; 95th percentile {tails}) {where}"
         unlike = ", ".join(
             dict.fromkeys(why for call in calls for why in self._unlike(call) if why)
         )
@@ -106,7 +106,7 @@ class ModelAccuracy:
             return told
         if compared:
             return f"{told}, and not compared for {unlike}"
-        return f"{NOT_COMPARED} for {unlike}; the nearest compared ones were {told}"
+        return f"not compared for {unlike}; the nearest were {told}"
 
     def _bands(self, calls: Calls) -> list[SizeError]:
         """Return the errors of the sizes of some calls, of all sizes if there are none."""
@@ -153,7 +153,7 @@ def accuracy_sentence(
         if model in predicted
         for entry, own in _entries(model, predicted[model])
     ]
-    return f"Accuracy: on {name} {'; '.join(known)}."
+    return f"Accuracy on {name}: {'; '.join(known)}."
 
 
 def _entries(model: str, calls: Calls) -> Iterator[tuple[str, Calls]]:

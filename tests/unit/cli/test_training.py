@@ -48,7 +48,7 @@ def test_run_prints_what_a_user_asks(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "via schedule" not in text
     assert "One rank alone: 500 images/s (given: the workload)" in text
     assert "Published for 8 ranks: a poster" in text
-    assert "Accuracy: on flat simulated times were not compared" in " ".join(text.split())
+    assert "Accuracy on flat: simulated times were not compared" in " ".join(text.split())
 
 
 def test_run_writes_json_csv_and_a_trace(
@@ -60,7 +60,7 @@ def test_run_writes_json_csv_and_a_trace(
     record = json.loads(capsys.readouterr().out)
     assert [point["ranks"] for point in record["points"]] == [1, 4, 8]
     assert record["accuracy"] == (
-        "Accuracy: on flat simulated times were not compared with measured collectives."
+        "Accuracy on flat: simulated times were not compared with measurements."
     )
     assert record["points"][2]["limits"]["computation"] > 1.0
     assert record["points"][2]["calls"][0]["nbytes"] > 0

@@ -62,7 +62,7 @@ def test_points_and_limits_are_those_of_the_scaling() -> None:
 
 def test_the_accuracy_is_that_of_the_calls_that_are_shown() -> None:
     told = LiveTraining({**GPUS, "detail": 8, "vary": {}}).outline()["accuracy"]
-    assert told.startswith("Accuracy: on dgx-a100 simulated times were not compared")
+    assert told.startswith("Accuracy on dgx-a100: simulated times were not compared")
     assert "; times of NCCL were off by" in told
     assert "to 512MiB on one node" in told
 

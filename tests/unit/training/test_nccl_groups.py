@@ -57,7 +57,7 @@ def test_a_report_tells_the_errors_of_all_to_alls_that_the_machine_records() -> 
     told = accuracy(experts({"name": "megatron", "expert": 8}))
     known = preset_spec("dgx-h100").accuracy["nccl_alltoall"]
     assert "; times of NCCL's all-to-all were off by" in told
-    assert told.endswith(f"against {known.results} measured results ({known.source}).")
+    assert told.endswith(f"in {known.results} measurements ({known.source}).")
     assert "simulated" not in told
 
 

@@ -311,10 +311,10 @@ def test_accuracies_are_of_the_nodes_that_each_machine_has() -> None:
         vary={"nodes": [1]},
         limits=False,
     )
-    rack, nodes = result.accuracy.split("Accuracy: ")[1:]
-    assert rack.startswith("on gb200-nvl72 times of NCCL were off by")
+    rack, nodes = result.accuracy.split("Accuracy ")[1:]
+    assert rack.startswith("on gb200-nvl72: times of NCCL were off by")
     assert "9 nodes" not in rack
-    assert nodes.startswith("on dgx-h100 times of NCCL were not compared")
+    assert nodes.startswith("on dgx-h100: times of NCCL were not compared")
     assert "for 9 nodes" in nodes
 
 
@@ -327,7 +327,7 @@ def test_accuracies_are_of_what_predicted_each_collective() -> None:
         sizes=[1 << 20],
         limits=False,
     )
-    simulated = "Accuracy: on mi300x simulated times were not compared with measured collectives"
+    simulated = "Accuracy on mi300x: simulated times were not compared with measurements"
     assert result.accuracy.startswith(f"{simulated}; times of NCCL were off by")
     assert "all-to-all" not in result.accuracy
 

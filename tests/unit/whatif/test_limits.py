@@ -355,10 +355,7 @@ def test_the_answers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[s
         r"Verdict: bcast: bandwidth 2GB/s (is at most 2\.00 times as fast|gains at most 9\d%)", said
     )
     assert "latency to 8B, NICs from 64MiB" in said
-    assert (
-        "Accuracy: on flat as it is, simulated times were not compared with measured collectives."
-        in said
-    )
+    assert "Accuracy on flat as it is: simulated times were not compared with measurements." in said
 
 
 @pytest.mark.parametrize(
@@ -392,7 +389,7 @@ def test_an_accuracy_is_told_of_the_sizes_that_were_asked_for() -> None:
     allreduce = partial(SizedCall, Collective.ALLREDUCE)
     asked = told.of_calls([allreduce(1, 8), allreduce(1, 1 << 16), allreduce(1, 1 << 24)])
     assert asked.startswith("off by 3.0% to 64KiB, 5.0% to 16MiB on one node (median; 95th")
-    assert asked.endswith("percentile 40%, 60%), against 9 measured results (x)")
+    assert asked.endswith("percentile 40%, 60%) in 9 measurements (x)")
     assert "3.0% to 64KiB, 10.0% to 1MiB, 5.0% to 16MiB" in told.of_calls([])
 
 
@@ -402,14 +399,13 @@ def test_an_accuracy_says_for_what_calls_there_is_none() -> None:
     told = parse_accuracy(record)["nccl"]
     large = SizedCall(Collective.ALLREDUCE, 4, 1 << 30)
     assert told.of_calls([large]).startswith(
-        "not compared with measured collectives for 4 nodes, more than 16MiB; the nearest"
-        " compared ones were off by 5.0% to 16MiB on one node"
+        "not compared for 4 nodes, more than 16MiB; the nearest were off by 5.0% to 16MiB on one"
     )
     both = told.of_calls([large, SizedCall(Collective.ALLREDUCE, 1, 8)])
     assert both.startswith("off by 10.0% to 1MiB on one node")
     assert both.endswith(", and not compared for 4 nodes, more than 16MiB")
     other = told.of_calls([SizedCall(Collective.BCAST, 1, 8)])
-    assert other.startswith("not compared with measured collectives for bcast; the nearest")
+    assert other.startswith("not compared for bcast; the nearest were off by")
 
 
 def test_an_all_to_all_of_nccl_has_an_accuracy_of_its_own() -> None:
@@ -421,7 +417,7 @@ def test_an_all_to_all_of_nccl_has_an_accuracy_of_its_own() -> None:
     assert "times of NCCL were off by 5.0% to 16MiB" in both
     assert "; times of NCCL's all-to-all were off by 20.0% to 16MiB" in both
     alone = accuracy_sentence("x", known, {NCCL: asked[1:]})
-    assert alone.startswith("Accuracy: on x times of NCCL's all-to-all were off by 20.0%")
+    assert alone.startswith("Accuracy on x: times of NCCL's all-to-all were off by 20.0%")
     assert "all-to-all" not in accuracy_sentence("x", known, {NCCL: asked[:1]})
 
 
@@ -430,13 +426,13 @@ def test_errors_of_other_collectives_are_not_told_of_an_all_to_all_of_nccl() -> 
     asked = [SizedCall(one, 1, 8) for one in (Collective.ALLTOALL, Collective.ALLTOALLV)]
     told = accuracy_sentence("x", known, {NCCL: asked})
     assert told == (
-        "Accuracy: on x times of NCCL's all-to-all were not compared with measured collectives."
+        "Accuracy on x: times of NCCL's all-to-all were not compared with measurements."
     )
     own = {**BY_SIZE, "by_size": {"1MiB": [0.2, 0.3]}, "collectives": ["alltoall"]}
     uneven = accuracy_sentence(
         "x", {**known, **parse_accuracy({"nccl_alltoall": own})}, {NCCL: asked[1:]}
     )
-    assert "all-to-all were not compared with measured collectives for alltoallv; the" in uneven
+    assert "all-to-all were not compared for alltoallv; the" in uneven
 
 
 def test_a_median_error_is_that_of_the_collective() -> None:
