@@ -134,7 +134,7 @@ def test_runs_are_one_case_where_others_link_them() -> None:
     assert {*linked.observations} == {TREE, AlgorithmChoice(), RING, CHAIN}
 
 
-def test_calls_that_count_again_are_said(
+def test_calls_whose_runs_are_not_compared_are_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "m.csv"
@@ -144,7 +144,7 @@ def test_calls_that_count_again_are_said(
     ]
     path.write_text(text() + "\n".join([*more, ""]))
     assert main(["evaluate", str(path)]) == 0
-    assert f"{path}: 1 call counted again, in runs that have no algorithm in common" in " ".join(
+    assert f"{path}: 1 call measured in runs that have no algorithm in common" in " ".join(
         capsys.readouterr().err.split()
     )
 

@@ -4,7 +4,7 @@ at calls that they have not seen?"""
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -368,11 +368,11 @@ def read_cases(
 
 def _warn_of_unlinked_runs(path: Path, cases: Sequence[EvaluationCase]) -> None:
     """Warn of calls that are several cases, since nothing says how their runs compare."""
-    scored = [(case.group, case.library, case.point) for case in with_alternatives(cases)]
-    if more := len(scored) - len(set(scored)):
+    found = Counter((case.group, case.library, case.point) for case in with_alternatives(cases))
+    if apart := sum(count > 1 for count in found.values()):
         warn(
-            f"{path}: {plural(more, 'call')} counted again, in runs that have no algorithm in"
-            " common with the other runs of the call, so that their times cannot be compared"
+            f"{path}: {plural(apart, 'call')} measured in runs that have no algorithm in common,"
+            " so that their times are not compared with one another"
         )
 
 
