@@ -38,6 +38,7 @@ from tuner.cli.terminal.output import print_table, print_text
 from tuner.core.collective import Collective
 from tuner.machines import Machine, preset, with_gpu
 from tuner.mpi_libraries import nccl
+from tuner.mpi_libraries.nccl.constants import ADA, BLACKWELL_PCIE
 from tuner.mpi_libraries.nccl.fitted import least_absolute
 from tuner.topology import NcclCosts, Placement
 
@@ -60,7 +61,8 @@ COLLECTIVES = {
     "reduce_scatter": Collective.REDUCE_SCATTER,
     "alltoall": Collective.ALLTOALL,
 }
-EXCHANGE = "alltoall"  # has constants of its own, the same for all GPUs
+EXCHANGE = "alltoall"  # has constants of its own
+WITHOUT_NVLINK = (ADA, BLACKWELL_PCIE)  # compute capabilities
 # What NVSwitches sum: ncclNvlsSupported in src/include/device.h of 2.18 to 2.30
 NVSWITCH_TYPES = ("half", "bfloat16", "float", "double", "int32", "uint32", "int64", "uint64")
 BANDS = {"to 64 KiB": 1 << 16, "to 1 MiB": 1 << 20, "to 16 MiB": 1 << 24, "above": sys.maxsize}
@@ -193,8 +195,9 @@ def generation(system: str) -> int:
 
 
 def costs_before(system: str) -> NcclCosts:
-    """Return the costs of the GPUs before this generation, used where nobody has measured."""
-    others = {g: costs for g, costs in nccl.COSTS_OF_GPUS.items() if g != generation(system)}
+    """Return the costs of the GPUs with NVLink before this generation, for unmeasured ones."""
+    apart = (generation(system), *WITHOUT_NVLINK)
+    others = {g: costs for g, costs in nccl.COSTS_OF_GPUS.items() if g not in apart}
     return nccl.table_row(others, generation(system))
 
 

@@ -5,25 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median, quantiles
 
+import numpy as np
 import pytest
 
 from tests.bench.nccl_curves import EXCHANGES, exchange_bandwidth
-from tests.bench.nccl_errors import (
-    BANDS,
-    EXCHANGE,
-    MACHINES,
-    error,
-    exchange_fitted_to,
-    predictor_of,
-    read_rows,
-)
+from tests.bench.nccl_errors import BANDS, EXCHANGE, error, predictor_of, read_rows
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.machines import preset, preset_spec, with_gpu
 from tuner.machines.model_accuracy import NCCL_ALLTOALL
 from tuner.machines.variants import with_fabric
 from tuner.mpi_libraries.nccl import NCCL_CHANNELS, AlgoProto, NcclPredictor
-from tuner.mpi_libraries.nccl.exchange import CHANNEL_RATES, SHARE_OF_LINKS, ExchangeLoad
+from tuner.mpi_libraries.nccl.exchange import (
+    CHANNEL_RATES,
+    SHARE_OF_LINKS,
+    ExchangeLoad,
+    exchange_load,
+)
 from tuner.mpi_libraries.nccl.hardware_bounds import SWITCH_LINKS
 from tuner.topology import NIC, Placement, Topology
 from tuner.topology.readers.gpu_products import NVLINK_BANDWIDTHS
@@ -63,20 +61,17 @@ def test_measured_times_of_one_node(product: str, times: tuple[float, ...]) -> N
 
 
 @pytest.mark.parametrize("system", PRESETS)
-def test_a_machine_tells_the_errors_of_constants_fitted_to_others(
-    system: str, shared: Path
-) -> None:
+def test_a_machine_tells_the_errors_of_its_all_to_alls(system: str, shared: Path) -> None:
     data = shared / "data/aiconfigurator/nccl_one_node.csv"
     if not data.is_file():
         pytest.skip(f"{data} is not there")
     rows = [row for row in read_rows([data])[0] if row.collective == EXCHANGE]
-    costs = {one: predictor_of(one, 2).costs for one in MACHINES}
-    fitted = exchange_fitted_to([row for row in rows if row.system != system], costs)
+    costs = predictor_of(system, 2).costs
     own = [row for row in rows if row.system == system]
     told = preset_spec(PRESETS[system]).accuracy[NCCL_ALLTOALL]
     assert told.results == len(own)
     for size, band in zip(told.by_size, BANDS, strict=True):
-        errors = [abs(error(row, costs[system], fitted)) for row in own if row.band == band]
+        errors = [abs(error(row, costs)) for row in own if row.band == band]
         assert size.median == pytest.approx(median(errors), abs=0.001)
         assert size.p95 == pytest.approx(quantiles(errors, n=20)[-1], abs=0.001)
 
@@ -96,7 +91,8 @@ def test_the_protocol_follows_the_bytes_for_each_receiver() -> None:
         ("2.22.3", "dgx-h100", 1, 32),
         ("2.28.9", "dgx-h100", 1, 32),
         ("2.28.9", "dgx-h100", 2, 2),
-        ("2.28.9", "l40s", 1, 2),
+        ("2.28.9", "dgx-h100", 16, 1),
+        ("2.28.9", "dgx-1v", 1, 2),
         ("2.29.2", "dgx-h100", 1, 1),
     ],
 )
@@ -119,19 +115,47 @@ def test_channels_copy_the_own_block_among_the_messages(gpus: int, kind: str) ->
     bounds = of.terms(ALLTOALL, SIMPLE, GIB).bounds
     assert min(bounds, key=bounds.__getitem__) == kind
     assert bounds[NCCL_CHANNELS] == CHANNEL_RATES[80]
-    own = of.terms(ALLTOALL, SIMPLE, GIB, ExchangeLoad(own=gpus, inside=0.0)).bounds
-    assert own[NCCL_CHANNELS] == CHANNEL_RATES[80]
-    without = of.terms(ALLTOALL, SIMPLE, GIB, ExchangeLoad(own=0.0)).bounds
-    assert without[NCCL_CHANNELS] == pytest.approx(CHANNEL_RATES[80] * gpus / (gpus - 1))
+    twice = of.terms(ALLTOALL, SIMPLE, GIB, ExchangeLoad(whole=2.0, inside=0.0)).bounds
+    assert twice[NCCL_CHANNELS] == CHANNEL_RATES[80] / 2
+    assert of.terms(ALLTOALL, SIMPLE, GIB, ExchangeLoad(0.0, 0.0, 0.0)).transfer == 0.0
 
 
-def test_buffers_fill_once() -> None:
+def test_what_one_rank_copies_is_not_added_to_what_another_sends() -> None:
+    """Rank 0 has a block for itself alone, and rank 1 one as long for rank 2 alone."""
+    shares = np.zeros((4, 4))
+    shares[0, 0] = shares[1, 2] = 2.0
+    assert exchange_load(shares, np.zeros(4, dtype=int)) == ExchangeLoad(2.0, 8 / 3, 0.0)
+
+
+def test_buffers_fill_once_on_one_node() -> None:
     """It takes as long as a fifth of a small buffer more, and as 5.4 MiB of a large one."""
     of = predictor(preset("dgx-a100", 1).topology)
     for nbytes, more in ((MIB, 0.21 * MIB), (GIB, 5.4 * MIB)):
         terms = of.terms(ALLTOALL, SIMPLE, nbytes)
         whole = (nbytes + more) / min(terms.bounds.values())
         assert terms.transfer == pytest.approx(whole)
+    few = of.terms(ALLTOALL, SIMPLE, GIB, ExchangeLoad(whole=0.5, inside=0.5))
+    even = of.terms(ALLTOALL, SIMPLE, GIB)
+    assert few.transfer == pytest.approx(even.transfer - GIB / 2 / min(even.bounds.values()))
+    far = predictor(preset("dgx-a100", 2).topology).terms(ALLTOALL, SIMPLE, GIB)
+    assert far.transfer == pytest.approx(GIB / min(far.bounds.values()))
+
+
+def test_a_message_in_ll_that_is_spread_takes_no_less_for_a_byte_more() -> None:
+    """The first 8 KiB of it pass half a channel of LL, and all of it links or channels in LL."""
+    of = NcclPredictor(Placement.block(preset("dgx-h100", 1).topology, 2), version="2.28.9")
+    sizes = [2 * n * KIB for n in (1, 8, 16, 17, 64, 256, 512)]
+    times = [of.seconds(ALLTOALL, LL, nbytes) for nbytes in sizes]
+    assert times == sorted(times)
+    small, large = (of.terms(ALLTOALL, LL, 2 * n * KIB).latency for n in (4, 8))
+    assert large == of.terms(ALLTOALL, LL, 2 * 512 * KIB).latency
+    assert large - small == pytest.approx(4 * KIB / (141e9 / 12 / 2))
+
+
+@pytest.mark.parametrize(("machine", "launch"), [("l40s", 4.0e-6), ("rtx-pro-6000", 4.1e-6)])
+def test_gpus_without_nvlink_have_launches_of_their_own(machine: str, launch: float) -> None:
+    costs = predictor(preset(machine, 1).topology).costs
+    assert (costs.launch, costs.hop) == (launch, 1.1e-6)
 
 
 def test_a_small_message_in_ll_has_half_a_channel_and_one_in_simple_waits_for_a_part() -> None:

@@ -55,10 +55,11 @@ docs/how-to/nccl.md. The folder must be one that all nodes of a job see, or be c
 path on each. Calls without a rule stay NCCL's own. On AMD's GPUs RCCL stands for NCCL.
 
 `expected` is NCCL's own expectation, from the constants in its source, by which it chooses;
-`predicted` corrects that for what published results show, from version 2.18 on: an algorithm takes
-the same time in all of these. The results were of 2.27 and later. GB/s are bytes of the buffer in
-the predicted time, or else in the expected one. An all-to-all is made of sends and receives, of
-which NCCL expects nothing: it has a predicted time alone."""
+`predicted` corrects that for what published results show, from version 2.18 on: an algorithm in a
+protocol takes the same time in all of these, but for all-to-alls in LL. The results were of 2.27
+and later. GB/s are bytes of the buffer in the predicted time, or else in the expected one. An
+all-to-all is made of sends and receives, of which NCCL expects nothing: it has a predicted time
+alone."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,10 +4,10 @@ NCCL expects no time of these and has no algorithm to choose, only a protocol by
 receiver. All messages are under way at once: a call takes its launch, a hop for each doubling of
 the GPUs of a node, and the time in which what carries most passes its bytes: the links between the
 GPUs of a node, its NICs, the links between switches, or the channels of a rank, which copy its own
-block, too. In LL a small message has one channel, half of whose threads send while the others
-receive. In Simple a call waits for the first part of a message, and on one node for its buffers to
-fill. Ranks of other nodes cost a hop of the network and the posting of a message for each, as NCCL
-counts them.
+block, too. In LL a message has one channel, half of whose threads send while the others receive;
+releases that spread messages in LL send only the first part so. In Simple a call waits for the
+first part of a message. On one node buffers have to fill, but for messages of one channel. Ranks of
+other nodes cost a hop of the network and the posting of a message for each, as NCCL counts them.
 
 What is not NCCL's is fitted to times of nccl-tests on one node, from 512 bytes to 512 MiB on 2, 4
 and 8 GPUs (docs/experiments/0002-nccl-predictions.md).
@@ -15,7 +15,7 @@ and 8 GPUs (docs/experiments/0002-nccl-predictions.md).
 
 from __future__ import annotations
 
-from math import log2
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -39,17 +39,14 @@ from tuner.mpi_libraries.nccl.system import NcclSystem
 
 EXCHANGE_WAYS = (AlgoProto(PAIRWISE, LL), AlgoProto(PAIRWISE, SIMPLE))
 LL_BYTES = 16 << 10  # of a channel to each receiver: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc
-# Channels of a pair of ranks: ncclTopoGetNchannels in src/graph/paths.cc. Over NVLink they are two
-# for each link, as a power of two, and no more than a rank has.
-NVLINK_CHANNELS = 32
-OTHER_CHANNELS = 2
+LL_PART_BYTES = 8 << 10  # smallest part of a message in LL on one node: addP2pToPlan, there
 SENDING_THREADS = 0.5  # of a channel
 # Fitted, as are all that follow: of the rate that NCCL counts for all links of a GPU in a node.
 SHARE_OF_LINKS = 0.88
-PART_BYTES = 40 << 10  # of the first part of a message
+PART_BYTES = 40 << 10  # of the first part of a message in Simple
 PART_SHARE = 0.195  # of the rate of a channel, at which that passes
-MAX_FILL = 0.21  # of the time in which all bytes pass
-FILL_BYTES = 5.4 * (1 << 20)  # of a buffer whose blocks are equally long, in whose time they fill
+MAX_EXCHANGE_FILL = 0.21  # of the time in which all bytes pass
+EXCHANGE_FILL_BYTES = 5.4 * (1 << 20)  # of a buffer of equal blocks, in whose time buffers fill
 # By compute capability: bytes per second that all channels of a rank pass, its own block included.
 CHANNEL_RATES = {0: 330e9, AMPERE: 330e9, HOPPER: 580e9, BLACKWELL: 680e9}
 
@@ -57,19 +54,14 @@ CHANNEL_RATES = {0: 330e9, AMPERE: 330e9, HOPPER: 580e9, BLACKWELL: 680e9}
 class ExchangeLoad(NamedTuple):
     """The bytes of the busiest rank of an exchange, relative to blocks that are equally long.
 
-    own         bytes of its block for itself
+    whole       bytes that it sends or receives in all, the larger ones
     inside      bytes that it sends to or receives from the others of its node, the larger ones
     between     the same for ranks of other nodes
     """
 
-    own: float = 1.0
+    whole: float = 1.0
     inside: float = 1.0
     between: float = 1.0
-
-    def in_blocks(self, system: NcclSystem) -> float:
-        """Return all bytes, in blocks that are equally long."""
-        others = self.inside * (system.ppn - 1) + self.between * (system.p - system.ppn)
-        return self.own + others
 
 
 EVEN = ExchangeLoad()
@@ -90,7 +82,7 @@ def exchange_load(shares: FloatArray, node_of: IntArray) -> ExchangeLoad:
     between = np.array([shares.sum(axis=1), shares.sum(axis=0)]) - inside
     ppn = int(np.unique(node_of, return_counts=True)[1].max())
     return ExchangeLoad(
-        p * float(own.max()),
+        float(max(shares.sum(axis=0).max(), shares.sum(axis=1).max())),
         p * float((inside - own).max()) / max(1, ppn - 1),
         p * float(between.max()) / max(1, p - ppn),
     )
@@ -98,46 +90,62 @@ def exchange_load(shares: FloatArray, node_of: IntArray) -> ExchangeLoad:
 
 def exchange_way(system: NcclSystem, nbytes: int, release: Release) -> AlgoProto:
     """Return the protocol in which a release exchanges `nbytes` of the whole buffer."""
-    near = system.nodes == 1 and system.rings_on_nvlink
-    channels = (NVLINK_CHANNELS if near else OTHER_CHANNELS) if release.spreads_ll else 1
+    channels = _pair_channels(system) if release.spreads_ll else 1
     return AlgoProto(PAIRWISE, LL if nbytes <= system.p * channels * LL_BYTES else SIMPLE)
+
+
+def _pair_channels(system: NcclSystem) -> int:
+    """Return the most channels of a pair of ranks.
+
+    Behind NVSwitches they are all that a rank opens, as a power of two (ncclTopoGetNchannels in
+    src/graph/paths.cc, as NVLinks are more). Elsewhere they are two, or one where so many ranks
+    would have more than four messages in a channel (addP2pToPlan in src/enqueue.cc). That several
+    direct NVLinks between all GPUs of a node give more, as on Alps, is not told apart.
+    """
+    if system.nodes == 1 and system.rings_on_nvlink and system.same_ring_order:
+        return 1 << (system.opened_channels - 1).bit_length()
+    return 2 if system.p <= 2 * system.opened_channels else 1
 
 
 def exchange_hops(system: NcclSystem) -> float:
     """Return how many hops inside a node a call takes as long as."""
-    return log2(system.ppn)
+    return math.log2(system.ppn)
 
 
 def channel_bandwidth(
-    system: NcclSystem, protocol: str, nbytes: int, load: ExchangeLoad = EVEN
+    system: NcclSystem, protocol: str, spreads_ll: bool, load: ExchangeLoad = EVEN
 ) -> float:
     """Return the bytes of the buffer per second that the channels of the busiest rank let through.
 
-    Small messages in LL have one channel each, others all that the rank has.
+    spreads_ll  whether messages in LL have all channels, else one
     """
-    if protocol == LL and nbytes <= system.p * LL_BYTES:
-        return system.p * SENDING_THREADS * ll_cap(system) / system.ring.channels
-    rate = table_row(CHANNEL_RATES, system.compute_capability)
-    return rate * system.p / load.in_blocks(system) / WIRE_BYTES[protocol]
+    if protocol == LL and not spreads_ll:
+        return system.p * _ll_rate(system)
+    rate = table_row(CHANNEL_RATES, system.compute_capability) / WIRE_BYTES[protocol]
+    return rate / load.whole if load.whole else math.inf
 
 
-def exchange_latency(system: NcclSystem, protocol: str, nbytes: int) -> float:
+def _ll_rate(system: NcclSystem) -> float:
+    """Return the bytes per second of a message in LL with one channel."""
+    return SENDING_THREADS * ll_cap(system) / system.ring.channels
+
+
+def exchange_latency(system: NcclSystem, protocol: str, spreads_ll: bool, nbytes: int) -> float:
     """Return the seconds that a call takes besides launch, hops inside a node and bytes."""
-    part = min(PART_BYTES, nbytes / system.p) if protocol == SIMPLE else 0.0
-    of_part = part / (PART_SHARE * system.ring.bw_intra)
+    if protocol == SIMPLE:
+        of_part = min(PART_BYTES, nbytes / system.p) / (PART_SHARE * system.ring.bw_intra)
+    else:
+        of_part = spreads_ll * min(LL_PART_BYTES, nbytes / system.p) / _ll_rate(system)
     if system.nodes == 1:
         return of_part
     between = CURRENT.latencies.net[AlgoProto(TREE, protocol)]
     return of_part + between + (system.p - system.ppn) * post_seconds(system, protocol)
 
 
-def exchange_fill(
-    system: NcclSystem, protocol: str, transfer: float, even_bandwidth: float
-) -> float:
-    """Return the seconds that filling the buffers takes.
+def exchange_fill(transfer: float, even_bandwidth: float) -> float:
+    """Return the seconds that filling the buffers takes on one node.
 
     transfer        seconds in which all bytes pass
     even_bandwidth  bytes of the buffer per second, of blocks that are equally long
     """
-    is_filled = protocol == SIMPLE and system.nodes == 1
-    return min(MAX_FILL * transfer, FILL_BYTES / even_bandwidth) if is_filled else 0.0
+    return min(MAX_EXCHANGE_FILL * transfer, EXCHANGE_FILL_BYTES / even_bandwidth)

@@ -107,10 +107,11 @@ class NcclTerms:
                 an all-to-all what `exchange_latency` returns, with the bytes of one part in Simple
     hops        hops inside a node, one after the other
     is_simple   whether the protocol is Simple
-    own_bytes   bytes that a rank copies as its own part
+    own_bytes   bytes that a rank copies as its own part; none of an all-to-all, whose transfer has
+                them
     is_full     whether an all-to-all or a ring in LL occupies all threads of a channel; others'
                 latencies contain that
-    transfer    seconds of all bytes between ranks
+    transfer    seconds in which all bytes pass and buffers fill
     bounds      bytes of the buffer per second that each lets through: NCCL_CHANNELS, SWITCH_LINKS
                 and kinds of links. The lowest one bounds the transfer
     """
@@ -155,7 +156,8 @@ class NcclPredictor:
     latency_factor  factor of all of NCCL's latencies in predictions
     rate_factor     factor of the rates per channel in NCCL's tables in predictions
     costs           those of the GPUs; None: the topology's, or those of their generation
-    version         of those whose choice is known; an algorithm takes as long in each
+    version         of those whose choice is known; an algorithm takes as long in each, but for
+                    all-to-alls in LL
 
     Raises InputError as `nccl_system_of` does.
     """
@@ -261,24 +263,28 @@ class NcclPredictor:
 
     def _exchange_terms(self, protocol: str, nbytes: int, load: ExchangeLoad) -> NcclTerms:
         """Return what the time of an all-to-all consists of."""
-        system, bounds = self._predicted, self._exchange_bounds(protocol, nbytes, load)
-        transfer = nbytes / min(bounds.values())
-        even_bandwidth = min(self._exchange_bounds(protocol, nbytes, EVEN).values())
+        system, bounds = self._predicted, self._exchange_bounds(protocol, load)
+        spreads = self._release.spreads_ll
+        transfer, fill = nbytes / min(bounds.values()), 0.0
+        if system.nodes == 1 and (spreads or protocol == SIMPLE):
+            fill = exchange_fill(transfer, min(self._exchange_bounds(protocol, EVEN).values()))
         return NcclTerms(
-            exchange_latency(system, protocol, nbytes),
+            exchange_latency(system, protocol, spreads, nbytes),
             exchange_hops(system),
             False,  # the cost of Simple is that of rings
             0.0,  # the channels copy it among their messages
             True,  # at every size: scheduleP2pTasksToPlan in src/enqueue.cc
-            transfer + exchange_fill(system, protocol, transfer, even_bandwidth),
+            transfer + fill,
             bounds,
         )
 
-    def _exchange_bounds(self, protocol: str, nbytes: int, load: ExchangeLoad) -> dict[str, float]:
+    def _exchange_bounds(self, protocol: str, load: ExchangeLoad) -> dict[str, float]:
         """Return the bytes of the buffer per second that each lets through in an all-to-all."""
         return {
             **self._hardware.exchange_bandwidths(protocol, load),
-            NCCL_CHANNELS: channel_bandwidth(self._predicted, protocol, nbytes, load),
+            NCCL_CHANNELS: channel_bandwidth(
+                self._predicted, protocol, self._release.spreads_ll, load
+            ),
         }
 
     def limits(self, collective: Collective, way: AlgoProto, nbytes: int) -> NcclLimits:
