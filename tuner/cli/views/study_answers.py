@@ -63,7 +63,8 @@ def _print_nccl_choices(result: StudyResult) -> None:
     print_omitted(len(rows), MAX_SHOWN_CHOICES, " rows: --json has them all")
     print_text(
         "They choose alike at all other points. The same algorithm and protocol are taken to last"
-        " as long in each version; another time of the same algorithm is that of another protocol."
+        " as long in each version, but for all-to-alls in LL; any other time of the same algorithm"
+        " is that of another protocol."
     )
 
 
