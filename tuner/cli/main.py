@@ -130,10 +130,14 @@ def main(words: Sequence[str] | None = None) -> int:
         _print_error(f"tuner: {sentence}")
         return EXIT_FAILURE
     except KeyboardInterrupt as interruption:
-        _print_error(f"\ntuner: interrupted; {_resume_hint(arguments) or NO_PARTIAL_OUTPUT}")
+        again = " without --restart" if getattr(arguments, "restart", False) else " again"
+        kept = (
+            RESUME_HINT.format(again) if getattr(arguments, "resumes", False) else NO_PARTIAL_OUTPUT
+        )
+        _print_error(f"\ntuner: interrupted; {kept}")
         return EXIT_SIGNAL + getattr(interruption, "number", signal.SIGINT)
     except OSError as error:
-        return _stdout_failed(error, _resume_hint(arguments))
+        return _stdout_failed(error)
     finally:
         if not is_program:
             gc.unfreeze()  # what was imported, and what the command has used besides
@@ -210,23 +214,14 @@ def _sigterm_as_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _resume_hint(arguments: argparse.Namespace) -> str:
-    """Return how a command goes on that keeps what is finished, "" for others."""
-    if not getattr(arguments, "resumes", False):
-        return ""
-    again = " without --restart" if getattr(arguments, "restart", False) else " again"
-    return RESUME_HINT.format(again)
-
-
-def _stdout_failed(error: OSError, hint: str) -> int:
+def _stdout_failed(error: OSError) -> int:
     """Return the exit status when standard output cannot be written; reraise other errors."""
     if error.filename is not None or error.errno not in OUTPUT_ERRNOS:
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         return EXIT_SIGNAL + signal.SIGPIPE
-    reason = f"standard output cannot be written: {error.strerror}"
-    _print_error(f"tuner: {reason}; {hint}" if hint else f"tuner: {reason}")
+    _print_error(f"tuner: standard output cannot be written: {error.strerror}")
     return EXIT_FAILURE
 
 

@@ -428,41 +428,6 @@ def test_answers_stay_where_a_result_cannot_be_written(small_study: Path, capsys
     assert (small_study / "study.json.partial").exists()
 
 
-@pytest.mark.parametrize("option", [(), ("--json",)])
-def test_a_reader_that_has_gone_ends_a_study_that_is_done(
-    small_study: Path, option: tuple[str, ...]
-) -> None:
-    """The reader is gone before the result is printed, as with `tuner study ... | head -1`."""
-    ours, theirs = os.pipe()
-    os.close(ours)
-    command = [sys.executable, "-m", "tuner", "study", "study.json", "--csv", "s.csv", *option]
-    ran = subprocess.run(command, cwd=small_study, stdout=theirs, stderr=subprocess.PIPE, text=True)
-    os.close(theirs)
-    assert ran.returncode == EXIT_SIGNAL + signal.SIGPIPE, ran.stderr
-    assert sorted(path.name for path in small_study.iterdir()) == [
-        "flat.json",
-        "s.csv",
-        "study.json",
-    ]
-
-
-@pytest.mark.parametrize("option", [(), ("--json",)])
-def test_answers_stay_where_standard_output_is_a_full_disk(
-    small_study: Path, option: tuple[str, ...]
-) -> None:
-    command = [sys.executable, "-m", "tuner", "study", "study.json", *option]
-    with Path("/dev/full").open("w") as full:
-        ran = subprocess.run(
-            command, cwd=small_study, stdout=full, stderr=subprocess.PIPE, text=True
-        )
-    assert ran.returncode == 1
-    assert ran.stderr.endswith(
-        "standard output cannot be written: No space left on device; the same command again"
-        " resumes; what is finished is kept\n"
-    )
-    assert (small_study / "study.json.partial").exists()
-
-
 def test_fresh_starts_anew_and_a_changed_study_says_so(
     long_study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

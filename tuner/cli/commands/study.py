@@ -122,11 +122,7 @@ def run(options: argparse.Namespace) -> None:
             ) from None
         if asked.calibration is None:
             warn(*map(missing_overhead_warning, asked.all_machines))
-        try:
-            print_result(options.json, result_record(found), lambda: _print(found))
-        except BrokenPipeError:  # the study is done, and its reader has seen enough
-            delete_checkpoint(answers)
-            raise
+        print_result(options.json, result_record(found), lambda: _print(found))
 
 
 def _print(found: StudyResult) -> None:

@@ -89,7 +89,7 @@ def print_command(purpose: str, command: str) -> None:
 def print_result(as_json: bool, record: Any, text: Callable[[], None]) -> None:
     """Print `record` as JSON if asked to, else call `text` to print it for people."""
     if as_json:
-        print(json.dumps(record, indent=1), flush=True)
+        print(json.dumps(record, indent=1))
     else:
         text()
 
