@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import median
 
+import numpy as np
+
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.statistics import NORMAL_95
 from tuner.core.measurement import MIN_SAMPLE_S, Measurements
 from tuner.core.path_classes import BLOCK
-from tuner.core.speedup import mean_over_launches
+from tuner.core.speedup import LAUNCH_RELATIVE_SD, mean_over_launches
 from tuner.core.table import AlgorithmChoice
 from tuner.importers import BenchmarkResult
 from tuner.select.dataset import (
@@ -23,7 +25,6 @@ from tuner.select.dataset import (
     build_observations,
     group_by_point,
 )
-from tuner.select.launch_effects import estimate_launch_effects
 
 _RunTimes = Mapping[AlgorithmChoice, Sequence[float]]  # seconds, of one call in one run
 
@@ -119,35 +120,45 @@ def _linked_runs(by_run: Mapping[str, _RunTimes]) -> list[list[str]]:
 def _over_runs(point: CallPoint, runs: Sequence[_RunTimes]) -> dict[AlgorithmChoice, Observation]:
     """Return the observation of each choice of a call over the runs that measured it.
 
-    A run is faster or slower as a whole, as a launch is, and may lack choices: its times are
-    adjusted for that, and the interval is that of what runs do not have in common.
+    The logarithm of a time is that of the choice plus what its run is faster or slower by, in the
+    mean of the runs nothing: least squares. What remains is the error, which is taken to have
+    `LAUNCH_RELATIVE_SD` in one observation more than there are.
     """
     if len(runs) == 1:
         return {choice: _observation(point, choice, own) for choice, own in runs[0].items()}
-    choices = dict.fromkeys(chain(*runs))
-    launches = {
-        choice: {n: tuple(run[choice]) for n, run in enumerate(runs) if choice in run}
-        for choice in choices
-    }
-    rows = [
-        Observation(point, choice, own, *mean_over_launches(list(own.values())))
-        for choice, own in launches.items()
+    choices = [*dict.fromkeys(chain(*runs))]
+    times = [
+        (choices.index(choice), len(choices) + number, math.log(max(median(own), MIN_SAMPLE_S)))
+        for number, run in enumerate(runs)
+        for choice, own in run.items()
     ]
-    logs, variances, _ = estimate_launch_effects(rows).adjust(rows)
+    design = np.zeros((len(times) + 1, len(choices) + len(runs)))
+    for row, (choice, run, _) in enumerate(times):
+        design[row, [choice, run]] = 1.0
+    design[-1, len(choices) :] = 1.0  # what runs differ by adds up to nothing
+    logs = np.array([*(log for _, _, log in times), 0.0])
+    inverse = np.linalg.pinv(design)
+    found = inverse @ logs
+    free = len(design) - design.shape[1]
+    error = np.square(logs - design @ found).sum() + LAUNCH_RELATIVE_SD**2
+    deviations = np.sqrt(np.square(inverse[: len(choices), :-1]).sum(axis=1) * error / (free + 1))
     return {
-        row.choice: _adjusted(row, log, NORMAL_95 * math.sqrt(variance))
-        for row, log, variance in zip(rows, logs, variances, strict=True)
+        choice: _over_all(point, choice, [run[choice] for run in runs if choice in run], log, sd)
+        for choice, log, sd in zip(choices, found, deviations, strict=False)
     }
 
 
-def _adjusted(row: Observation, log: float, half: float) -> Observation:
-    """Return an observation of one launch with this logarithm of its time.
-
-    half    half the width of its interval
-    """
-    samples = {0: tuple(chain(*row.samples.values()))}
+def _over_all(
+    point: CallPoint,
+    choice: AlgorithmChoice,
+    times: Iterable[Sequence[float]],
+    log: float,
+    sd: float,
+) -> Observation:
+    """Return an observation of one launch with this logarithm of its time and its deviation."""
+    half = NORMAL_95 * sd
     ends = math.exp(log), math.exp(log - half), math.exp(log + half)
-    return Observation(row.point, row.choice, samples, *ends)
+    return Observation(point, choice, {0: tuple(chain(*times))}, *ends)
 
 
 def drop_algorithms(
