@@ -93,6 +93,7 @@ def test_the_protocol_follows_the_bytes_for_each_receiver() -> None:
         ("2.28.9", "dgx-h100", 2, 2),
         ("2.28.9", "dgx-h100", 16, 1),
         ("2.28.9", "dgx-1v", 1, 2),
+        ("2.28.9", "l40s", 1, 2),
         ("2.29.2", "dgx-h100", 1, 1),
     ],
 )
@@ -144,12 +145,26 @@ def test_buffers_fill_once_on_one_node() -> None:
 def test_a_message_in_ll_that_is_spread_takes_no_less_for_a_byte_more() -> None:
     """The first 8 KiB of it pass half a channel of LL, and all of it links or channels in LL."""
     of = NcclPredictor(Placement.block(preset("dgx-h100", 1).topology, 2), version="2.28.9")
-    sizes = [2 * n * KIB for n in (1, 8, 16, 17, 64, 256, 512)]
+    sizes = [2 * n * KIB for n in (1, 8, 9, 16, 17, 64, 256, 512)]
     times = [of.seconds(ALLTOALL, LL, nbytes) for nbytes in sizes]
     assert times == sorted(times)
-    small, large = (of.terms(ALLTOALL, LL, 2 * n * KIB).latency for n in (4, 8))
-    assert large == of.terms(ALLTOALL, LL, 2 * 512 * KIB).latency
-    assert large - small == pytest.approx(4 * KIB / (141e9 / 12 / 2))
+    small, large = (of.terms(ALLTOALL, LL, 2 * n * KIB) for n in (8, 512))
+    assert large.latency - small.latency == small.transfer
+    assert small.transfer == pytest.approx(8 * KIB / (141e9 / 12 / 2))
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "nbytes"), [("dgx-h100", 1, 8 * KIB), ("dgx-h100", 4, 16 * KIB)]
+)
+def test_a_message_with_one_channel_takes_as_long_in_each_release(
+    machine: str, nodes: int, nbytes: int
+) -> None:
+    placement = Placement.block(preset(machine, nodes).topology, 8)
+    before, after = (
+        NcclPredictor(placement, version=one).seconds(ALLTOALL, LL, 8 * nodes * nbytes)
+        for one in ("2.28.9", "2.29.2")
+    )
+    assert before == after
 
 
 @pytest.mark.parametrize(("machine", "launch"), [("l40s", 4.0e-6), ("rtx-pro-6000", 4.1e-6)])

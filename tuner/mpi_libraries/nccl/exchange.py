@@ -95,16 +95,28 @@ def exchange_way(system: NcclSystem, nbytes: int, release: Release) -> AlgoProto
 
 
 def _pair_channels(system: NcclSystem) -> int:
-    """Return the most channels of a pair of ranks.
+    """Return the most channels of a pair of ranks: ncclTopoGetNchannels in src/graph/paths.cc.
 
-    Behind NVSwitches they are all that a rank opens, as a power of two (ncclTopoGetNchannels in
-    src/graph/paths.cc, as NVLinks are more). Elsewhere they are two, or one where so many ranks
-    would have more than four messages in a channel (addP2pToPlan in src/enqueue.cc). That several
-    direct NVLinks between all GPUs of a node give more, as on Alps, is not told apart.
+    Behind NVSwitches they are all that a rank opens, as a power of two, since NVLinks are more.
+    Elsewhere they are two, or one where so many ranks of several nodes would have more than four
+    messages in a channel. Several direct NVLinks between all GPUs of a node, as on Alps, and
+    several NICs for each GPU give more, which is not counted.
     """
-    if system.nodes == 1 and system.rings_on_nvlink and system.same_ring_order:
-        return 1 << (system.opened_channels - 1).bit_length()
+    if system.nodes == 1:
+        behind_nvswitch = system.rings_on_nvlink and system.same_ring_order
+        return 1 << (system.opened_channels - 1).bit_length() if behind_nvswitch else 2
     return 2 if system.p <= 2 * system.opened_channels else 1
+
+
+def is_spread(system: NcclSystem, protocol: str, nbytes: int, release: Release) -> bool:
+    """Return whether a message has several channels: in LL only where a pair of ranks has many.
+
+    Between nodes the smallest part of a message in LL is as large as messages in LL are.
+    """
+    if protocol == SIMPLE:
+        return True
+    has_many = release.spreads_ll and _pair_channels(system) > 2
+    return has_many and nbytes > system.p * LL_PART_BYTES
 
 
 def exchange_hops(system: NcclSystem) -> float:
@@ -113,13 +125,13 @@ def exchange_hops(system: NcclSystem) -> float:
 
 
 def channel_bandwidth(
-    system: NcclSystem, protocol: str, spreads_ll: bool, load: ExchangeLoad = EVEN
+    system: NcclSystem, protocol: str, spread: bool, load: ExchangeLoad = EVEN
 ) -> float:
     """Return the bytes of the buffer per second that the channels of the busiest rank let through.
 
-    spreads_ll  whether messages in LL have all channels, else one
+    spread  whether a message has several channels, else one
     """
-    if protocol == LL and not spreads_ll:
+    if not spread:
         return system.p * _ll_rate(system)
     rate = table_row(CHANNEL_RATES, system.compute_capability) / WIRE_BYTES[protocol]
     return rate / load.whole if load.whole else math.inf
@@ -130,12 +142,12 @@ def _ll_rate(system: NcclSystem) -> float:
     return SENDING_THREADS * ll_cap(system) / system.ring.channels
 
 
-def exchange_latency(system: NcclSystem, protocol: str, spreads_ll: bool, nbytes: int) -> float:
+def exchange_latency(system: NcclSystem, protocol: str, spread: bool, nbytes: int) -> float:
     """Return the seconds that a call takes besides launch, hops inside a node and bytes."""
     if protocol == SIMPLE:
         of_part = min(PART_BYTES, nbytes / system.p) / (PART_SHARE * system.ring.bw_intra)
     else:
-        of_part = spreads_ll * min(LL_PART_BYTES, nbytes / system.p) / _ll_rate(system)
+        of_part = LL_PART_BYTES / _ll_rate(system) if spread else 0.0
     if system.nodes == 1:
         return of_part
     between = CURRENT.latencies.net[AlgoProto(TREE, protocol)]

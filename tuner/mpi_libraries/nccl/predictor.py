@@ -51,6 +51,7 @@ from tuner.mpi_libraries.nccl.exchange import (
     exchange_hops,
     exchange_latency,
     exchange_way,
+    is_spread,
 )
 from tuner.mpi_libraries.nccl.fabric import WIRE_BYTES
 from tuner.mpi_libraries.nccl.formulas import formulas_of
@@ -263,13 +264,15 @@ class NcclPredictor:
 
     def _exchange_terms(self, protocol: str, nbytes: int, load: ExchangeLoad) -> NcclTerms:
         """Return what the time of an all-to-all consists of."""
-        system, bounds = self._predicted, self._exchange_bounds(protocol, load)
-        spreads = self._release.spreads_ll
+        system = self._predicted
+        spread = is_spread(system, protocol, nbytes, self._release)
+        bounds = self._exchange_bounds(protocol, spread, load)
         transfer, fill = nbytes / min(bounds.values()), 0.0
-        if system.nodes == 1 and (spreads or protocol == SIMPLE):
-            fill = exchange_fill(transfer, min(self._exchange_bounds(protocol, EVEN).values()))
+        if system.nodes == 1 and spread:
+            even = self._exchange_bounds(protocol, spread, EVEN)
+            fill = exchange_fill(transfer, min(even.values()))
         return NcclTerms(
-            exchange_latency(system, protocol, spreads, nbytes),
+            exchange_latency(system, protocol, spread, nbytes),
             exchange_hops(system),
             False,  # the cost of Simple is that of rings
             0.0,  # the channels copy it among their messages
@@ -278,13 +281,11 @@ class NcclPredictor:
             bounds,
         )
 
-    def _exchange_bounds(self, protocol: str, load: ExchangeLoad) -> dict[str, float]:
+    def _exchange_bounds(self, protocol: str, spread: bool, load: ExchangeLoad) -> dict[str, float]:
         """Return the bytes of the buffer per second that each lets through in an all-to-all."""
         return {
             **self._hardware.exchange_bandwidths(protocol, load),
-            NCCL_CHANNELS: channel_bandwidth(
-                self._predicted, protocol, self._release.spreads_ll, load
-            ),
+            NCCL_CHANNELS: channel_bandwidth(self._predicted, protocol, spread, load),
         }
 
     def limits(self, collective: Collective, way: AlgoProto, nbytes: int) -> NcclLimits:
