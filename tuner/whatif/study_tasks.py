@@ -146,9 +146,9 @@ class TaskEvaluator:
             return "", None
         known = study.known_algorithms(planned.collective, at)
         names = [name for name in times.algorithms(planned.collective) if name in known]
-        if not names:
+        chosen = times.choice(planned.collective, names, planned.nbytes) if names else ""
+        if not chosen:
             return "", None
-        chosen = times.choice(planned.collective, names, planned.nbytes)
         return chosen, times.seconds(planned.collective, chosen, planned.nbytes)
 
     def predictor(self, grid_index: int) -> CallPredictor:

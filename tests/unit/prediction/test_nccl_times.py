@@ -158,6 +158,18 @@ def test_blocks_of_unequal_lengths_take_as_long_as_the_busiest_rank(
     assert one["seconds"] == pytest.approx(same["seconds"], rel=0.02)
 
 
+def test_a_study_without_all_that_nccl_chooses_by_itself_tells_no_choice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vary = {"nodes": [2], "ppn": [8], "memory": ["cuda"]}
+    study = study_file(
+        tmp_path, "preset:dgx-h100:2", vary=vary, without=["nccl_ring", "nccl_tree", "nvls_tree"]
+    )
+    (point,) = answered(capsys, "study", study)["points"]
+    assert point["nccl_choice"] == ""
+    assert point["candidates"]
+
+
 def test_a_study_of_some_algorithms_tells_what_nccl_chooses_by_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
