@@ -149,8 +149,8 @@ def test_results_of_which_no_time_is_predicted_are_said_to_be_left_out(
     assert "fitted to 10 calls" in said
 
 
-def test_an_all_to_all_tells_all_costs_but_that_of_simple(tmp_path: Path) -> None:
-    """That is one of rings; a launch and its full channel are right together."""
+def test_an_all_to_all_tells_no_costs_of_rings(tmp_path: Path) -> None:
+    """These are Simple and copy; a launch and its full channel are right together."""
     path = tmp_path / "nccl.txt"
     times = {gpus: times_of(gpus, Collective.ALLTOALL) for gpus in (2, 8)}
     path.write_text("".join(run(gpus, own, "alltoall_perf") for gpus, own in times.items()))
@@ -161,7 +161,7 @@ def test_an_all_to_all_tells_all_costs_but_that_of_simple(tmp_path: Path) -> Non
     told, true = (one.launch + (one.full_channel or 0.0) for one in (found.after, TRUE))
     assert told == pytest.approx(true, rel=0.03)
     assert found.after.hop == pytest.approx(TRUE.hop, rel=0.1)
-    assert found.after.copy_rate == pytest.approx(TRUE.copy_rate, rel=0.05)
+    assert found.after.copy_rate == pytest.approx(found.before.copy_rate, rel=1e-3)
     assert found.after.simple == pytest.approx(found.before.simple, rel=1e-3)
     assert found.error_after < 0.01 < found.error_before
 
