@@ -1,4 +1,4 @@
-"""What probes cannot save: the regret of tables that are made by measuring the winners alone.
+"""Tell what probes cannot save: the regret of tables for which the winners alone are measured.
 
     python -m tests.bench.known_winners [--shares 0.5,5,10] FILE...
 

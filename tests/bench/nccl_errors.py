@@ -327,7 +327,7 @@ def errors_of_lines(rows: Iterable[Row], by_type: bool) -> list[tuple[Row, float
 
 
 def print_floor(rows: Sequence[Row]) -> None:
-    """How low the errors of all but all-to-alls could get, a line for each machine and measure."""
+    """Print how low all errors but those of all-to-alls could get, by machine and measure."""
     rows = [row for row in rows if row.collective != EXCHANGE]
     measures = {
         "repeated rows": spreads(rows),

@@ -110,7 +110,7 @@ def test_a_call_of_several_runs_counts_once_with_their_geometric_mean() -> None:
 
 
 def test_a_choice_of_one_run_is_compared_within_it() -> None:
-    """The second run is twice as slow: the ring of it alone is no slower than the tree."""
+    """The second run is twice as slow, so that its ring is as fast as the tree."""
     (case,) = runs_of_a_call(r1={"tree": 4, "chain": 6}, r2={"ring": 8, "tree": 8, "chain": 12})
     times = {choice: row.seconds for choice, row in case.observations.items()}
     assert times[CHAIN] / times[TREE] == pytest.approx(1.5)

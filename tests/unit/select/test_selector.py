@@ -350,7 +350,7 @@ def test_calls_share_what_fewer_rules_may_lose() -> None:
 def test_no_call_loses_one_percent_and_no_size_five_however_little_that_is_of_the_table(
     faster: dict[int, float], kept: bool
 ) -> None:
-    """At some of the nine sizes of one of four calls the ring is so much faster than the tree."""
+    """The ring is so much faster than the tree at some of the nine sizes of one of four calls."""
 
     def taken(collective: str, ahead: Mapping[int, float]) -> tuple[Measurement, ...]:
         times = {
